@@ -1,0 +1,34 @@
+"""Model file formats, one a module; these are the doors.
+
+Importing this package loads neither numba nor any model library.
+"""
+
+from aggregators.formats.contract import ModelFormat
+from aggregators.formats.fingerprint import Fingerprint, fingerprint, model_kind
+from aggregators.formats.registry import (
+    DEFAULT_MAX_BYTES,
+    FORMATS,
+    decode_model,
+    default_format,
+    encode_model,
+    file_digest,
+    read_model,
+    recognise,
+    write_model,
+)
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "FORMATS",
+    "Fingerprint",
+    "ModelFormat",
+    "decode_model",
+    "default_format",
+    "encode_model",
+    "file_digest",
+    "fingerprint",
+    "model_kind",
+    "read_model",
+    "recognise",
+    "write_model",
+]

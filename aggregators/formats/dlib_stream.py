@@ -1,0 +1,328 @@
+"""dlib's way of writing numbers to a stream, shared by its file formats.
+
+===========  =========================================================================
+item         bytes
+===========  =========================================================================
+integer      one byte ``size | 0x80 if negative`` (size 1..8), then `size` bytes of
+             magnitude, least significant first; the writer uses the fewest bytes
+float        integer mantissa, integer exponent; the value is mantissa * 2**exponent
+vector       integer count, then the items
+column       integer ``-rows``, integer ``-1``, then the items (``matrix<T, 0, 1>``)
+===========  =========================================================================
+
+A reader accepts integers that are longer than need be, as dlib does, and nothing else that dlib
+would not write. Exponents 32000 and up stand for infinities and NaN, which no model may hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.models import Float32, Float64, UInt8, UInt32
+
+Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+
+def view_bytes(data: Buffer) -> memoryview:
+    """View the bytes of any buffer, without a copy."""
+    whole = data.data if isinstance(data, np.ndarray) else memoryview(data)
+    return whole.cast("B")
+
+
+def flat_view(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """View an array as one read-only row, copied only where it is not contiguous.
+
+    Kernels get all their inputs so: each is then compiled once, whether a model's arrays are
+    read-only (mapped) or not.
+    """
+    flat = np.ascontiguousarray(values, dtype=dtype).reshape(-1).view()
+    flat.flags.writeable = False
+    return flat
+
+
+class StreamReader:
+    """A position in the bytes of one file; every method reads one item and moves past it.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The whole file. It is not copied.
+
+    Raises
+    ------
+    FormatError
+        From every method, with the offset at which the offending number starts.
+    """
+
+    def __init__(self, data: Buffer) -> None:
+        self.bytes: UInt8 = np.frombuffer(data, dtype=np.uint8)
+        # One read-only type only, so that each kernel is compiled once.
+        self.bytes.flags.writeable = False
+        self.offset = 0
+        self.end = int(self.bytes.shape[0])
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.offset
+
+    def fail(self, what: str, *, offset: int, found: object, expected: str) -> NoReturn:
+        raise FormatError(what, offset=offset, found=str(found), expected=expected)
+
+    def integer(self, what: str, minimum: int, maximum: int) -> int:
+        """Read an integer that must lie in ``[minimum, maximum]``."""
+        start = self.offset
+        value = self._magnitude(what)
+        if not minimum <= value <= maximum:
+            wanted = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
+            self.fail(what, offset=start, found=value, expected=wanted)
+        return value
+
+    def count(self, what: str, item_bytes: int, minimum: int = 0) -> int:
+        """Read a vector's length, at most what the rest of the file can hold.
+
+        Parameters
+        ----------
+        item_bytes : int
+            The fewest bytes that one item can take.
+        """
+        start = self.offset
+        value = self._magnitude(what)
+        most = self.remaining // item_bytes
+        if not minimum <= value <= most:
+            self.fail(
+                what,
+                offset=start,
+                found=value,
+                expected=f"{minimum} to {most} (what the remaining {self.remaining} bytes can hold)"
+                if most >= minimum
+                else f"at least {minimum}, and bytes enough to hold them",
+            )
+        return value
+
+    def column_rows(self, what: str, item_bytes: int) -> int:
+        """Read the head of a column matrix and return its number of rows."""
+        start = self.offset
+        rows = -self._magnitude(f"{what}, rows")
+        if rows < 0:
+            self.fail(
+                f"{what}, rows",
+                offset=start,
+                found=-rows,
+                expected="a negative number (dlib's marker of its present matrix layout)",
+            )
+        self.integer(f"{what}, columns", -1, -1)
+        most = self.remaining // item_bytes
+        if rows > most:
+            self.fail(
+                f"{what}, rows",
+                offset=start,
+                found=rows,
+                expected=f"0 to {most} (what the remaining {self.remaining} bytes can hold)",
+            )
+        return rows
+
+    def double(self, what: str) -> float:
+        """Read one finite float."""
+        start = self.offset
+        mantissa = self._magnitude(what)
+        middle = self.offset
+        exponent = self._magnitude(what)
+        if not -32768 <= exponent <= 32767:
+            self.fail(
+                f"exponent of {what}", offset=middle, found=exponent, expected="-32768 to 32767"
+            )
+        try:
+            value = math.inf if exponent >= 32000 else math.ldexp(mantissa, exponent)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            self.fail(
+                what,
+                offset=start,
+                found=f"an infinite or undefined number (exponent {exponent})",
+                expected="a finite number",
+            )
+        return value
+
+    def float32_array(self, what: str, length: int) -> Float32:
+        """Read `length` floats; the caller has checked that the file can hold them."""
+        from aggregators.formats import dlib_kernels as kernels
+
+        values = np.empty(length, dtype=np.float32)
+        report = new_report()
+        after = kernels.read_float32(
+            self.bytes, self.offset, self.end, values, 0, length, kernels.POWERS_OF_TWO, report
+        )
+        self.move(after, report, what)
+        return values
+
+    def float64_array(self, what: str, length: int) -> Float64:
+        """Read `length` doubles; the caller has checked that the file can hold them."""
+        from aggregators.formats import dlib_kernels as kernels
+
+        values = np.empty(length, dtype=np.float64)
+        report = new_report()
+        after = kernels.read_float64(self.bytes, self.offset, self.end, values, report)
+        self.move(after, report, what)
+        return values
+
+    def index_array(self, what: str, length: int, limit: int) -> UInt32:
+        """Read `length` integers in ``[0, limit)``."""
+        from aggregators.formats import dlib_kernels as kernels
+
+        values = np.empty(length, dtype=np.uint32)
+        report = new_report()
+        after = kernels.read_indices(self.bytes, self.offset, self.end, values, limit, report)
+        self.move(after, report, what)
+        return values
+
+    def finish(self, what: str) -> None:
+        """Refuse bytes that follow the model."""
+        if self.remaining:
+            self.fail(
+                what,
+                offset=self.offset,
+                found=f"{self.remaining} more bytes",
+                expected="the end of the file",
+            )
+
+    def move(self, after: int, report: NDArray[np.int64], what: str) -> None:
+        """Go to where a kernel stopped, or raise what it reported."""
+        if after < 0:
+            raise kernel_error(report, what, self.end)
+        self.offset = int(after)
+
+    def _magnitude(self, what: str) -> int:
+        start = self.offset
+        if start >= self.end:
+            self.fail(what, offset=start, found="the end of the file", expected="an integer")
+        head = int(self.bytes[start])
+        size = head & 0x7F
+        if not 1 <= size <= 8:
+            self.fail(
+                what,
+                offset=start,
+                found=f"size byte 0x{head:02x}",
+                expected="0x01 to 0x08, or 0x81 to 0x88",
+            )
+        after = start + 1 + size
+        if after > self.end:
+            self.fail(
+                what,
+                offset=start,
+                found="the end of the file",
+                expected=f"{size} more bytes of an integer",
+            )
+        value = int.from_bytes(self.bytes[start + 1 : after].tobytes(), "little")
+        if value >> 63:
+            self.fail(what, offset=start, found=value, expected="a number below 2**63")
+        self.offset = after
+        return -value if head & 0x80 else value
+
+
+def new_report() -> NDArray[np.int64]:
+    """Make the record in which a kernel says what went wrong."""
+    from aggregators.formats import dlib_kernels as kernels
+
+    return np.zeros(kernels.REPORT_LENGTH, dtype=np.int64)
+
+
+def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
+    """Turn a kernel's report into the error that it stands for.
+
+    Parameters
+    ----------
+    what : str
+        What was being read.
+    end : int
+        Length of the file in bytes.
+    """
+    from aggregators.formats import dlib_kernels as kernels
+
+    code, offset, found, expected = (int(value) for value in report[:4])
+    texts: dict[int, tuple[str, str]] = {
+        kernels.TRUNCATED: ("the end of the file", f"an integer (the file has {end} bytes)"),
+        kernels.BAD_SIZE_BYTE: (f"size byte 0x{found:02x}", "0x01 to 0x08, or 0x81 to 0x88"),
+        kernels.TOO_LARGE: ("a number of 64 bits", "a number below 2**63"),
+        kernels.NOT_FINITE: (
+            f"an infinite, undefined or too large number (exponent {found})",
+            "a finite number",
+        ),
+        kernels.BAD_EXPONENT: (f"exponent {found}", "-32768 to 32767"),
+        kernels.BAD_COUNT: (
+            str(found),
+            f"at most {expected}, which the remaining bytes can hold"
+            if found
+            else f"at least 1 and at most {expected}",
+        ),
+        kernels.NOT_POWER_OF_TWO: (str(found), "one less than a power of two"),
+        kernels.WRONG_VALUE: (str(found), str(expected)),
+        kernels.OUT_OF_RANGE: (str(found), f"0 to {expected - 1}"),
+    }
+    found_text, expected_text = texts[code]
+    return FormatError(what, offset=offset, found=found_text, expected=expected_text)
+
+
+class StreamWriter:
+    """Collects the bytes of one part of a file."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def integers(self, *values: int) -> None:
+        """Append integers, each in the fewest bytes."""
+        for value in values:
+            size = max(1, (abs(value).bit_length() + 7) // 8)
+            head = size | (0x80 if value < 0 else 0)
+            self._parts.append(bytes([head]) + abs(value).to_bytes(size, "little"))
+
+    def doubles(self, what: str, values: Float64 | Sequence[float]) -> None:
+        """Append doubles; `what` names them if one is not finite."""
+        from aggregators.formats import dlib_kernels as kernels
+
+        array = flat_view(np.asarray(values), np.float64)
+        out = np.empty(11 * array.shape[0] + 16, dtype=np.uint8)
+        report = new_report()
+        self._append(out, kernels.write_float64(out, 0, array, report), what)
+
+    def floats(self, what: str, values: Float32) -> None:
+        """Append floats; `what` names them if one is not finite."""
+        from aggregators.formats import dlib_kernels as kernels
+
+        bits = flat_view(values, np.float32).view(np.uint32)
+        out = np.empty(6 * bits.shape[0] + 16, dtype=np.uint8)
+        report = new_report()
+        after = kernels.write_float32(out, 0, bits, 0, bits.shape[0], report)
+        self._append(out, after, what)
+
+    def indices(self, values: UInt32) -> None:
+        """Append unsigned integers."""
+        from aggregators.formats import dlib_kernels as kernels
+
+        out = np.empty(5 * values.shape[0] + 16, dtype=np.uint8)
+        self._append(out, kernels.write_indices(out, 0, flat_view(values, np.uint32)), "indices")
+
+    def take(self) -> bytes:
+        """Return what was collected, and start anew."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
+
+    def _append(self, out: UInt8, after: Any, what: str) -> None:
+        if after < 0:
+            raise not_finite(what)
+        self._parts.append(out[: int(after)].tobytes())
+
+
+def not_finite(what: str) -> ConversionError:
+    """Make the error for a model with infinite or undefined numbers."""
+    return ConversionError(
+        f"{what}: found an infinite or undefined number, expected finite ones; "
+        "the file would be of no use to any reader"
+    )

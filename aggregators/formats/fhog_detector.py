@@ -1,0 +1,230 @@
+"""dlib's HOG-SVM object detector (`.svm`): ``object_detector<scan_fhog_pyramid>``.
+
+====================  ===================================================================
+item                  content
+====================  ===================================================================
+version               integer, 2
+scanner version       integer, 1
+feature images        two integers, 0 and 0: a saved scanner holds no image
+cell size, padding, window width and height, most pyramid levels, least layer width and height
+                      integers
+nuclear norm          double
+dimensions            integer; 31 * cells of the padded window
+overlap               doubles: intersection over union, covered fraction
+detectors             integer D, then D columns of dimensions + 1 doubles: HOG weights
+                      and the threshold
+upsampling            only from Python's ``simple_object_detector.save``: integers 1 (a
+                      version) and the number of times that an image is doubled first
+====================  ===================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from aggregators.errors import ConversionError
+from aggregators.formats.dlib_stream import Buffer, StreamReader, StreamWriter
+from aggregators.models import FhogDetector, Model
+
+VERSION = 2
+SCANNER_VERSION = 1
+SIMPLE_VERSION = 1
+PLANES = 31
+"""HOG features a cell: 18 signed and 9 unsigned orientations, 4 energies."""
+
+MOST_UPSAMPLING = 16
+_MOST_PIXELS = 1_000_000
+_MOST_LAYERS = 2**32 - 1
+
+
+class FhogDetectorFormat:
+    """The format's entry in the table of `aggregators.formats.registry`."""
+
+    name = "dlib-fhog-detector"
+    suffixes = (".svm",)
+    summary = "HOG-SVM detector of dlib (object_detector)"
+    exact = True
+
+    def recognises(self, head: bytes) -> bool:
+        """Both versions and the empty feature images."""
+        return head[:8] == b"\x01\x02\x01\x01\x01\x00\x01\x00"
+
+    def holds(self, model: Model) -> bool:
+        return isinstance(model, FhogDetector)
+
+    def decode(self, data: Buffer) -> FhogDetector:
+        """Read a whole file; see `ModelFormat.decode`."""
+        return decode_fhog_detector(data)
+
+    def encode(self, model: Model) -> Iterator[Buffer]:
+        if not isinstance(model, FhogDetector):
+            raise ConversionError(f"{self.name} holds a detector, not a {type(model).__name__}")
+        return iter([encode_fhog_detector(model)])
+
+
+def filter_cells(
+    window_width_px: int, window_height_px: int, cell_size_px: int, padding_cells: int
+) -> tuple[int, int]:
+    """Return the (rows, columns) of cells that a detector's window covers, padding included."""
+    columns = _cells(window_width_px, cell_size_px) + 2 * padding_cells
+    rows = _cells(window_height_px, cell_size_px) + 2 * padding_cells
+    return rows, columns
+
+
+def _cells(length_px: int, cell_size_px: int) -> int:
+    # dlib centres the window on the origin, takes off a border of one pixel and divides both
+    # ends by the cell size, rounding towards zero.
+    first_px = -(length_px // 2) - 1
+    last_px = first_px + length_px - 1
+    last = abs(last_px) // cell_size_px * (1 if last_px >= 0 else -1)
+    return last + -first_px // cell_size_px + 1
+
+
+def decode_fhog_detector(data: Buffer) -> FhogDetector:
+    """Read the bytes of a `.svm` file of either kind.
+
+    Raises
+    ------
+    FormatError
+        For anything that is no well-formed detector, with the offset.
+    """
+    reader = StreamReader(data)
+    start = reader.offset
+    version = reader.integer("version of the object detector", 0, 2**63 - 1)
+    if version != VERSION:
+        hint = "; load it with dlib and save it again" if version == 1 else ""
+        reader.fail(
+            "version of the object detector", offset=start, found=version, expected=f"2{hint}"
+        )
+    reader.integer("version of the scanner", SCANNER_VERSION, SCANNER_VERSION)
+    reader.integer("number of feature images (capacity)", 0, 0)
+    reader.integer("number of feature images", 0, 0)
+    cell_size_px = reader.integer("cell size", 1, _MOST_PIXELS)
+    padding_cells = reader.integer("padding", 0, _MOST_PIXELS)
+    window_width_px = reader.integer("window width", 1, _MOST_PIXELS)
+    window_height_px = reader.integer("window height", 1, _MOST_PIXELS)
+    max_pyramid_levels = reader.integer("maximum pyramid levels", 0, _MOST_LAYERS)
+    min_layer_width_px = reader.integer("minimum layer width", 0, _MOST_LAYERS)
+    min_layer_height_px = reader.integer("minimum layer height", 0, _MOST_LAYERS)
+    nuclear_norm_strength = reader.double("nuclear norm strength")
+    rows, columns = filter_cells(window_width_px, window_height_px, cell_size_px, padding_cells)
+    dimensions = PLANES * rows * columns
+    reader.integer(
+        f"number of dimensions (for {columns} x {rows} cells of {PLANES} features)",
+        dimensions,
+        dimensions,
+    )
+    overlap_iou = reader.double("overlap, intersection over union")
+    overlap_covered = reader.double("overlap, covered fraction")
+    vectors = _read_vectors(reader, dimensions)
+    upsampling = None
+    if reader.remaining:
+        reader.integer("version after the detectors", SIMPLE_VERSION, SIMPLE_VERSION)
+        upsampling = reader.integer("upsampling", 0, MOST_UPSAMPLING)
+    reader.finish("end of the object detector")
+    return FhogDetector(
+        window_width_px=window_width_px,
+        window_height_px=window_height_px,
+        cell_size_px=cell_size_px,
+        padding_cells=padding_cells,
+        max_pyramid_levels=max_pyramid_levels,
+        min_layer_width_px=min_layer_width_px,
+        min_layer_height_px=min_layer_height_px,
+        nuclear_norm_strength=nuclear_norm_strength,
+        overlap_iou=overlap_iou,
+        overlap_covered=overlap_covered,
+        weights=np.ascontiguousarray(vectors[:, :-1]),
+        thresholds=np.ascontiguousarray(vectors[:, -1]),
+        upsampling=upsampling,
+        simple_version=SIMPLE_VERSION,
+    )
+
+
+def _read_vectors(reader: StreamReader, dimensions: int) -> np.ndarray[tuple[int, int]]:
+    length = dimensions + 1
+    count = reader.count("number of detectors", 4 + 4 * length, minimum=1)
+    vectors = np.empty((count, length), dtype=np.float64)
+    for detector in range(count):
+        start = reader.offset
+        rows = reader.column_rows(f"weights of detector {detector}", 4)
+        if rows != length:
+            reader.fail(
+                f"weights of detector {detector}, rows",
+                offset=start,
+                found=rows,
+                expected=f"{length} (the dimensions and the threshold)",
+            )
+        vectors[detector] = reader.float64_array(f"weights of detector {detector}", length)
+    return vectors
+
+
+def encode_fhog_detector(model: FhogDetector) -> bytes:
+    """Return the bytes of a `.svm` file; of the Python kind when `upsampling` is a number.
+
+    Raises
+    ------
+    ConversionError
+        For fields that no reader would accept.
+    """
+    _check_fields(model)
+    writer = StreamWriter()
+    writer.integers(
+        VERSION,
+        SCANNER_VERSION,
+        0,
+        0,
+        model.cell_size_px,
+        model.padding_cells,
+        model.window_width_px,
+        model.window_height_px,
+        model.max_pyramid_levels,
+        model.min_layer_width_px,
+        model.min_layer_height_px,
+    )
+    writer.doubles("nuclear norm strength", [model.nuclear_norm_strength])
+    writer.integers(model.dimensions)
+    writer.doubles("overlap", [model.overlap_iou, model.overlap_covered])
+    writer.integers(model.detector_count)
+    for detector in range(model.detector_count):
+        writer.integers(-model.dimensions - 1, -1)
+        writer.doubles(f"weights of detector {detector}", model.weights[detector])
+        writer.doubles(
+            f"threshold of detector {detector}", model.thresholds[detector : detector + 1]
+        )
+    if model.upsampling is not None:
+        writer.integers(model.simple_version, model.upsampling)
+    return writer.take()
+
+
+def _check_fields(model: FhogDetector) -> None:
+    limits = {
+        "cell_size_px": (1, _MOST_PIXELS),
+        "padding_cells": (0, _MOST_PIXELS),
+        "window_width_px": (1, _MOST_PIXELS),
+        "window_height_px": (1, _MOST_PIXELS),
+        "max_pyramid_levels": (0, _MOST_LAYERS),
+        "min_layer_width_px": (0, _MOST_LAYERS),
+        "min_layer_height_px": (0, _MOST_LAYERS),
+        "simple_version": (SIMPLE_VERSION, SIMPLE_VERSION),
+    }
+    if model.upsampling is not None:
+        limits["upsampling"] = (0, MOST_UPSAMPLING)
+    for name, (least, most) in limits.items():
+        value = getattr(model, name)
+        if not least <= value <= most:
+            raise ConversionError(f"{name}: found {value}, expected {least} to {most}")
+    rows, columns = filter_cells(
+        model.window_width_px, model.window_height_px, model.cell_size_px, model.padding_cells
+    )
+    wanted = PLANES * rows * columns
+    if model.weights.ndim != 2 or model.weights.shape[0] < 1 or model.weights.shape[1] != wanted:
+        raise ConversionError(
+            f"weights: found shape {model.weights.shape}, expected (detectors, {wanted}) for "
+            f"{columns} x {rows} cells of {PLANES} features"
+        )
+    if model.thresholds.shape != (model.detector_count,):
+        raise ConversionError(
+            f"thresholds: found shape {model.thresholds.shape}, expected ({model.detector_count},)"
+        )

@@ -1,0 +1,120 @@
+"""A model's description in plain values: what is compared before files are exchanged."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from aggregators.formats.registry import default_format
+from aggregators.models import (
+    FhogDetector,
+    ForestEnsemble,
+    Model,
+    ModelKind,
+    ShapePredictor,
+    StateDict,
+)
+
+Fingerprint = dict[str, Any]
+"""A JSON object; see `fingerprint` for its keys."""
+
+
+def model_kind(model: Model) -> ModelKind:
+    """Return what a model is for."""
+    if isinstance(model, FhogDetector):
+        return "hog-svm"
+    return "network" if isinstance(model, StateDict) else "ert"
+
+
+def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
+    """Describe a model by its sizes and settings, without its parameters.
+
+    Parameters
+    ----------
+    format_name : str, optional
+        Format of the file that the model came from; by default the one it would be written in.
+
+    Returns
+    -------
+    dict
+        Always ``kind`` and ``format``. Further:
+
+        hog-svm
+            ``window_width_px``, ``window_height_px``, ``cell_size_px``, ``padding_cells``,
+            ``dimensions``, ``detectors``, ``overlap_iou``, ``overlap_covered``, ``upsampling``
+            (or None), ``thresholds``.
+        ert
+            ``parts``, ``members``; ``levels``, ``trees_per_level``, ``depths`` (least, most) and
+            ``pool_sizes`` (per level), of all members together; for an ensemble also
+            ``member_forests``, the same four of each member.
+        network
+            ``tensors`` (name to [type, shape]), ``parameters`` (their number),
+            ``architecture`` and ``architecture_version`` (from the file's metadata, or None).
+    """
+    head: Fingerprint = {
+        "kind": model_kind(model),
+        "format": format_name or default_format(model).name,
+    }
+    if isinstance(model, FhogDetector):
+        return head | _describe_detector(model)
+    if isinstance(model, StateDict):
+        return head | _describe_network(model)
+    return head | _describe_forests(model)
+
+
+def _describe_detector(model: FhogDetector) -> Fingerprint:
+    return {
+        "window_width_px": model.window_width_px,
+        "window_height_px": model.window_height_px,
+        "cell_size_px": model.cell_size_px,
+        "padding_cells": model.padding_cells,
+        "dimensions": model.dimensions,
+        "detectors": model.detector_count,
+        "overlap_iou": model.overlap_iou,
+        "overlap_covered": model.overlap_covered,
+        "upsampling": model.upsampling,
+        "thresholds": [float(value) for value in model.thresholds],
+    }
+
+
+def _describe_network(model: StateDict) -> Fingerprint:
+    return {
+        "tensors": {
+            name: [info.dtype, list(info.shape)] for name, info in sorted(model.infos.items())
+        },
+        "parameters": sum(math.prod(info.shape) for info in model.infos.values()),
+        "architecture": model.metadata.get("architecture"),
+        "architecture_version": model.metadata.get("architecture_version"),
+    }
+
+
+def _describe_forests(model: ShapePredictor | ForestEnsemble) -> Fingerprint:
+    if isinstance(model, ShapePredictor):
+        return {"parts": model.part_count, "members": 1} | _describe_forest(model)
+    forests = [_describe_forest(member) for member in model.members]
+    levels = max(forest["levels"] for forest in forests)
+    return {
+        "parts": model.part_count,
+        "members": len(forests),
+        "levels": levels,
+        "trees_per_level": _add_up([forest["trees_per_level"] for forest in forests], levels),
+        "depths": [
+            min(forest["depths"][0] for forest in forests),
+            max(forest["depths"][1] for forest in forests),
+        ],
+        "pool_sizes": _add_up([forest["pool_sizes"] for forest in forests], levels),
+        "member_forests": forests,
+    }
+
+
+def _describe_forest(model: ShapePredictor) -> Fingerprint:
+    return {
+        "levels": model.level_count,
+        "trees_per_level": [int(count) for count in model.trees_per_level],
+        "depths": [int(model.tree_depths.min()), int(model.tree_depths.max())],
+        "pool_sizes": [int(count) for count in model.pool_per_level],
+    }
+
+
+def _add_up(counts: list[list[int]], levels: int) -> list[int]:
+    return [sum(row[level] for row in counts if level < len(row)) for level in range(levels)]

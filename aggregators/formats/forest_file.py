@@ -1,0 +1,259 @@
+"""The project's own file for landmark models: a safetensors container of plain arrays.
+
+It opens in milliseconds where a `.dat` must be decoded, and holds what a `.dat` cannot: several
+forests that are run side by side (`ForestEnsemble`).
+
+======================  ================================================================
+entry                   content
+======================  ================================================================
+metadata ``format``     ``poolctl-forest``
+metadata ``version``    ``1``
+metadata ``content``    ``predictor`` or ``ensemble``
+metadata ``leaves``     ``F32`` or ``F16``
+``K/initial_shape`` ..  the arrays of `ShapePredictor`, K = 0, 1 ... for each member
+``weights``             F64, one for each member; only in an ensemble
+======================  ================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.dlib_stream import Buffer
+from aggregators.formats.safetensors_file import (
+    Contents,
+    lay_out,
+    parse_safetensors,
+    recognises_safetensors,
+)
+from aggregators.formats.validation import find_forest_problem, find_undefined_number
+from aggregators.models import Float32, Float64, ForestEnsemble, Model, ShapePredictor, TensorInfo
+
+VERSION = "1"
+FIELDS = tuple(item.name for item in fields(ShapePredictor))
+_STORED_TYPES = {
+    "initial_shape": "F32",
+    "trees_per_level": "I64",
+    "pool_per_level": "I64",
+    "tree_depths": "U8",
+    "split_idx1": "U32",
+    "split_idx2": "U32",
+    "split_thresholds": "F32",
+    "leaves": "F32",
+    "anchors": "U32",
+    "deltas": "F32",
+}
+
+
+class ForestFileFormat:
+    """The format's entry in the table of `aggregators.formats.registry`."""
+
+    name = "poolctl-forest"
+    suffixes: tuple[str, ...] = (".forest",)
+    summary = "landmark model that opens at once, also several with weights (poolctl forest file)"
+    exact = True
+    leaf_type = "F32"
+
+    def recognises(self, head: bytes) -> bool:
+        return (
+            recognises_safetensors(head)
+            and b'"format":"poolctl-forest"' in head
+            and (b'"leaves":"F16"' in head) == (self.leaf_type == "F16")
+        )
+
+    def holds(self, model: Model) -> bool:
+        return isinstance(model, ShapePredictor | ForestEnsemble)
+
+    def decode(self, data: Buffer) -> ShapePredictor | ForestEnsemble:
+        """Read the header and check the arrays; see `ModelFormat.decode`.
+
+        Arrays are views into `data` (leaves of type F16 become float32 copies).
+        """
+        return decode_forest_file(data)
+
+    def encode(self, model: Model) -> Iterator[Buffer]:
+        if not isinstance(model, ShapePredictor | ForestEnsemble):
+            raise ConversionError(
+                f"{self.name} holds landmark models, not a {type(model).__name__}"
+            )
+        return encode_forest_file(model, self.leaf_type)
+
+
+class HalfForestFileFormat(ForestFileFormat):
+    """The same in half the size, for models that are run and not merged any more.
+
+    Leaves are rounded to 11 bits: an error of about a millionth of a face's width in each.
+    """
+
+    name = "poolctl-forest-half"
+    suffixes = ()
+    summary = "poolctl forest file with leaves in half precision"
+    exact = False
+    leaf_type = "F16"
+
+
+def decode_forest_file(data: Buffer) -> ShapePredictor | ForestEnsemble:
+    """Read the bytes of a forest file.
+
+    Raises
+    ------
+    FormatError
+        For a malformed container, entries that are missing, unknown or of other types, and for
+        all that a `.dat` is refused for.
+    """
+    contents = parse_safetensors(data)
+    metadata = contents.metadata
+    _require(metadata.get("format"), ("poolctl-forest",), "metadata format")
+    _require(metadata.get("version"), (VERSION,), "metadata version")
+    content = _require(metadata.get("content"), ("predictor", "ensemble"), "metadata content")
+    leaf_type = _require(metadata.get("leaves"), ("F32", "F16"), "metadata leaves")
+    extra = 1 if content == "ensemble" else 0
+    member_count = max(1, (len(contents.entries) - extra) // len(FIELDS))
+    wanted = {f"{k}/{name}" for k in range(member_count) for name in FIELDS}
+    if extra:
+        wanted.add("weights")
+    elif member_count > 1:
+        raise _header_error("number of members", str(member_count), "1 in a predictor's file")
+    odd = sorted(wanted ^ set(contents.entries))
+    if odd:
+        state = "missing" if odd[0] in wanted else "too many"
+        raise _header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
+    members = tuple(_decode_member(contents, k, leaf_type) for k in range(member_count))
+    if not extra:
+        return members[0]
+    return _decode_ensemble(contents, members)
+
+
+def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePredictor:
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for name in FIELDS:
+        entry = contents.entries[f"{number}/{name}"]
+        stored = leaf_type if name == "leaves" else _STORED_TYPES[name]
+        _require(entry.info.dtype, (stored,), f"type of {number}/{name}", entry.start)
+        dimensions = {"leaves": 3, "initial_shape": 2, "deltas": 2}.get(name, 1)
+        if len(entry.info.shape) != dimensions:
+            raise FormatError(
+                f"{number}/{name}",
+                offset=entry.start,
+                found=f"shape {entry.info.shape}",
+                expected=f"{dimensions} dimensions",
+            )
+        arrays[name] = contents.array(f"{number}/{name}")
+    if leaf_type == "F16":
+        arrays["leaves"] = arrays["leaves"].astype(np.float32)
+    # The types were compared with _STORED_TYPES above.
+    model = ShapePredictor(**arrays)  # type: ignore[arg-type]
+    problem = find_forest_problem(model) or find_undefined_number(model)
+    if problem is not None:
+        name = problem.field.split(" ", 1)[0]
+        raise FormatError(
+            f"{problem.field} of forest {number}",
+            offset=contents.entries[f"{number}/{name}"].start,
+            found=problem.found,
+            expected=problem.expected,
+        )
+    return model
+
+
+def _decode_ensemble(contents: Contents, members: tuple[ShapePredictor, ...]) -> ForestEnsemble:
+    entry = contents.entries["weights"]
+    _require(entry.info.dtype, ("F64",), "type of weights", entry.start)
+    ensemble = ForestEnsemble(members, cast("Float64", contents.array("weights")))
+    problem = _find_ensemble_problem(ensemble)
+    if problem:
+        raise FormatError("ensemble", offset=entry.start, found=problem[0], expected=problem[1])
+    return ensemble
+
+
+def _find_ensemble_problem(ensemble: ForestEnsemble) -> tuple[str, str] | None:
+    weights = ensemble.weights
+    if not ensemble.members:
+        return "no forests", "at least one"
+    if weights.shape != (len(ensemble.members),):
+        return f"weights of shape {weights.shape}", f"one for each of {len(ensemble.members)}"
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        return "weights that are not finite and positive", "finite and positive ones"
+    first = ensemble.members[0].initial_shape
+    for number, member in enumerate(ensemble.members):
+        if not np.array_equal(member.initial_shape, first):
+            return f"another initial shape in forest {number}", "that of forest 0"
+    return None
+
+
+def _require(value: str | None, wanted: tuple[str, ...], what: str, offset: int = 8) -> str:
+    if value not in wanted or value is None:
+        raise FormatError(what, offset=offset, found=str(value)[:80], expected=" or ".join(wanted))
+    return value
+
+
+def _header_error(what: str, found: str, expected: str) -> FormatError:
+    return FormatError(what, offset=8, found=found, expected=expected)
+
+
+def encode_forest_file(
+    model: ShapePredictor | ForestEnsemble, leaf_type: str = "F32"
+) -> Iterator[Buffer]:
+    """Yield the bytes of a forest file.
+
+    Raises
+    ------
+    ConversionError
+        For arrays that do not fit together, infinite or undefined numbers, and leaves beyond
+        the range of half precision.
+    """
+    members = model.members if isinstance(model, ForestEnsemble) else (model,)
+    if isinstance(model, ForestEnsemble):
+        found = _find_ensemble_problem(model)
+        if found:
+            raise ConversionError(f"ensemble: found {found[0]}, expected {found[1]}")
+    for number, member in enumerate(members):
+        problem = find_forest_problem(member) or find_undefined_number(member)
+        if problem is not None:
+            raise ConversionError(f"forest {number}, {problem}")
+    arrays: dict[str, NDArray[np.generic]] = {}
+    infos: dict[str, TensorInfo] = {}
+    for number, member in enumerate(members):
+        for name in FIELDS:
+            array = getattr(member, name)
+            stored = leaf_type if name == "leaves" else _STORED_TYPES[name]
+            arrays[f"{number}/{name}"] = array
+            infos[f"{number}/{name}"] = TensorInfo(stored, tuple(array.shape))
+    if isinstance(model, ForestEnsemble):
+        arrays["weights"] = np.asarray(model.weights, dtype=np.float64)
+        infos["weights"] = TensorInfo("F64", model.weights.shape)
+    header, names = lay_out(
+        infos,
+        {
+            "format": "poolctl-forest",
+            "version": VERSION,
+            "content": "ensemble" if isinstance(model, ForestEnsemble) else "predictor",
+            "leaves": leaf_type,
+        },
+    )
+    return _encode_laid_out(header, [(infos[name], arrays[name]) for name in names])
+
+
+def _encode_laid_out(
+    header: bytes, entries: list[tuple[TensorInfo, NDArray[np.generic]]]
+) -> Iterator[Buffer]:
+    yield header
+    for info, array in entries:
+        stored = _to_half(cast("Float32", array)) if info.dtype == "F16" else array
+        yield np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
+
+
+def _to_half(leaves: Float32) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        halves = leaves.astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise ConversionError(
+            "leaves: found a value above 65504, which half precision cannot hold; "
+            "write them as float32 (poolctl-forest)"
+        )
+    return halves

@@ -1,0 +1,265 @@
+"""The safetensors container, read and laid out without copying its tensors.
+
+======================  ================================================================
+item                    content
+======================  ================================================================
+header length           8 bytes, least significant first
+header                  JSON object: name -> {"dtype", "shape", "data_offsets"}, and
+                        optionally "__metadata__" -> {text: text}; padded with spaces
+data                    the tensors, without gaps, in the order of their offsets
+======================  ================================================================
+
+The safetensors library reads whole files into memory or needs a path, knows no bfloat16 in
+numpy, and writes metadata in an order that changes from run to run. Merged models must have the
+same bytes everywhere, and large ones must be read entry by entry; hence this module. Its files
+are laid out like the library's (large item types first, then by name).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.dlib_stream import Buffer
+from aggregators.models import TensorInfo
+
+MOST_HEADER_BYTES = 16 * 1024 * 1024
+"""Room for some 150 000 tensors; a longer header could cost gigabytes once parsed."""
+
+MOST_DIMENSIONS = 32
+
+# All types that a file may declare, with their size; numpy holds those of NUMPY_TYPES. The order
+# is the library's own, which decides how it lays out tensors: later types come first.
+ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1,
+    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4,
+    "F64": 8, "I64": 8, "U64": 8,
+}  # fmt: skip
+
+NUMPY_TYPES: dict[str, type[np.generic]] = {
+    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8,
+    "U16": np.uint16, "I16": np.int16, "F16": np.float16,
+    "U32": np.uint32, "I32": np.int32, "F32": np.float32,
+    "U64": np.uint64, "I64": np.int64, "F64": np.float64,
+}  # fmt: skip
+
+_ORDER = {name: rank for rank, name in enumerate(reversed(ITEM_BYTES))}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: its type, its shape, and its bytes ``[start, stop)`` in the file."""
+
+    info: TensorInfo
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A parsed header over the bytes of its file."""
+
+    data: NDArray[np.uint8]
+    entries: Mapping[str, Entry]
+    metadata: Mapping[str, str]
+
+    def array(self, name: str) -> NDArray[np.generic]:
+        """Return one tensor as a read-only view (a copy where it is not aligned).
+
+        Raises
+        ------
+        FormatError
+            When numpy has no such type.
+        """
+        entry = self.entries[name]
+        kind = NUMPY_TYPES.get(entry.info.dtype)
+        if kind is None:
+            raise FormatError(
+                f"tensor {name!r}",
+                offset=entry.start,
+                found=f"type {entry.info.dtype}",
+                expected=f"one of {', '.join(NUMPY_TYPES)}, BF16",
+            )
+        raw = self.data[entry.start : entry.stop]
+        if entry.start % np.dtype(kind).itemsize:
+            raw = raw.copy()
+        return raw.view(kind).reshape(entry.info.shape)
+
+
+def recognises_safetensors(head: bytes) -> bool:
+    """Whether a file begins with a header's length and a JSON object."""
+    if len(head) < 9 or head[8:9] != b"{":
+        return False
+    return int.from_bytes(head[:8], "little") <= 2**40
+
+
+def parse_safetensors(data: Buffer) -> Contents:
+    """Read and check the header; the tensors are not touched.
+
+    Raises
+    ------
+    FormatError
+        For a header that is cut off, too long, no JSON or of unexpected form, and for tensors
+        that overlap, leave gaps, reach beyond the file or whose size is not that of their shape.
+    """
+    content = np.frombuffer(data, dtype=np.uint8)
+    content.flags.writeable = False
+    length = _header_length(content)
+    header = _load_header(content[8 : 8 + length].tobytes())
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise _header_error("__metadata__", "something else", "an object of texts")
+    base = 8 + length
+    entries = {name: _parse_entry(name, value, base) for name, value in header.items()}
+    _check_coverage(entries, base, int(content.shape[0]))
+    return Contents(content, entries, metadata)
+
+
+def _header_length(content: NDArray[np.uint8]) -> int:
+    size = int(content.shape[0])
+    if size < 8:
+        raise FormatError(
+            "header length", offset=size, found="the end of the file", expected="8 bytes"
+        )
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    most = min(size - 8, MOST_HEADER_BYTES)
+    if not 2 <= length <= most:
+        raise FormatError(
+            "header length",
+            offset=0,
+            found=str(length),
+            expected=f"2 to {most} bytes (the file has {size})",
+        )
+    return length
+
+
+def _load_header(raw: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            "header", offset=8 + error.start, found="bytes that are not UTF-8", expected="JSON"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            "header",
+            offset=8 + len(error.doc[: error.pos].encode()),
+            found=f"no JSON ({error.msg})",
+            expected="JSON",
+        ) from error
+    except (RecursionError, ValueError) as error:
+        # Nested brackets without end, or integers of thousands of digits.
+        raise _header_error(
+            "header", f"no usable JSON ({error})", "an object of tensors"
+        ) from error
+    if not isinstance(header, dict):
+        raise _header_error("header", f"a {type(header).__name__}", "an object of tensors")
+    return header
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _header_error("header", f"{twice!r} twice", "each name once")
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise _header_error("header", constant, "numbers")
+
+
+def _header_error(what: str, found: str, expected: str) -> FormatError:
+    return FormatError(what, offset=8, found=found[:200], expected=expected)
+
+
+def _parse_entry(name: str, value: Any, base: int) -> Entry:
+    what = f"header entry {name[:80]!r}"
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        raise _header_error(what, "other fields", "dtype, shape and data_offsets")
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise _header_error(what, f"type {str(dtype)[:40]}", f"one of {', '.join(ITEM_BYTES)}")
+    if not _is_sizes(shape) or len(shape) > MOST_DIMENSIONS:
+        raise _header_error(what, f"shape {str(shape)[:80]}", "a list of at most 32 sizes")
+    if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise _header_error(what, f"data_offsets {str(offsets)[:80]}", "[begin, end]")
+    size = math.prod(shape) * ITEM_BYTES[dtype]
+    if size != offsets[1] - offsets[0]:
+        raise _header_error(
+            what, f"{offsets[1] - offsets[0]} bytes", f"{size} for {dtype} of shape {shape}"
+        )
+    return Entry(TensorInfo(dtype, tuple(shape)), base + offsets[0], base + offsets[1])
+
+
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        type(item) is int and 0 <= item < 2**63 for item in value
+    )
+
+
+def _check_coverage(entries: Mapping[str, Entry], base: int, size: int) -> None:
+    """Refuse tensors that overlap, leave gaps or do not end with the file."""
+    position = base
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if entry.start != position:
+            raise FormatError(
+                f"tensor {name!r}",
+                offset=min(entry.start, size),
+                found=f"data that begin at byte {entry.start}",
+                expected=f"byte {position}, where the tensor before ends",
+            )
+        position = entry.stop
+    if position != size:
+        raise FormatError(
+            "end of the tensors",
+            offset=min(position, size),
+            found=f"a file of {size} bytes",
+            expected=f"{position} bytes",
+        )
+
+
+def lay_out(
+    infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]
+) -> tuple[bytes, list[str]]:
+    """Return the header (its length included) and the tensors' names in file order.
+
+    Raises
+    ------
+    ConversionError
+        For a type that the container does not know, or a header longer than a reader takes.
+    """
+    for name, info in infos.items():
+        if info.dtype not in ITEM_BYTES or name == "__metadata__":
+            raise ConversionError(
+                f"tensor {name!r}: found type {info.dtype}, expected one of {', '.join(ITEM_BYTES)}"
+            )
+    names = sorted(infos, key=lambda name: (_ORDER[infos[name].dtype], name.encode()))
+    header: dict[str, Any] = {}
+    if metadata:
+        header["__metadata__"] = {key: metadata[key] for key in sorted(metadata)}
+    position = 0
+    for name in names:
+        size = math.prod(infos[name].shape) * ITEM_BYTES[infos[name].dtype]
+        header[name] = {
+            "dtype": infos[name].dtype,
+            "shape": list(infos[name].shape),
+            "data_offsets": [position, position + size],
+        }
+        position += size
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > MOST_HEADER_BYTES:
+        raise ConversionError(
+            f"header: found {len(text)} bytes, expected at most {MOST_HEADER_BYTES}"
+        )
+    return len(text).to_bytes(8, "little") + text, names

@@ -1,0 +1,295 @@
+"""dlib's shape predictor (`.dat`): an ensemble of regression trees that places landmarks.
+
+====================  ===================================================================
+item                  content
+====================  ===================================================================
+version               integer, 1
+initial shape         column of 2 * parts floats: x0 y0 x1 y1 ..., in the box's coordinates
+forests               vector of levels; a level is a vector of trees; a tree is a vector of
+                      splits {integer idx1, integer idx2, float threshold} and a vector of
+                      leaves, each a column of 2 * parts floats
+anchors               vector of levels, each a vector of integers
+deltas                vector of levels, each a vector of pairs of floats
+====================  ===================================================================
+
+A tree with L leaves, L a power of two, has L - 1 splits in heap order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats.dlib_stream import (
+    Buffer,
+    StreamReader,
+    StreamWriter,
+    flat_view,
+    kernel_error,
+    new_report,
+    not_finite,
+)
+from aggregators.formats.validation import MOST_LEVELS, find_forest_problem
+from aggregators.models import CascadeLevel, Float32, Model, ShapePredictor
+
+VERSION = 1
+
+# Order of the constants TREE_COUNT .. LEAF_VALUE in dlib_kernels.
+_WHAT = (
+    "number of trees of level {level}",
+    "number of splits of tree {tree} of level {level}",
+    "pixel index of a split of tree {tree} of level {level}",
+    "threshold of a split of tree {tree} of level {level}",
+    "number of leaves of tree {tree} of level {level}",
+    "rows of a leaf of tree {tree} of level {level}",
+    "columns of a leaf of tree {tree} of level {level}",
+    "leaf value of tree {tree} of level {level}",
+)
+
+
+class ShapePredictorFormat:
+    """The format's entry in the table of `aggregators.formats.registry`."""
+
+    name = "dlib-shape-predictor"
+    suffixes = (".dat",)
+    summary = "landmark model of dlib (shape_predictor)"
+    exact = True
+
+    def recognises(self, head: bytes) -> bool:
+        """Version 1, then the negative row count that marks a matrix."""
+        return head[:2] == b"\x01\x01" and len(head) > 2 and 0x81 <= head[2] <= 0x88
+
+    def holds(self, model: Model) -> bool:
+        return isinstance(model, ShapePredictor)
+
+    def decode(self, data: Buffer) -> ShapePredictor:
+        """Read a whole file; see `ModelFormat.decode`.
+
+        Memory beyond `data` stays below one and a half times its length.
+        """
+        return decode_shape_predictor(data)
+
+    def encode(self, model: Model) -> Iterator[Buffer]:
+        if not isinstance(model, ShapePredictor):
+            raise ConversionError(
+                f"{self.name} holds one landmark model, not a {type(model).__name__}"
+            )
+        return encode_shape_predictor(model)
+
+
+def decode_shape_predictor(data: Buffer) -> ShapePredictor:
+    """Read the bytes of a `.dat` file.
+
+    Raises
+    ------
+    FormatError
+        For anything that is no well-formed predictor, with the offset. Counts are checked
+        against the bytes that remain before anything is allocated for them.
+    """
+    reader = StreamReader(data)
+    reader.integer("version of the shape predictor", VERSION, VERSION)
+    start = reader.offset
+    coordinates = reader.column_rows("initial shape", 4)
+    if coordinates < 2 or coordinates % 2:
+        reader.fail(
+            "initial shape, rows",
+            offset=start,
+            found=coordinates,
+            expected="an even number of at least 2 (x and y of each part)",
+        )
+    initial_shape = reader.float32_array("initial shape", coordinates)
+    forests = _read_forests(reader, coordinates)
+    pool_per_level, anchors, deltas = _read_pools(
+        reader, coordinates // 2, forests["highest_index"]
+    )
+    reader.finish("end of the shape predictor")
+    return ShapePredictor(
+        initial_shape=initial_shape.reshape(-1, 2),
+        trees_per_level=forests["trees_per_level"],
+        pool_per_level=pool_per_level,
+        tree_depths=forests["depths"],
+        split_idx1=forests["idx1"],
+        split_idx2=forests["idx2"],
+        split_thresholds=forests["thresholds"],
+        leaves=forests["leaves"].reshape(-1, coordinates // 2, 2),
+        anchors=anchors,
+        deltas=deltas,
+    )
+
+
+def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[Any]]:
+    """Read the cascade's trees into arrays as long as the rest of the file could fill.
+
+    Pages of them that stay empty cost nothing, and they are cut to their content at the end.
+    """
+    from aggregators.formats import dlib_kernels as kernels
+
+    leaf_bytes = 4 + 4 * coordinates
+    level_count = _read_level_count(reader, "forests", 2 + 4 + leaf_bytes)
+    most_leaves = reader.remaining // leaf_bytes
+    most_splits = reader.remaining // (leaf_bytes + 8)
+    arrays: dict[str, NDArray[Any]] = {
+        "trees_per_level": np.zeros(level_count, dtype=np.int64),
+        # Largest pixel index of each level, and where in the file it stands.
+        "highest_index": np.full((level_count, 2), -1, dtype=np.int64),
+        "depths": np.empty(reader.remaining // (leaf_bytes + 4), dtype=np.uint8),
+        "idx1": np.empty(most_splits, dtype=np.uint32),
+        "idx2": np.empty(most_splits, dtype=np.uint32),
+        "thresholds": np.empty(most_splits, dtype=np.float32),
+        "leaves": np.empty(most_leaves * coordinates, dtype=np.float32),
+    }
+    report = new_report()
+    after, trees, splits, leaves = kernels.read_forests(
+        reader.bytes,
+        reader.offset,
+        reader.end,
+        coordinates,
+        *arrays.values(),
+        kernels.POWERS_OF_TWO,
+        report,
+    )
+    if after < 0:
+        what = _WHAT[report[kernels.WHAT]].format(
+            level=report[kernels.LEVEL], tree=report[kernels.TREE]
+        )
+        raise kernel_error(report, what, reader.end)
+    reader.offset = int(after)
+    arrays["depths"].resize(trees, refcheck=False)
+    arrays["leaves"].resize(leaves * coordinates, refcheck=False)
+    for name in ("idx1", "idx2", "thresholds"):
+        arrays[name].resize(splits, refcheck=False)
+    return arrays
+
+
+def _read_level_count(reader: StreamReader, what: str, item_bytes: int) -> int:
+    start = reader.offset
+    levels = reader.count(f"number of levels of {what}", item_bytes, minimum=1)
+    if levels > MOST_LEVELS:
+        reader.fail(
+            f"number of levels of {what}",
+            offset=start,
+            found=levels,
+            expected=f"1 to {MOST_LEVELS}",
+        )
+    return levels
+
+
+def _read_pools(
+    reader: StreamReader, parts: int, highest_index: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], Float32]:
+    """Read anchors and deltas, and check the splits' pixel indices against them."""
+    level_count = highest_index.shape[0]
+    _require_levels(reader, "anchors", level_count)
+    anchors = []
+    for level in range(level_count):
+        # An anchor takes two bytes here and its delta at least eight more further on.
+        size = reader.count(f"number of anchors of level {level}", 10)
+        if highest_index[level, 0] >= size:
+            raise FormatError(
+                f"pixel index of a split of level {level}",
+                offset=int(highest_index[level, 1]),
+                found=str(highest_index[level, 0]),
+                expected=f"below {size}, the size of the level's pixel pool",
+            )
+        anchors.append(reader.index_array(f"anchor of level {level}", size, parts))
+    _require_levels(reader, "deltas", level_count)
+    deltas = []
+    for level in range(level_count):
+        start = reader.offset
+        size = reader.count(f"number of deltas of level {level}", 8)
+        if size != anchors[level].shape[0]:
+            reader.fail(
+                f"number of deltas of level {level}",
+                offset=start,
+                found=size,
+                expected=f"{anchors[level].shape[0]}, the number of anchors",
+            )
+        deltas.append(reader.float32_array(f"delta of level {level}", 2 * size))
+    return (
+        np.array([array.shape[0] for array in anchors], dtype=np.int64),
+        np.concatenate(anchors),
+        np.concatenate(deltas).reshape(-1, 2),
+    )
+
+
+def _require_levels(reader: StreamReader, what: str, level_count: int) -> None:
+    start = reader.offset
+    levels = reader.count(f"number of levels of {what}", 2)
+    if levels != level_count:
+        reader.fail(
+            f"number of levels of {what}",
+            offset=start,
+            found=levels,
+            expected=f"{level_count}, as many as the forests have",
+        )
+
+
+def encode_shape_predictor(model: ShapePredictor) -> Iterator[Buffer]:
+    """Yield the bytes of a `.dat` file, one cascade level at a time.
+
+    Raises
+    ------
+    ConversionError
+        Before the first bytes, for arrays that do not fit together; at the level in question,
+        for infinite or undefined numbers.
+    """
+    problem = find_forest_problem(model)
+    if problem is not None:
+        raise ConversionError(f"cannot be written as a shape predictor: {problem}")
+    return _encode_checked(model)
+
+
+def _encode_checked(model: ShapePredictor) -> Iterator[Buffer]:
+    coordinates = 2 * model.part_count
+    writer = StreamWriter()
+    writer.integers(VERSION, -coordinates, -1)
+    writer.floats("initial shape", model.initial_shape)
+    writer.integers(model.level_count)
+    yield writer.take()
+    for number, level in enumerate(model.levels()):
+        yield _encode_trees(level, number, coordinates)
+    writer.integers(model.level_count)
+    for level in model.levels():
+        writer.integers(level.pool_size)
+        writer.indices(level.anchors)
+    writer.integers(model.level_count)
+    for number, level in enumerate(model.levels()):
+        writer.integers(level.pool_size)
+        writer.floats(f"deltas of level {number}", level.deltas)
+    yield writer.take()
+
+
+def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> Buffer:
+    from aggregators.formats import dlib_kernels as kernels
+
+    head = StreamWriter()
+    head.integers(level.tree_count)
+    count = head.take()
+    splits, leaves = level.split_idx1.shape[0], level.leaves.shape[0]
+    # Counts take at most 9 bytes, indices 5, floats 6, a leaf's size 9 + 2; stores touch 8 more.
+    most_bytes = (
+        len(count) + 18 * level.tree_count + 16 * splits + (11 + 6 * coordinates) * leaves + 16
+    )
+    out = np.empty(most_bytes, dtype=np.uint8)
+    out[: len(count)] = np.frombuffer(count, dtype=np.uint8)
+    report = new_report()
+    after = kernels.write_trees(
+        out,
+        len(count),
+        coordinates,
+        flat_view(level.tree_depths, np.uint8),
+        flat_view(level.split_idx1, np.uint32),
+        flat_view(level.split_idx2, np.uint32),
+        flat_view(level.split_thresholds, np.float32).view(np.uint32),
+        flat_view(level.leaves, np.float32).view(np.uint32),
+        report,
+    )
+    if after < 0:
+        raise not_finite(
+            _WHAT[report[kernels.WHAT]].format(level=number, tree=report[kernels.TREE])
+        )
+    return out[: int(after)]

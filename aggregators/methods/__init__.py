@@ -1,0 +1,39 @@
+"""Aggregation methods, one a module, and their registry."""
+
+from __future__ import annotations
+
+from aggregators.methods.contract import AggregationMethod, Combined, MethodOptions, NoOptions
+from aggregators.methods.merging import Merged, merge
+from aggregators.methods.recipe import (
+    RECIPE_SUFFIX,
+    Recipe,
+    RecipeInput,
+    RecipeMethod,
+    RecipeOutput,
+    parse_recipe,
+    read_recipe,
+    recipe_path,
+)
+from aggregators.methods.registry import METHODS, find_method, merge_keys
+from aggregators.methods.replaying import replay
+
+__all__ = [
+    "METHODS",
+    "RECIPE_SUFFIX",
+    "AggregationMethod",
+    "Combined",
+    "Merged",
+    "MethodOptions",
+    "NoOptions",
+    "Recipe",
+    "RecipeInput",
+    "RecipeMethod",
+    "RecipeOutput",
+    "find_method",
+    "merge",
+    "merge_keys",
+    "parse_recipe",
+    "read_recipe",
+    "recipe_path",
+    "replay",
+]

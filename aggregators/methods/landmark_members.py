@@ -1,0 +1,92 @@
+"""The landmark models behind the inputs of a WBA merge, with one initial shape for all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.reanchoring import mean_initial_shape, reanchored
+from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.models import Float32, ForestEnsemble, Model, ShapePredictor
+
+LandmarkModel = ShapePredictor | ForestEnsemble
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One forest cascade that takes part in a merge.
+
+    Attributes
+    ----------
+    predictor : ShapePredictor
+    weight : float
+        Its input's weight, divided among the members where the input is an ensemble.
+    name : str
+        For messages.
+    """
+
+    predictor: ShapePredictor
+    weight: float
+    name: str
+
+
+def landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
+    """Check that all inputs are landmark models with the same number of parts.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        Another kind of model, or a different number of parts.
+    """
+    landmarks: SubModels[LandmarkModel] = sub_models.narrowed(ShapePredictor, ForestEnsemble)
+    first = landmarks.first
+    for other in landmarks.given[1:]:
+        if other.model.part_count != first.model.part_count:
+            raise IncompatibleModelsError(
+                "parts",
+                f"{first.model.part_count}",
+                f"{other.model.part_count}",
+                first_name=first.name,
+                other_name=other.name,
+            )
+    return landmarks
+
+
+def members_of(sub_model: SubModel[LandmarkModel]) -> tuple[Member, ...]:
+    """Return the cascades of one input: itself, or the members of an ensemble."""
+    model, weight, name = sub_model.model, sub_model.weight, sub_model.name
+    if isinstance(model, ShapePredictor):
+        return (Member(model, weight, name),)
+    total = math.fsum(model.weights)
+    return tuple(
+        Member(predictor, weight * float(share) / total, f"member {number} of {name}")
+        for number, (predictor, share) in enumerate(
+            zip(model.members, model.weights, strict=True), start=1
+        )
+    )
+
+
+def reanchored_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...]:
+    """Return all cascades in the order of sums, tied to the mean of the initial shapes.
+
+    The mean is not weighted, but an input counts as often as it was given (the paper's
+    formula).
+    """
+    initial_shape = mean_initial_shape(
+        [_initial_shape(sub_model.model) for sub_model in landmarks.in_sum_order],
+        [sub_model.copies for sub_model in landmarks.in_sum_order],
+    )
+    return tuple(
+        Member(reanchored(member.predictor, initial_shape), member.weight, member.name)
+        for sub_model in landmarks.in_sum_order
+        for member in members_of(sub_model)
+    )
+
+
+def _initial_shape(model: LandmarkModel) -> Float32:
+    return (
+        model.initial_shape
+        if isinstance(model, ShapePredictor)
+        else (model.members[0].initial_shape)
+    )

@@ -1,0 +1,197 @@
+"""Leaf refinement: what sites found by fitting a merged forest's leaves, added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.contract import Combined, NoOptions, Progress
+from aggregators.methods.refitting import forest_digest, thinned_base
+from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.models import (
+    Float32,
+    Float64,
+    LeafContribution,
+    MergeInput,
+    ModelKind,
+    ShapePredictor,
+)
+
+_ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True)
+class LeafRefit:
+    """``leaf + sum(n_k change_k) / sum(n_k)``, n_k the samples of site k that reach the leaf.
+
+    The inputs are one landmark model, the base, and the contributions of sites
+    (`aggregators.methods.refitting`). Contributions of several rounds can be given together:
+    those that were fitted to the base come first, then those fitted to what that makes, and so on
+    until all are used. The result is an ordinary cascade with the base's trees (those that are
+    kept, where the contributions were made for a thinned base).
+
+    The laws hold for contributions beside their base; the base alone comes back as it is, and its
+    weight has no meaning. A contribution's weight multiplies its counts. As a contribution fits
+    its base and nothing else, no model has a merge key.
+    """
+
+    name: ClassVar[str] = "leaf-refit"
+    version: ClassVar[int] = 1
+    summary: ClassVar[str] = "a merged landmark model with its leaves fitted again by all sites"
+    kind: ClassVar[ModelKind] = "ert"
+    options_type: type[NoOptions] = NoOptions
+    output_formats: ClassVar[tuple[str, ...]] = (
+        "dlib-shape-predictor",
+        "poolctl-forest",
+        "poolctl-forest-half",
+    )
+    format_hint: ClassVar[str] = ""
+
+    def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
+        return None
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], _options: NoOptions, progress: Progress, /
+    ) -> Combined:
+        base, contributions = _parted(sub_models)
+        forest, name = base.model, base.name
+        left = list(contributions)
+        while left:
+            digest = forest_digest(forest)
+            fitting = [item for item in left if item.model.base_digest == digest]
+            if not fitting:
+                raise _stray(left[0], digest, name)
+            left = [item for item in left if item.model.base_digest != digest]
+            done = 1 - len(left) / len(contributions)
+            progress(done, f"{len(fitting)} contributions to {name}")
+            forest = refined(forest, fitting)
+            name = f"{base.name}, refined"
+        return Combined(forest, _remarks(contributions))
+
+
+def refined(
+    base: ShapePredictor, contributions: Sequence[SubModel[LeafContribution]]
+) -> ShapePredictor:
+    """Return the base with the weighted mean of the contributions added to its leaves.
+
+    Parameters
+    ----------
+    base : ShapePredictor
+    contributions : sequence of SubModel
+        Of one round, all fitted to `base`; sums are done in this order.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        Contributions for differently thinned bases, or of another shape than the base's leaves.
+    """
+    thin = _common_thinning(contributions)
+    forest = thinned_base(base, thin)
+    for item in contributions:
+        found = item.model.changes.shape
+        if found != forest.leaves.shape or item.model.counts.shape != found[:1]:
+            raise IncompatibleModelsError(
+                "leaves",
+                f"{forest.leaves.shape}",
+                f"{found}",
+                first_name="the base",
+                other_name=item.name,
+            )
+    leaves = np.empty_like(forest.leaves)
+    for first in range(0, len(leaves), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        change = mean_change(
+            [(item.model.changes[rows], item.weight * item.model.counts[rows].astype(np.float64))
+             for item in contributions]
+        )  # fmt: skip
+        leaves[rows] = forest.leaves[rows] + change
+    return replace(forest, leaves=leaves)
+
+
+def mean_change(weighted: Sequence[tuple[Float32, Float64]]) -> Float64:
+    """Return the mean of leaf changes by leaf, in float64, zero where no site has samples."""
+    total: Float64 = np.zeros(weighted[0][0].shape, dtype=np.float64)
+    weights: Float64 = np.zeros(len(total), dtype=np.float64)
+    for changes, weight in weighted:
+        total += changes * weight[:, np.newaxis, np.newaxis]
+        weights += weight
+    weights[weights == 0] = 1.0
+    total /= weights[:, np.newaxis, np.newaxis]
+    return total
+
+
+def _parted(
+    sub_models: SubModels[MergeInput],
+) -> tuple[SubModel[ShapePredictor], list[SubModel[LeafContribution]]]:
+    """Tell the base from the contributions, which are in the order of sums."""
+    known = sub_models.narrowed(ShapePredictor, LeafContribution)
+    bases = [item for item in known.given if isinstance(item.model, ShapePredictor)]
+    if len(bases) != 1:
+        raise IncompatibleModelsError(
+            "number of landmark models",
+            "1, the base",
+            f"{len(bases)}",
+            first_name="what leaf-refit takes beside contributions",
+            other_name=", ".join(item.name for item in bases) or "the inputs",
+            hint="merge sub-models with wba-cascade first"
+            if bases
+            else "give the model to which the contributions were fitted, too",
+        )
+    contributions = [
+        item for item in known.in_sum_order if isinstance(item.model, LeafContribution)
+    ]
+    return bases[0], contributions  # type: ignore[return-value]
+
+
+def _stray(
+    contribution: SubModel[LeafContribution], digest: str, name: str
+) -> IncompatibleModelsError:
+    return IncompatibleModelsError(
+        "base forest",
+        digest[:16],
+        contribution.model.base_digest[:16],
+        first_name=name,
+        other_name=f"what {contribution.name} was fitted to",
+        hint="give the base of that round; a later round's contributions fit only what all "
+        "contributions of the rounds before made",
+    )
+
+
+def _common_thinning(contributions: Sequence[SubModel[LeafContribution]]) -> int | None:
+    first = contributions[0]
+    thin: int | None = first.model.settings.get("thin")
+    for other in contributions[1:]:
+        theirs = other.model.settings.get("thin")
+        if theirs != thin:
+            raise IncompatibleModelsError(
+                "thin",
+                f"{thin}",
+                f"{theirs}",
+                first_name=first.name,
+                other_name=other.name,
+                hint="all sites of a round fit the same trees",
+            )
+    return thin
+
+
+def _remarks(contributions: Sequence[SubModel[LeafContribution]]) -> tuple[str, ...]:
+    """Say in which settings sites of one round differ; their mean is taken all the same."""
+    remarks = []
+    for base in dict.fromkeys(item.model.base_digest for item in contributions):
+        members = [item for item in contributions if item.model.base_digest == base]
+        first = members[0]
+        for name in sorted(first.model.settings):
+            values = {_text(item.model.settings.get(name)) for item in members}
+            if len(values) > 1:
+                remarks.append(
+                    f"contributions were fitted with different {name}: {', '.join(sorted(values))}"
+                )
+    return tuple(remarks)
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,320 @@
+"""Merging models and files, with a recipe from which anyone makes the same bytes again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from aggregators.errors import ConversionError, OptionError
+from aggregators.formats import FORMATS, encode_model, file_digest, write_model
+from aggregators.methods.contract import AggregationMethod, MethodOptions, Progress, no_progress
+from aggregators.methods.recipe import (
+    Recipe,
+    RecipeInput,
+    RecipeMethod,
+    RecipeOutput,
+    recipe_path,
+    write_recipe,
+)
+from aggregators.methods.refitting import encode_contribution, read_input
+from aggregators.methods.registry import find_method
+from aggregators.methods.sub_models import check_weights, collect_sub_models
+from aggregators.models import LeafContribution, MergeInput, Model
+
+_READ, _COMBINED = 0.6, 0.7
+"""How far a merge is when all inputs are read, and when the result is computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """The outcome of a merge.
+
+    Attributes
+    ----------
+    model : Model
+    recipe : Recipe
+    warnings : tuple of str
+        What the user should know about the inputs.
+    digest : str or None
+        SHA-256 of the written file; None when nothing was written.
+    """
+
+    model: Model
+    recipe: Recipe
+    warnings: tuple[str, ...]
+    digest: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class _LoadedInputs:
+    models: tuple[MergeInput, ...]
+    digests: tuple[str, ...]
+    names: tuple[str, ...]
+    file_names: tuple[str | None, ...]
+
+
+def merge(
+    method: str,
+    inputs: Sequence[Path | str | MergeInput],
+    *,
+    weights: Sequence[float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    output: Path | str | None = None,
+    output_format: str | None = None,
+    addresses: Sequence[str | None] | None = None,
+    file_names: Sequence[str | None] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Merged:
+    """Make one model out of several.
+
+    Parameters
+    ----------
+    method : str
+        ``"mwma"``, ``"wba-final"``, ``"wba-cascade"``, ``"leaf-refit"`` or ``"fedavg"``.
+    inputs : sequence of paths or models
+        One or more. Their order changes nothing that is computed; what cannot be averaged is
+        taken from the first.
+    weights : sequence of float, optional
+        Finite and positive, one for each input; equal when absent.
+    options : mapping, optional
+        The method's options by name.
+    output : path, optional
+        Written in one step when all went well, with ``<output>.recipe.json`` beside it.
+    output_format : str, optional
+        By the suffix of `output` when absent, else the method's own.
+    addresses : sequence of str or None, optional
+        Where in a pool each input came from, for the recipe.
+    file_names : sequence of str or None, optional
+        What each input's file is called in the recipe, where that is not the name of the path: a
+        cached copy, say, which messages then call by its address.
+    progress : callable, optional
+        Called with the fraction done and what is being done.
+
+    Returns
+    -------
+    Merged
+
+    Raises
+    ------
+    UnknownMethodError, OptionError, WeightError
+        What was asked for makes no sense; nothing has been read yet.
+    FormatError
+        An input is no well-formed model file.
+    IncompatibleModelsError
+        The inputs cannot be merged; names the first differing field.
+    ConversionError
+        The output format cannot hold the result.
+    OSError
+        An input cannot be read, or the output not written.
+
+    Examples
+    --------
+    >>> merge("mwma", ["a.svm", "b.svm"], weights=[300, 120],
+    ...       output=Path("merged.svm"))  # doctest: +SKIP
+    """
+    if isinstance(inputs, str | Path):
+        raise TypeError("inputs must be a list of models or files, not one file name")
+    chosen = find_method(method)
+    checked_options = _checked_options(chosen, options or {})
+    report = progress or no_progress
+    known_addresses = _one_for_each(addresses, len(inputs), "addresses")
+    known_file_names = _one_for_each(file_names, len(inputs), "file names")
+    names = _names(inputs, known_addresses, known_file_names)
+    checked_weights = check_weights(weights, names)
+    target = None if output is None else Path(output)
+    format_name = choose_output_format(chosen, target, output_format)
+    if target is not None:
+        require_place_for(target)
+        refuse_overwriting_inputs(target, inputs)
+
+    loaded = _load(inputs, names, known_file_names, report)
+    sub_models = collect_sub_models(loaded.models, loaded.digests, loaded.names, checked_weights)
+    combined = chosen.combine(
+        sub_models,
+        checked_options,
+        lambda fraction, what: report(_READ + fraction * (_COMBINED - _READ), what),
+    )
+    recipe = _recipe(chosen, checked_options, loaded, checked_weights, known_addresses)
+    if target is None:
+        report(1.0, "merged")
+        return Merged(combined.model, recipe, combined.warnings, None)
+    report(_COMBINED, f"writing {target.name}")
+    digest = write_model(combined.model, target, format_name=format_name)
+    recipe = recipe.model_copy(update={"output": RecipeOutput(digest=digest, format=format_name)})
+    write_recipe(recipe, recipe_path(target))
+    report(1.0, f"wrote {target.name}")
+    return Merged(combined.model, recipe, combined.warnings, digest)
+
+
+def choose_output_format(
+    method: AggregationMethod[Any], output: Path | None, output_format: str | None
+) -> str:
+    """Return the format to write: as asked for, or by suffix, or the method's own.
+
+    Raises
+    ------
+    ConversionError
+        That format cannot hold what the method makes.
+    """
+    if output_format is not None:
+        wanted, because = output_format, f"the format {output_format!r}"
+    elif output is not None and (by_suffix := _format_of_suffix(output)) is not None:
+        wanted, because = by_suffix, f"{output.name} (by its suffix {by_suffix})"
+    else:
+        return method.output_formats[0]
+    if wanted in method.output_formats:
+        return wanted
+    possible = " or ".join(
+        " ".join([name, *(f"({suffix})" for suffix in FORMATS[name].suffixes)])
+        for name in method.output_formats
+    )
+    hint = f"; {method.format_hint}" if method.format_hint else ""
+    raise ConversionError(f"{because} cannot hold a result of {method.name}: use {possible}{hint}")
+
+
+def _format_of_suffix(path: Path) -> str | None:
+    """Return the format whose longest suffix the file name ends with."""
+    name = path.name.lower()
+    candidates = [
+        (len(suffix), format_name)
+        for format_name, model_format in FORMATS.items()
+        for suffix in model_format.suffixes
+        if name.endswith(suffix)
+    ]
+    return max(candidates)[1] if candidates else None
+
+
+def _checked_options(method: AggregationMethod[Any], options: Mapping[str, Any]) -> MethodOptions:
+    try:
+        checked: MethodOptions = method.options_type.model_validate(dict(options))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join(str(step) for step in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(method.options_type.model_fields) or "none"
+            raise OptionError(
+                f"{method.name} has no option {name!r}; its options: {known}"
+            ) from error
+        raise OptionError(
+            f"option {name!r} of {method.name} is {problem['input']!r}: {problem['msg']}"
+        ) from error
+    return checked
+
+
+def _one_for_each(
+    texts: Sequence[str | None] | None, count: int, what: str
+) -> tuple[str | None, ...]:
+    if texts is None:
+        return (None,) * count
+    if len(texts) != count:
+        raise OptionError(f"{len(texts)} {what} for {count} models: give one for each")
+    return tuple(texts)
+
+
+def _names(
+    inputs: Sequence[Path | str | MergeInput],
+    addresses: Sequence[str | None],
+    known_file_names: Sequence[str | None],
+) -> tuple[str, ...]:
+    """Return what to call each input in messages.
+
+    A file's name, its path where names repeat, its address where it is a copy of another name.
+    """
+    paths = [Path(entry) if isinstance(entry, Path | str) else None for entry in inputs]
+    file_names = [path.name for path in paths if path is not None]
+    names = []
+    origins = zip(paths, addresses, known_file_names, strict=True)
+    for number, (path, address, known) in enumerate(origins, start=1):
+        if path is None:
+            names.append(address or f"model {number}")
+        elif address and known and known != path.name:
+            names.append(address)
+        else:
+            names.append(path.name if file_names.count(path.name) == 1 else str(path))
+    return tuple(names)
+
+
+def require_place_for(output: Path) -> None:
+    """Raise `OSError` before any work if the output cannot be written: no folder, or read-only."""
+    if output.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(output))
+    if not output.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output.parent))
+    if not os.access(output.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(output.parent))
+
+
+def refuse_overwriting_inputs(output: Path, inputs: Iterable[Path | str | MergeInput]) -> None:
+    """Raise `OptionError` if the output or its recipe would replace an input."""
+    taken = (output, recipe_path(output))
+    for entry in inputs:
+        if isinstance(entry, Path | str) and any(_same_file(Path(entry), path) for path in taken):
+            raise OptionError(f"the output {output} is one of the inputs: choose another name")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    if one.absolute() == other.absolute():
+        return True
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _load(
+    inputs: Sequence[Path | str | MergeInput],
+    names: tuple[str, ...],
+    file_names: Sequence[str | None],
+    report: Progress,
+) -> _LoadedInputs:
+    """Read the files, each distinct one once."""
+    models: dict[str, MergeInput] = {}
+    digests = []
+    for number, (entry, name) in enumerate(zip(inputs, names, strict=True)):
+        report(_READ * number / len(inputs), f"reading {name}")
+        if isinstance(entry, Path | str):
+            digest = file_digest(Path(entry))
+            if digest not in models:
+                models[digest] = read_input(Path(entry))
+        else:
+            digest = encoded_digest(entry)
+            models.setdefault(digest, entry)
+        digests.append(digest)
+    return _LoadedInputs(
+        models=tuple(models[digest] for digest in digests),
+        digests=tuple(digests),
+        names=names,
+        file_names=tuple(
+            known or (Path(entry).name if isinstance(entry, Path | str) else None)
+            for entry, known in zip(inputs, file_names, strict=True)
+        ),
+    )
+
+
+def _recipe(
+    method: AggregationMethod[Any],
+    options: MethodOptions,
+    loaded: _LoadedInputs,
+    weights: Sequence[float],
+    addresses: Sequence[str | None],
+) -> Recipe:
+    inputs = zip(loaded.digests, weights, addresses, loaded.file_names, strict=True)
+    return Recipe(
+        method=RecipeMethod(name=method.name, version=method.version),
+        options=options.model_dump(mode="json"),
+        inputs=tuple(
+            RecipeInput(digest=digest, weight=weight, address=address, file_name=file_name)
+            for digest, weight, address, file_name in inputs
+        ),
+    )
+
+
+def encoded_digest(model: MergeInput) -> str:
+    """Return the SHA-256 of the file that a model would make, in the first format that fits."""
+    if isinstance(model, LeafContribution):
+        return sha256(encode_contribution(model)).hexdigest()
+    return sha256(encode_model(model)).hexdigest()

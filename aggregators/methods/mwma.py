@@ -1,0 +1,127 @@
+"""MWMA: the mean weight matrix of HOG-SVM detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.contract import Combined, NoOptions, Progress
+from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.models import FhogDetector, Float64, Model, ModelKind
+
+
+@dataclass(frozen=True)
+class Mwma:
+    """``W = sum(w_k W_k) / sum(w_k)`` for each filter, its threshold included.
+
+    In float64, summed in the order of the digests and divided once, so that equal weights
+    give the bits that adding up dlib's matrices and dividing by their number gives. The
+    scanner, the overlap tester and the kind of file come from the first given input.
+
+    Source: the PBLTA paper, section on Mean Weight Matrix Aggregation; its "including a copy
+    of a sub-model" is a weight of 2.
+    """
+
+    name: ClassVar[str] = "mwma"
+    version: ClassVar[int] = 1
+    summary: ClassVar[str] = "mean weight matrix of HOG-SVM detectors"
+    kind: ClassVar[ModelKind] = "hog-svm"
+    options_type: type[NoOptions] = NoOptions
+    output_formats: ClassVar[tuple[str, ...]] = ("dlib-fhog-detector",)
+    format_hint: ClassVar[str] = ""
+
+    def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
+        if fingerprint.get("kind") != self.kind:
+            return None
+        return (
+            f"cell{fingerprint['cell_size_px']}-padding{fingerprint['padding_cells']}"
+            f"-window{fingerprint['window_width_px']}x{fingerprint['window_height_px']}"
+            f"-dimensions{fingerprint['dimensions']}-detectors{fingerprint['detectors']}"
+        )
+
+    def combine(
+        self, sub_models: SubModels[Model], _options: NoOptions, _progress: Progress, /
+    ) -> Combined:
+        detectors = sub_models.narrowed(FhogDetector)
+        _require_same_features(detectors)
+        warnings = _differing_settings(detectors)
+        first = detectors.first.model
+        if detectors.only is not None:
+            return Combined(first, warnings)
+        merged = replace(
+            first,
+            weights=_weighted_mean(detectors, "weights"),
+            thresholds=_weighted_mean(detectors, "thresholds"),
+        )
+        return Combined(merged, warnings)
+
+
+def _weighted_mean(detectors: SubModels[FhogDetector], attribute: str) -> Float64:
+    total: Float64 = np.zeros_like(getattr(detectors.first.model, attribute))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for detector in detectors.in_sum_order:
+            total += detector.weight * getattr(detector.model, attribute)
+    total /= detectors.total_weight
+    if not np.isfinite(total).all():
+        raise IncompatibleModelsError(
+            f"sum of {attribute}",
+            "a finite number",
+            "an infinite one",
+            first_name="what can be averaged",
+            other_name=detectors.first.name,
+            hint="no trained detector has weights as large as these",
+        )
+    return total
+
+
+def _features(detector: FhogDetector) -> dict[str, str]:
+    """What gives a filter's numbers their meaning, in the words of messages."""
+    return {
+        "cell size": f"{detector.cell_size_px}",
+        "padding": f"{detector.padding_cells}",
+        "window": f"{detector.window_width_px}x{detector.window_height_px}",
+        "dimensions": f"{detector.dimensions}",
+        "number of detectors": f"{detector.detector_count}",
+    }
+
+
+def _require_same_features(detectors: SubModels[FhogDetector]) -> None:
+    expected = _features(detectors.first.model)
+    for other in detectors.given[1:]:
+        for field, value in _features(other.model).items():
+            if value != expected[field]:
+                raise IncompatibleModelsError(
+                    field,
+                    expected[field],
+                    value,
+                    first_name=detectors.first.name,
+                    other_name=other.name,
+                )
+
+
+def _settings(detector: FhogDetector) -> dict[str, str]:
+    """What cannot be averaged and does not change the meaning of the filters."""
+    upsampling = detector.upsampling
+    return {
+        "overlap tester": f"{detector.overlap_iou:g}/{detector.overlap_covered:g}",
+        "upsampling": "not stored" if upsampling is None else f"{upsampling}",
+        "nuclear norm strength": f"{detector.nuclear_norm_strength:g}",
+        "pyramid levels": f"{detector.max_pyramid_levels}",
+        "smallest pyramid layer": (f"{detector.min_layer_width_px}x{detector.min_layer_height_px}"),
+    }
+
+
+def _differing_settings(detectors: SubModels[FhogDetector]) -> tuple[str, ...]:
+    first: SubModel[FhogDetector] = detectors.first
+    kept = _settings(first.model)
+    return tuple(
+        f"{setting} differs: {kept[setting]} in {first.name}, {value} in {other.name}; "
+        f"the merged detector has {kept[setting]}"
+        for other in detectors.given[1:]
+        for setting, value in _settings(other.model).items()
+        if value != kept[setting]
+    )

@@ -1,0 +1,40 @@
+"""Fitting the leaves of a merged landmark model again, at every site, without moving data.
+
+`contribute` is what one site does by itself (one-shot); `LevelByLevel` is what sites do that keep
+in step. Both give `LeafContribution` records, which the method ``leaf-refit`` adds to the base.
+"""
+
+from __future__ import annotations
+
+from aggregators.methods.refitting.contribution_file import (
+    CONTRIBUTION_SUFFIX,
+    ContributionWriter,
+    encode_contribution,
+    forest_digest,
+    is_contribution,
+    read_contribution,
+    read_input,
+    write_contribution,
+)
+from aggregators.methods.refitting.faces import SiteFaces
+from aggregators.methods.refitting.fitting import LevelFit, SiteFit, contribute, fit_levels
+from aggregators.methods.refitting.settings import RefitSettings, refit_settings, thinned_base
+
+__all__ = [
+    "CONTRIBUTION_SUFFIX",
+    "ContributionWriter",
+    "LevelFit",
+    "RefitSettings",
+    "SiteFaces",
+    "SiteFit",
+    "contribute",
+    "encode_contribution",
+    "fit_levels",
+    "forest_digest",
+    "is_contribution",
+    "read_contribution",
+    "read_input",
+    "refit_settings",
+    "thinned_base",
+    "write_contribution",
+]

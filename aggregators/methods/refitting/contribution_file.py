@@ -1,0 +1,303 @@
+"""The file in which a site's contribution travels: a safetensors container.
+
+======================  ================================================================
+entry                   content
+======================  ================================================================
+metadata ``format``     ``poolctl-leaf-contribution``
+metadata ``version``    ``1``
+metadata ``base``       `forest_digest` of the base before thinning
+metadata ``settings``   JSON: `RefitSettings` without the seed
+``changes``             F32 (leaves, parts, 2), all levels one after the other
+``counts``              U32 (leaves,)
+======================  ================================================================
+
+It holds sums over samples and their counts, and nothing of single images. A leaf that very few
+faces reach says something of these faces' landmarks, though: `RefitSettings.min_count` keeps such
+leaves at home. A face has as many samples as it has starting shapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats import read_model
+from aggregators.formats.dlib_stream import Buffer, view_bytes
+from aggregators.formats.safetensors_file import (
+    Contents,
+    lay_out,
+    parse_safetensors,
+    recognises_safetensors,
+)
+from aggregators.methods.refitting.settings import RefitSettings
+from aggregators.models import (
+    Float32,
+    LeafContribution,
+    MergeInput,
+    ShapePredictor,
+    TensorInfo,
+    UInt32,
+)
+
+CONTRIBUTION_SUFFIX = ".contribution"
+_FORMAT, _VERSION = "poolctl-leaf-contribution", "1"
+_HEAD_BYTES = 4096
+_ROWS_AT_ONCE = 1 << 15
+
+
+def forest_digest(forest: ShapePredictor) -> str:
+    """Return a SHA-256 of what a forest is, whichever file format it is kept in.
+
+    Zeros of both signs count as the same, as dlib's files hold no sign of zero.
+    """
+    digest = hashlib.sha256(b"poolctl-forest-digest/1")
+    for item in fields(forest):
+        array = getattr(forest, item.name)
+        digest.update(f"{item.name} {array.dtype.str} {array.shape}".encode())
+        flat = np.ascontiguousarray(array).reshape(-1)
+        for first in range(0, len(flat), 1 << 20):
+            part = flat[first : first + (1 << 20)]
+            # Adding zero takes the sign from a negative one and changes nothing else.
+            digest.update((part + part.dtype.type(0)).data)
+    return digest.hexdigest()
+
+
+def encode_contribution(contribution: LeafContribution) -> bytes:
+    """Return the bytes of a contribution's file."""
+    return b"".join(view_bytes(piece) for piece in _pieces(contribution))
+
+
+def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
+    """Write a contribution, whole or not at all, and return the SHA-256 of the file.
+
+    Raises
+    ------
+    OSError
+        When the folder is missing, full or not writable.
+    """
+    with ContributionWriter(
+        path,
+        contribution.changes.shape,
+        contribution.base_digest,
+        contribution.settings,
+    ) as writer:
+        writer.add(contribution.changes, contribution.counts)
+    return writer.digest
+
+
+def is_contribution(head: bytes) -> bool:
+    """Whether a file begins as a contribution does."""
+    return recognises_safetensors(head) and f'"format":"{_FORMAT}"'.encode() in head
+
+
+def read_contribution(path: Path | str) -> LeafContribution:
+    """Read a contribution file; its arrays stay in the file until they are used.
+
+    Raises
+    ------
+    FormatError
+        No contribution, arrays that do not fit one another, or numbers that are not finite.
+    OSError
+        When it cannot be opened.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data: Buffer = b""
+        if size:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        return decode_contribution(data)
+    except FormatError as error:
+        raise error.about(str(path)) from error.__cause__
+
+
+def read_input(path: Path) -> MergeInput:
+    """Read what can be merged: a model file, or a contribution.
+
+    Raises
+    ------
+    FormatError, OSError
+        As `read_model` and `read_contribution`.
+    """
+    if path.is_file():
+        with path.open("rb") as file:
+            if is_contribution(file.read(_HEAD_BYTES)):
+                return read_contribution(path)
+    return read_model(path)
+
+
+def decode_contribution(data: Buffer) -> LeafContribution:
+    """Read the bytes of a contribution; see `read_contribution`."""
+    contents = parse_safetensors(data)
+    _require_metadata(contents, "format", _FORMAT)
+    _require_metadata(contents, "version", _VERSION)
+    if set(contents.entries) != {"changes", "counts"}:
+        raise _error("entries", ", ".join(sorted(contents.entries))[:200], "changes and counts")
+    changes = _entry(contents, "changes", "F32")
+    counts = _entry(contents, "counts", "U32")
+    if changes.ndim != 3 or changes.shape[2] != 2 or 0 in changes.shape:
+        raise _error("changes", f"shape {changes.shape}", "(leaves, parts, 2)")
+    if counts.shape != changes.shape[:1]:
+        raise _error("counts", f"shape {counts.shape}", f"({changes.shape[0]},)")
+    contribution = LeafContribution(
+        changes=cast("Float32", changes),
+        counts=cast("UInt32", counts),
+        base_digest=_checked_digest(contents.metadata.get("base", "")),
+        settings=_checked_settings(contents.metadata.get("settings", "")),
+    )
+    problem = find_contribution_problem(contribution)
+    if problem is not None:
+        start = contents.entries["changes"].start
+        raise FormatError("changes", offset=start, found=problem[0], expected=problem[1])
+    return contribution
+
+
+def find_contribution_problem(contribution: LeafContribution) -> tuple[str, str] | None:
+    """Return what is wrong with the numbers (found, expected), or None."""
+    for first in range(0, len(contribution.counts), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        changes = contribution.changes[rows]
+        if not np.isfinite(changes).all():
+            return "an infinite or undefined number", "finite numbers"
+        if changes[contribution.counts[rows] == 0].any():
+            return "a change of a leaf without samples", "none"
+    return None
+
+
+class ContributionWriter:
+    """Writes a contribution level by level, so that it need never be in memory as a whole.
+
+    A context manager; the file takes its name when the block ends without an error.
+
+    Parameters
+    ----------
+    path : Path or str
+    shape : (leaves, parts, 2)
+    base_digest : str
+    settings : mapping
+
+    Attributes
+    ----------
+    digest : str
+        SHA-256 of the file, once it is complete.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        shape: tuple[int, ...],
+        base_digest: str,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.path = Path(path)
+        self.digest = ""
+        self._shape = shape
+        self._counts: list[UInt32] = []
+        self._hash = hashlib.sha256()
+        self._temporary = self.path.with_name(f".{secrets.token_hex(8)}.partial")
+        self._header = _header(shape, base_digest, settings)
+
+    def __enter__(self) -> ContributionWriter:
+        self._file = self._temporary.open("xb")
+        self._write(self._header)
+        return self
+
+    def add(self, changes: Float32, counts: UInt32) -> None:
+        """Append the leaves of one or several levels."""
+        self._counts.append(np.array(counts, dtype=np.uint32))
+        self._write(np.ascontiguousarray(changes, dtype=np.float32).reshape(-1).view(np.uint8))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                counts = np.concatenate(self._counts)
+                if len(counts) != self._shape[0]:
+                    raise ConversionError(f"{len(counts)} leaves written, not {self._shape[0]}")
+                self._write(counts.view(np.uint8))
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                self._temporary.replace(self.path)
+                self.digest = self._hash.hexdigest()
+        finally:
+            self._file.close()
+            with contextlib.suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
+
+    def _write(self, content: Buffer) -> None:
+        view = view_bytes(content)
+        self._hash.update(view)
+        self._file.write(view)
+
+
+def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]) -> bytes:
+    header, _ = lay_out(
+        {"changes": TensorInfo("F32", tuple(shape)), "counts": TensorInfo("U32", (shape[0],))},
+        {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "base": base_digest,
+            "settings": json.dumps(dict(settings), sort_keys=True, separators=(",", ":")),
+        },
+    )
+    return header
+
+
+def _pieces(contribution: LeafContribution) -> list[Buffer]:
+    header = _header(contribution.changes.shape, contribution.base_digest, contribution.settings)
+    changes = np.ascontiguousarray(contribution.changes, dtype=np.float32)
+    counts = np.ascontiguousarray(contribution.counts, dtype=np.uint32)
+    return [header, changes.reshape(-1).view(np.uint8), counts.view(np.uint8)]
+
+
+def _require_metadata(contents: Contents, key: str, wanted: str) -> None:
+    found = contents.metadata.get(key)
+    if found != wanted:
+        raise _error(f"metadata {key}", repr(found)[:80], repr(wanted))
+
+
+def _entry(contents: Contents, name: str, dtype: str) -> NDArray[np.generic]:
+    found = contents.entries[name].info.dtype
+    if found != dtype:
+        raise _error(name, f"type {found}", dtype)
+    return contents.array(name)
+
+
+def _checked_digest(text: str) -> str:
+    if len(text) != 64 or set(text) - set("0123456789abcdef"):
+        raise _error("metadata base", repr(text)[:80], "64 hexadecimal digits")
+    return text
+
+
+def _checked_settings(text: str) -> dict[str, Any]:
+    try:
+        settings = RefitSettings.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(step) for step in problem["loc"])
+        raise _error("metadata settings", f"{where}: {problem['msg']}"[:200], "settings") from error
+    return settings.shared()
+
+
+def _error(what: str, found: str, expected: str) -> FormatError:
+    return FormatError(what, offset=8, found=found, expected=expected)

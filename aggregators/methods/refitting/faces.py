@@ -1,0 +1,218 @@
+"""A site's faces as arrays, and the samples that are drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aggregators.errors import FaceBoxError, ImageArrayError
+from aggregators.models import Float32, Float64, Int64, UInt8
+
+_FEWEST_FACES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFaces:
+    """The annotated faces of one site; they never leave it.
+
+    Attributes
+    ----------
+    pixels : uint8, shape (bytes,)
+        All grey images, one behind the other.
+    image_starts : int64, shape (images,)
+        Where each begins in `pixels`.
+    image_sizes : int64, shape (images, 2)
+        Height and width in pixels.
+    image_of_face : int64, shape (faces,)
+    boxes : float64, shape (faces, 4)
+        (left, top, right, bottom) in pixels of the face's image, right and bottom inclusive.
+    shapes : float64, shape (faces, parts, 2)
+        True landmarks in box coordinates: (0, 0) top left corner, (1, 1) bottom right corner.
+    """
+
+    pixels: UInt8
+    image_starts: Int64
+    image_sizes: Int64
+    image_of_face: Int64
+    boxes: Float64
+    shapes: Float64
+
+    @property
+    def face_count(self) -> int:
+        return int(self.boxes.shape[0])
+
+    @property
+    def part_count(self) -> int:
+        return int(self.shapes.shape[1])
+
+    @classmethod
+    def from_arrays(
+        cls,
+        images: Sequence[NDArray[Any]],
+        boxes: ArrayLike,
+        points: ArrayLike,
+        image_of_face: Sequence[int] | None = None,
+    ) -> SiteFaces:
+        """Check and pack images, boxes and landmarks.
+
+        Parameters
+        ----------
+        images : sequence of uint8, shape (height, width)
+            Grey.
+        boxes : float, shape (faces, 4)
+            (left, top, right, bottom) in pixels, right and bottom inclusive.
+        points : float, shape (faces, parts, 2)
+            (x, y) of every landmark in pixels.
+        image_of_face : sequence of int, optional
+            Which image each face is in; face k is in image k when absent.
+
+        Raises
+        ------
+        ImageArrayError
+            An image that is not grey, not of bytes, or empty.
+        FaceBoxError
+            Boxes or landmarks that are not finite or do not go with one another, boxes without
+            area, fewer than two faces.
+        """
+        packed = [_checked_image(image, number) for number, image in enumerate(images)]
+        sizes = np.array([image.shape for image in packed], dtype=np.int64).reshape(-1, 2)
+        areas = sizes[:, 0] * sizes[:, 1]
+        corners, landmarks = _checked_boxes(boxes), _checked_points(points)
+        if len(corners) != len(landmarks):
+            raise FaceBoxError(f"{len(corners)} boxes for the landmarks of {len(landmarks)} faces")
+        owners = np.arange(len(corners)) if image_of_face is None else np.asarray(image_of_face)
+        if owners.shape != (len(corners),) or not _all_within(owners, len(packed)):
+            raise FaceBoxError(f"each of {len(corners)} faces needs one of {len(packed)} images")
+        if len(corners) < _FEWEST_FACES:
+            raise FaceBoxError(
+                f"{len(corners)} faces; at least {_FEWEST_FACES} are needed, as the others' "
+                "landmarks are the shapes that a face starts from"
+            )
+        sides = corners[:, np.newaxis, 2:] - corners[:, np.newaxis, :2]
+        return cls(
+            pixels=np.concatenate([image.reshape(-1) for image in packed]),
+            image_starts=np.cumsum(areas) - areas,
+            image_sizes=sizes,
+            image_of_face=owners.astype(np.int64),
+            boxes=corners,
+            shapes=(landmarks - corners[:, np.newaxis, :2]) / sides,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Faces times starting shapes, each face's starts one after the other.
+
+    Attributes
+    ----------
+    image_of_sample : int64, shape (samples,)
+    boxes : float64, shape (samples, 4)
+    starts, targets : float32, shape (samples, parts, 2)
+        Where landmarks begin and where they should end, in coordinates of the sample's box.
+    """
+
+    image_of_sample: Int64
+    boxes: Float64
+    starts: Float32
+    targets: Float32
+
+
+def draw_samples(
+    faces: SiteFaces, initial_shape: Float32, *, starts: int, jitter: float, seed: int
+) -> Samples:
+    """Draw starting shapes as dlib's trainer does.
+
+    A face's first start is the model's initial shape. Each other one is the mean of the true
+    shapes of two random faces of the site, with random weights between 0.1 and 1.1. With `jitter`
+    its box is shifted at random, too, by at most this part of its width and height.
+
+    Parameters
+    ----------
+    faces : SiteFaces
+    initial_shape : float32, shape (parts, 2)
+    starts : int
+        Starting shapes for each face.
+    jitter : float
+    seed : int
+        The same arguments give the same samples.
+    """
+    random = np.random.default_rng(np.random.SeedSequence(seed))
+    count, parts = faces.face_count, faces.part_count
+    weights = random.random((count, starts, 2)) + 0.1
+    chosen = random.integers(0, count, (count, starts, 2))
+    shifts = random.uniform(-jitter, jitter, (count, starts, 2)) if jitter else None
+    drawn = np.empty((count, starts, parts, 2), dtype=np.float32)
+    for face in range(count):
+        pair = faces.shapes[chosen[face]] * weights[face][:, :, np.newaxis, np.newaxis]
+        drawn[face] = (pair[:, 0] + pair[:, 1]) / weights[face].sum(axis=1)[:, None, None]
+    drawn[:, 0] = initial_shape
+    boxes = np.repeat(faces.boxes[:, np.newaxis], starts, axis=1)
+    targets = np.repeat(faces.shapes[:, np.newaxis], starts, axis=1)
+    if shifts is not None:
+        shifts[:, 0] = 0
+        sides = faces.boxes[:, np.newaxis, 2:] - faces.boxes[:, np.newaxis, :2]
+        boxes += np.tile(shifts * sides, 2)
+        targets -= shifts[:, :, np.newaxis]
+    return Samples(
+        image_of_sample=np.repeat(faces.image_of_face, starts),
+        boxes=boxes.reshape(-1, 4),
+        starts=drawn.reshape(-1, parts, 2),
+        targets=targets.reshape(-1, parts, 2).astype(np.float32),
+    )
+
+
+def _checked_image(image: NDArray[Any], number: int) -> UInt8:
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
+        found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image)
+        raise ImageArrayError(
+            f"image {number} must be a grey array of uint8, (height, width), not {found}"
+        )
+    if image.size == 0:
+        raise ImageArrayError(f"image {number} has no pixels: its shape is {image.shape}")
+    return np.ascontiguousarray(image)
+
+
+def _checked_boxes(boxes: ArrayLike) -> Float64:
+    corners = _numbers(boxes, "boxes")
+    if corners.ndim != 2 or corners.shape[1] != 4:
+        raise FaceBoxError(f"boxes must have the shape (faces, 4), not {corners.shape}")
+    good = np.isfinite(corners).all(axis=1)
+    good &= (corners[:, 2] > corners[:, 0]) & (corners[:, 3] > corners[:, 1])
+    if not good.all():
+        face = int(np.argmin(good))
+        raise FaceBoxError(
+            f"box {face} is {corners[face].tolist()}; it must be finite, its right side beyond its "
+            "left and its bottom below its top"
+        )
+    return corners
+
+
+def _checked_points(points: ArrayLike) -> Float64:
+    landmarks = _numbers(points, "landmarks")
+    if landmarks.ndim != 3 or landmarks.shape[2] != 2:
+        raise FaceBoxError(
+            f"landmarks must have the shape (faces, parts, 2), not {landmarks.shape}"
+        )
+    good = np.isfinite(landmarks).all(axis=(1, 2))
+    if not good.all():
+        raise FaceBoxError(
+            f"face {int(np.argmin(good))} has landmarks that are missing or not finite"
+        )
+    return landmarks
+
+
+def _numbers(values: ArrayLike, what: str) -> Float64:
+    try:
+        return np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise FaceBoxError(f"{what} must be numbers: {error}") from error
+
+
+def _all_within(indices: NDArray[Any], count: int) -> bool:
+    return bool(
+        np.issubdtype(indices.dtype, np.integer) and ((indices >= 0) & (indices < count)).all()
+    )

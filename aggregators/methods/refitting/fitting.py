@@ -1,0 +1,288 @@
+"""What one site does: run its samples through the forest and fit the leaves that they reach."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from aggregators.errors import IncompatibleModelsError, InconsistentModelError
+from aggregators.formats.validation import find_forest_problem
+from aggregators.methods.contract import Progress, no_progress
+from aggregators.methods.refitting.contribution_file import forest_digest
+from aggregators.methods.refitting.faces import SiteFaces, draw_samples
+from aggregators.methods.refitting.settings import RefitSettings, thinned_base
+from aggregators.models import (
+    CascadeLevel,
+    Float32,
+    LeafContribution,
+    ShapePredictor,
+    UInt32,
+)
+
+if TYPE_CHECKING:
+    from aggregators.methods.refitting.kernels import LevelReach
+
+_SAMPLES_AT_ONCE = 256
+_MOST_THREADS = 64
+
+WorkT = TypeVar("WorkT")
+
+
+@dataclass(frozen=True, eq=False)
+class LevelFit:
+    """One site's fit of one level.
+
+    Attributes
+    ----------
+    changes : float32, shape (leaves of the level, parts, 2)
+    counts : uint32, shape (leaves of the level,)
+        Zero, as the changes are, where there are fewer samples than `min_count`.
+    """
+
+    changes: Float32
+    counts: UInt32
+
+
+class SiteFit:
+    """One site's samples on their way through a forest, level after level.
+
+    Call `fit` and then `move` for each level. Results do not depend on the number of threads.
+    Besides samples and forest, a level needs two bytes for each sample and tree.
+
+    Parameters
+    ----------
+    forest : ShapePredictor
+        The base, thinned already.
+    faces : SiteFaces
+    settings : RefitSettings
+    threads : int
+        0: as many as the machine has processors.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        The faces have another number of landmarks.
+    InconsistentModelError
+        A forest whose arrays do not fit one another, or with trees of more than 16 levels.
+    """
+
+    def __init__(
+        self, forest: ShapePredictor, faces: SiteFaces, settings: RefitSettings, threads: int = 0
+    ) -> None:
+        _require_usable(forest, faces)
+        resolved = settings.resolved(forest)
+        assert resolved.nu is not None
+        assert resolved.min_count is not None
+        self._nu_and_min_count = (float(resolved.nu), int(resolved.min_count))
+        self._initial_shape = forest.initial_shape
+        self._faces = faces
+        self._threads = min(threads or os.cpu_count() or 1, _MOST_THREADS)
+        samples = draw_samples(
+            faces,
+            forest.initial_shape,
+            starts=settings.starts,
+            jitter=settings.jitter,
+            seed=settings.seed,
+        )
+        self._samples = samples
+        self._columns = _column_blocks(2 * forest.part_count)
+        self._targets = self._blocked(samples.targets)
+        self._shapes = self._blocked(samples.starts)
+        self._reach: LevelReach | None = None
+
+    @property
+    def sample_count(self) -> int:
+        return len(self._samples.boxes)
+
+    @property
+    def shapes(self) -> Float32:
+        """Where the samples are now, (samples, parts, 2), in coordinates of their boxes."""
+        values = self._columns[-1][1]
+        joined = self._shapes.transpose(1, 0, 2).reshape(self.sample_count, -1)[:, :values]
+        return np.ascontiguousarray(joined).reshape(self.sample_count, -1, 2)
+
+    @property
+    def targets(self) -> Float32:
+        """Where they should be."""
+        return self._samples.targets
+
+    def fit(self, level: CascadeLevel) -> LevelFit:
+        """Fit the leaves of the next level to where the samples are; these stay."""
+        from aggregators.methods.refitting.kernels import add_leaves, count_samples, fit_leaves
+
+        reach = self._reach = self._reached_leaves(level)
+        leaf_count, values = len(level.leaves), self._columns[-1][1]
+        count_samples(reach)
+        changes = np.empty((leaf_count, values), dtype=np.float32)
+        leaves = level.leaves.reshape(leaf_count, values)
+        fit = self._nu_and_min_count
+
+        def fit_block(number: int) -> None:
+            columns = self._columns[number]
+            residuals = self._shapes[number].copy()
+            add_leaves(reach, leaves, columns, residuals)
+            np.subtract(self._targets[number], residuals, out=residuals)
+            fit_leaves(reach, fit, columns, residuals, changes)
+
+        self._in_threads(fit_block, range(len(self._columns)))
+        counts = np.where(reach.counts < fit[1], np.uint32(0), reach.counts)
+        return LevelFit(changes.reshape(leaf_count, -1, 2), counts)
+
+    def move(self, leaves: Float32) -> None:
+        """Move the samples by leaves of the level that was fitted last.
+
+        Parameters
+        ----------
+        leaves : float32, shape (leaves of the level, parts, 2)
+            What the level's leaves have become.
+        """
+        from aggregators.methods.refitting.kernels import add_leaves
+
+        assert self._reach is not None, "a level is fitted before samples move by it"
+        reach, rows = self._reach, leaves.reshape(len(leaves), -1)
+
+        def move_block(number: int) -> None:
+            columns = self._columns[number]
+            add_leaves(reach, rows, columns, self._shapes[number])
+
+        self._in_threads(move_block, range(len(self._columns)))
+
+    def _reached_leaves(self, level: CascadeLevel) -> LevelReach:
+        """Find the leaf of each tree that each sample reaches."""
+        from aggregators.methods.refitting.kernels import LevelReach, SampleArrays, reach_leaves
+        from aggregators.predictors.cascade_kernel import CascadeArrays
+
+        leaf_counts = np.left_shift(np.int64(1), level.tree_depths.astype(np.int64))
+        reached = np.empty((level.tree_count, self.sample_count), dtype=np.uint16)
+        arrays = CascadeArrays(
+            initial_shape=self._initial_shape,
+            trees_per_level=np.array([level.tree_count], dtype=np.int64),
+            pool_per_level=np.array([level.pool_size], dtype=np.int64),
+            tree_depths=level.tree_depths,
+            split_idx1=level.split_idx1,
+            split_idx2=level.split_idx2,
+            split_thresholds=level.split_thresholds,
+            leaves=level.leaves,
+            anchors=level.anchors,
+            deltas=level.deltas,
+        )
+        faces, shapes = self._faces, self.shapes
+        samples = SampleArrays(
+            pixels=faces.pixels,
+            image_starts=faces.image_starts,
+            image_sizes=faces.image_sizes,
+            image_of_sample=self._samples.image_of_sample,
+            boxes=self._samples.boxes,
+        )
+
+        def reach_stretch(first: int) -> None:
+            stretch = (first, min(first + _SAMPLES_AT_ONCE, self.sample_count))
+            reach_leaves(samples, shapes, arrays, stretch, reached)
+
+        self._in_threads(reach_stretch, range(0, self.sample_count, _SAMPLES_AT_ONCE))
+        first_leaves = np.concatenate([[0], np.cumsum(leaf_counts)])
+        return LevelReach(reached, first_leaves, np.zeros(len(level.leaves), dtype=np.uint32))
+
+    def _blocked(self, shapes: Float32) -> Float32:
+        """Return (blocks, samples, BLOCK), zeros where the last block is not full."""
+        from aggregators.methods.refitting.kernels import BLOCK
+
+        rows = shapes.reshape(len(shapes), -1)
+        blocked = np.zeros((len(self._columns), len(rows), BLOCK), dtype=np.float32)
+        for number, (first, last) in enumerate(self._columns):
+            blocked[number, :, : last - first] = rows[:, first:last]
+        return blocked
+
+    def _in_threads(self, work: Callable[[WorkT], None], items: Iterable[WorkT]) -> None:
+        if self._threads == 1:
+            for item in items:
+                work(item)
+            return
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="leaf-refit") as pool:
+            for _ in pool.map(work, items):
+                pass
+
+
+def fit_levels(forest: ShapePredictor, fit: SiteFit, own_share: float) -> Iterator[LevelFit]:
+    """Fit all levels by oneself, moving the samples on with a part of the own change."""
+    for level in forest.levels():
+        fitted = fit.fit(level)
+        fit.move(level.leaves + np.float32(own_share) * fitted.changes)
+        yield fitted
+
+
+def contribute(
+    base: ShapePredictor,
+    faces: SiteFaces,
+    settings: RefitSettings | None = None,
+    *,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> LeafContribution:
+    """Make one site's contribution to a one-shot round.
+
+    Parameters
+    ----------
+    base : ShapePredictor
+        Usually a cascade merge with step 1.1; the same bytes at every site.
+    faces : SiteFaces
+    settings : RefitSettings, optional
+    threads : int
+        0: as many as the machine has processors; the result is the same.
+    progress : callable, optional
+
+    Raises
+    ------
+    IncompatibleModelsError
+        The faces have another number of landmarks than the base.
+    InconsistentModelError
+        The base's arrays do not fit one another.
+    """
+    settings = settings or RefitSettings()
+    report = progress or no_progress
+    forest = thinned_base(base, settings.thin)
+    chosen = settings.resolved(forest)
+    fit = SiteFit(forest, faces, chosen, threads)
+    changes = np.empty_like(forest.leaves)
+    counts = np.empty(len(forest.leaves), dtype=np.uint32)
+    done = 0
+    for number, fitted in enumerate(fit_levels(forest, fit, chosen.own_share), start=1):
+        rows = slice(done, done + len(fitted.counts))
+        changes[rows], counts[rows] = fitted.changes, fitted.counts
+        done = rows.stop
+        report(number / forest.level_count, f"level {number} of {forest.level_count}")
+    return LeafContribution(changes, counts, forest_digest(base), chosen.shared())
+
+
+def _column_blocks(values: int) -> list[tuple[int, int]]:
+    from aggregators.methods.refitting.kernels import BLOCK
+
+    return [(first, min(first + BLOCK, values)) for first in range(0, values, BLOCK)]
+
+
+def _require_usable(forest: ShapePredictor, faces: SiteFaces) -> None:
+    from aggregators.methods.refitting.kernels import DEEPEST
+
+    # Compiled code does not look whether an index is beyond the array.
+    problem = find_forest_problem(forest)
+    if problem is not None:
+        raise InconsistentModelError(str(problem))
+    deepest = int(forest.tree_depths.max())
+    if deepest > DEEPEST:
+        raise InconsistentModelError(
+            f"tree_depths: found depth {deepest}, expected at most {DEEPEST} to refine leaves"
+        )
+    if forest.part_count != faces.part_count:
+        raise IncompatibleModelsError(
+            "parts",
+            f"{forest.part_count}",
+            f"{faces.part_count}",
+            first_name="the base",
+            other_name="the faces",
+            hint="give faces of the model's landmark scheme",
+        )

@@ -1,0 +1,208 @@
+"""The compiled inner loops of leaf refinement; imported when the first leaf is fitted.
+
+Coordinates are worked on in blocks of `BLOCK` columns (x and y of 8 landmarks): what is computed in
+one column depends on no other, so that blocks can run in several threads and the result is the
+same, bit for bit, whatever their number. Within a block one tree's leaves and a stretch of
+residuals stay in the processor's caches, and the loops over `BLOCK` become vector instructions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.compiled import compiled
+from aggregators.models import Float32, Float64, Int64, UInt8, UInt32
+from aggregators.predictors.cascade_kernel import CascadeArrays, read_pool_pixels
+
+UInt16 = NDArray[np.uint16]
+
+BLOCK = 16
+DEEPEST = 16
+"""Trees of this depth have as many leaves as 16 bits can number."""
+
+_BATCH = 64
+
+
+class SampleArrays(NamedTuple):
+    """Images and boxes of a site's samples, as compiled code takes them.
+
+    Attributes
+    ----------
+    pixels : uint8, shape (bytes,)
+        All grey images, one behind the other.
+    image_starts : int64, shape (images,)
+    image_sizes : int64, shape (images, 2)
+        Height and width.
+    image_of_sample : int64, shape (samples,)
+    boxes : float64, shape (samples, 4)
+    """
+
+    pixels: UInt8
+    image_starts: Int64
+    image_sizes: Int64
+    image_of_sample: Int64
+    boxes: Float64
+
+
+class LevelReach(NamedTuple):
+    """Which leaves of one level the samples reach.
+
+    Attributes
+    ----------
+    leaves : uint16, shape (trees, samples)
+        Number of the leaf within its tree.
+    first_leaves : int64, shape (trees + 1,)
+        Row of each tree's first leaf, and the number of all leaves.
+    counts : uint32, shape (leaves,)
+        Samples in each leaf.
+    """
+
+    leaves: UInt16
+    first_leaves: Int64
+    counts: UInt32
+
+
+@compiled
+def reach_leaves(
+    samples: SampleArrays,
+    shapes: Float32,
+    level: CascadeArrays,
+    stretch: tuple[int, int],
+    reached: UInt16,
+) -> None:
+    """Find, for each tree of one level, the leaf that each sample of a stretch reaches.
+
+    Parameters
+    ----------
+    samples : SampleArrays
+    shapes : float32, shape (samples, parts, 2)
+        In box coordinates.
+    level : CascadeArrays
+        Of one cascade level.
+    stretch : (first, last)
+        Samples from the first to before the last.
+    reached : uint16, shape (trees, samples)
+        Number of the leaf within its tree; filled in.
+    """
+    pool = level.anchors.shape[0]
+    for first in range(stretch[0], stretch[1], _BATCH):
+        count = min(_BATCH, stretch[1] - first)
+        intensities = np.zeros((count, pool), dtype=np.float32)
+        for place in range(count):
+            sample = first + place
+            image = samples.image_of_sample[sample]
+            height, width = samples.image_sizes[image, 0], samples.image_sizes[image, 1]
+            start = samples.image_starts[image]
+            grey = samples.pixels[start : start + height * width].reshape(height, width)
+            face = (samples.boxes[sample], shapes[sample])
+            read_pool_pixels(grey, face, level, (0, pool), intensities[place])
+        first_split = 0
+        for tree in range(level.tree_depths.shape[0]):
+            splits = int((1 << np.int64(level.tree_depths[tree])) - 1)
+            for place in range(count):
+                node = 0
+                while node < splits:
+                    split = first_split + node
+                    difference = (
+                        intensities[place, level.split_idx1[split]]
+                        - intensities[place, level.split_idx2[split]]
+                    )
+                    node = 2 * node + (1 if difference > level.split_thresholds[split] else 2)
+                reached[tree, first + place] = np.uint16(node - splits)
+            first_split += splits
+
+
+@compiled
+def count_samples(reach: LevelReach) -> None:
+    """Count the samples in each leaf of a level; the counts begin with zeros."""
+    reached, counts = reach.leaves, reach.counts
+    for tree in range(reached.shape[0]):
+        first = reach.first_leaves[tree]
+        for sample in range(reached.shape[1]):
+            counts[first + reached[tree, sample]] += np.uint32(1)
+
+
+@compiled
+def add_leaves(
+    reach: LevelReach, leaves: Float32, columns: tuple[int, int], shapes: Float32
+) -> None:
+    """Move samples by the leaves that they reach, tree after tree as a predictor does.
+
+    Parameters
+    ----------
+    leaves : float32, shape (leaves, 2 * parts)
+        Of one level.
+    columns : (first, last)
+        The block's columns of `leaves`, at most `BLOCK`.
+    shapes : float32, shape (samples, BLOCK)
+        The block's coordinates; changed in place.
+    """
+    reached, first_leaves = reach.leaves, reach.first_leaves
+    first_column, width = columns[0], columns[1] - columns[0]
+    table = np.zeros((_most_leaves(first_leaves), BLOCK), dtype=np.float32)
+    for tree in range(reached.shape[0]):
+        first = first_leaves[tree]
+        for leaf in range(first_leaves[tree + 1] - first):
+            for column in range(width):
+                table[leaf, column] = leaves[first + leaf, first_column + column]
+        for sample in range(reached.shape[1]):
+            reached_leaf = np.uint32(reached[tree, sample])
+            for column in range(BLOCK):
+                shapes[sample, column] += table[reached_leaf, column]
+
+
+@compiled
+def fit_leaves(
+    reach: LevelReach,
+    fit: tuple[float, int],
+    columns: tuple[int, int],
+    residuals: Float32,
+    changes: Float32,
+) -> None:
+    """Pass over the trees once, moving each leaf towards the mean residual of its samples.
+
+    Parameters
+    ----------
+    fit : (nu, min_count)
+        A leaf is moved by ``nu * sum of residuals / (count + 1)``, if it has enough samples.
+    columns : (first, last)
+        The block's columns of `changes`.
+    residuals : float32, shape (samples, BLOCK)
+        Reduced at once by what each tree corrects.
+    changes : float32, shape (leaves, 2 * parts)
+        The block's columns are filled in.
+    """
+    reached, first_leaves, counts = reach
+    nu, min_count = fit
+    first_column, width = columns[0], columns[1] - columns[0]
+    table = np.zeros((_most_leaves(first_leaves), BLOCK), dtype=np.float32)
+    for tree in range(reached.shape[0]):
+        first = first_leaves[tree]
+        leaf_count = first_leaves[tree + 1] - first
+        table[:leaf_count] = np.float32(0)
+        for sample in range(reached.shape[1]):
+            reached_leaf = np.uint32(reached[tree, sample])
+            for column in range(BLOCK):
+                table[reached_leaf, column] += residuals[sample, column]
+        for leaf in range(leaf_count):
+            count = counts[first + leaf]
+            factor = np.float32(nu / (count + 1.0)) if count >= min_count else np.float32(0)
+            for column in range(BLOCK):
+                table[leaf, column] *= factor
+            for column in range(width):
+                changes[first + leaf, first_column + column] = table[leaf, column]
+        for sample in range(reached.shape[1]):
+            reached_leaf = np.uint32(reached[tree, sample])
+            for column in range(BLOCK):
+                residuals[sample, column] -= table[reached_leaf, column]
+
+
+@compiled
+def _most_leaves(first_leaves: Int64) -> int:
+    most = 1
+    for tree in range(first_leaves.shape[0] - 1):
+        most = max(most, first_leaves[tree + 1] - first_leaves[tree])
+    return most

@@ -1,0 +1,122 @@
+"""Making a merged model again from its recipe, exactly, or without some of its inputs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+
+from aggregators.errors import OptionError, RecipeError, RecipeInputMissingError
+from aggregators.formats import file_digest
+from aggregators.methods.merging import Merged, merge, refuse_overwriting_inputs, require_place_for
+from aggregators.methods.recipe import Recipe, RecipeInput, recipe_path, write_recipe
+from aggregators.methods.registry import find_method
+
+
+def replay(
+    recipe: Recipe,
+    find: Callable[[str], Path],
+    output: Path | str,
+    *,
+    without: str | Collection[str] = (),
+    progress: Callable[[float, str], None] | None = None,
+) -> Merged:
+    """Repeat a merge.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    find : callable
+        Gives the file of a digest; raises `LookupError` or `OSError` when it has none.
+    output : path
+        Written only when the bytes are those that the recipe promises.
+    without : str or collection of str, optional
+        Digests of inputs to leave out. The result is then a new model with its own recipe, and
+        there is no digest to compare with.
+    progress : callable, optional
+        As in `merge`.
+
+    Raises
+    ------
+    OptionError
+        The output is one of the inputs, or `without` leaves none.
+    RecipeInputMissingError
+        An input was not found.
+    RecipeError
+        An input has other bytes, `without` names no input, the method's version is another, or
+        the result has another digest.
+    """
+    left_out = frozenset([without] if isinstance(without, str) else without)
+    target = Path(output)
+    require_place_for(target)
+    _require_same_version(recipe)
+    kept = _kept_inputs(recipe, left_out)
+    files = {entry.digest: _found_file(recipe, entry, find) for entry in kept}
+    refuse_overwriting_inputs(target, files.values())
+    with tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent) as folder:
+        attempt = Path(folder) / target.name
+        merged = merge(
+            recipe.method.name,
+            [files[entry.digest] for entry in kept],
+            weights=[entry.weight for entry in kept],
+            options=recipe.options,
+            output=attempt,
+            output_format=recipe.output.format if recipe.output else None,
+            addresses=[entry.address for entry in kept],
+            progress=progress,
+        )
+        # The original names are worth more than those of wherever `find` keeps its files.
+        merged = replace(merged, recipe=merged.recipe.model_copy(update={"inputs": kept}))
+        if not left_out:
+            _require_promised_digest(recipe, merged)
+        attempt.replace(target)
+    write_recipe(merged.recipe, recipe_path(target))
+    return merged
+
+
+def _require_same_version(recipe: Recipe) -> None:
+    here = find_method(recipe.method.name).version
+    if recipe.method.version != here:
+        raise RecipeError(
+            f"the recipe was made with version {recipe.method.version} of {recipe.method.name}, "
+            f"this program has version {here} and would give other bytes; merge the inputs anew, "
+            "or install the poolctl that wrote the recipe"
+        )
+
+
+def _kept_inputs(recipe: Recipe, left_out: frozenset[str]) -> tuple[RecipeInput, ...]:
+    unknown = sorted(left_out.difference(recipe.input_digests))
+    if unknown:
+        raise RecipeError(
+            f"{unknown[0]} is none of the recipe's {len(recipe.input_digests)} inputs, "
+            "so it cannot be left out"
+        )
+    kept = tuple(entry for entry in recipe.inputs if entry.digest not in left_out)
+    if not kept:
+        raise OptionError("no input is left to merge: every one of the recipe's is left out")
+    return kept
+
+
+def _found_file(recipe: Recipe, entry: RecipeInput, find: Callable[[str], Path]) -> Path:
+    number = recipe.inputs.index(entry) + 1
+    known_as = entry.address or entry.file_name
+    label = f"input {number} of {len(recipe.inputs)} (sha256 {entry.digest}" + (
+        f", {known_as})" if known_as else ")"
+    )
+    try:
+        path = Path(find(entry.digest))
+        digest = file_digest(path)
+    except (LookupError, OSError) as error:
+        raise RecipeInputMissingError(f"{label} is missing: {error}") from error
+    if digest != entry.digest:
+        raise RecipeError(f"{label}: {path} has other bytes, its sha256 is {digest}")
+    return path
+
+
+def _require_promised_digest(recipe: Recipe, merged: Merged) -> None:
+    if recipe.output is not None and merged.digest != recipe.output.digest:
+        raise RecipeError(
+            f"the merge gave sha256 {merged.digest}, the recipe promises {recipe.output.digest}: "
+            "the recipe was changed, or its model was not made from these inputs"
+        )

@@ -1,0 +1,181 @@
+"""The inputs of a merge: checked weights, joined copies, and one order for all sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from aggregators.errors import IncompatibleModelsError, WeightError
+from aggregators.models import (
+    FhogDetector,
+    ForestEnsemble,
+    LeafContribution,
+    MergeInput,
+    ShapePredictor,
+    StateDict,
+)
+
+ModelT = TypeVar("ModelT", bound=MergeInput)
+ModelT_co = TypeVar("ModelT_co", bound=MergeInput, covariant=True)
+
+_TYPE_NAMES: dict[type, str] = {
+    FhogDetector: "HOG-SVM detector",
+    ShapePredictor: "landmark model",
+    ForestEnsemble: "WBA ensemble of landmark models",
+    StateDict: "network",
+    LeafContribution: "contribution to leaf-refit",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SubModel(Generic[ModelT_co]):
+    """One distinct input.
+
+    Attributes
+    ----------
+    model : MergeInput
+    digest : str
+        SHA-256 of its file (for a model in memory, of the file it would make).
+    name : str
+        What to call it in messages.
+    weight : float
+        Sum over its copies.
+    copies : int
+        How often it was given.
+    """
+
+    model: ModelT_co
+    digest: str
+    name: str
+    weight: float = 1.0
+    copies: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class SubModels(Generic[ModelT_co]):
+    """The distinct inputs of a merge.
+
+    Attributes
+    ----------
+    given : tuple of SubModel
+        In the order of their first appearance.
+    in_sum_order : tuple of SubModel
+        By digest: sums over this order do not depend on the order in which files were named.
+    total_weight : float
+    """
+
+    given: tuple[SubModel[ModelT_co], ...]
+    in_sum_order: tuple[SubModel[ModelT_co], ...]
+    total_weight: float
+
+    @property
+    def first(self) -> SubModel[ModelT_co]:
+        """The first given input, which decides what cannot be averaged."""
+        return self.given[0]
+
+    @property
+    def only(self) -> SubModel[ModelT_co] | None:
+        """The single distinct input, where there is only one."""
+        return self.given[0] if len(self.given) == 1 else None
+
+    def share(self, sub_model: SubModel[MergeInput]) -> float:
+        """Return the sub-model's part of the total weight, in (0, 1]."""
+        return sub_model.weight / self.total_weight
+
+    def narrowed(self, *types: type[ModelT]) -> SubModels[ModelT]:
+        """Return the same, known to hold only models of these types.
+
+        Raises
+        ------
+        IncompatibleModelsError
+            Some input is of another kind.
+        """
+        for sub_model in self.given:
+            if not isinstance(sub_model.model, types):
+                raise IncompatibleModelsError(
+                    "kind",
+                    " or ".join(_TYPE_NAMES[kind] for kind in types),
+                    _TYPE_NAMES[type(sub_model.model)],
+                    first_name="what this method merges",
+                    other_name=sub_model.name,
+                    hint="poolctl inspect FILE says which methods merge a model",
+                )
+        return self  # type: ignore[return-value]
+
+
+def collect_sub_models(
+    models: Sequence[MergeInput],
+    digests: Sequence[str],
+    names: Sequence[str],
+    weights: Sequence[float] | None = None,
+) -> SubModels[MergeInput]:
+    """Check the weights, join copies, and sort by digest.
+
+    Weights are scaled by one power of two, so that extreme ones neither overflow nor vanish;
+    this changes no result, as only their ratios matter and the scaling is exact.
+
+    Raises
+    ------
+    WeightError
+        No inputs, or a weight that is missing, not finite, not positive or vanishingly small.
+    """
+    checked = _scaled(check_weights(weights, names))
+    if min(checked) == 0:
+        raise WeightError(
+            f"weight {checked.index(0) + 1} ({names[checked.index(0)]}) is nothing beside the "
+            "largest: leave that model out"
+        )
+    by_digest: dict[str, SubModel[MergeInput]] = {}
+    weights_of: dict[str, list[float]] = {}
+    for model, digest, name, weight in zip(models, digests, names, checked, strict=True):
+        weights_of.setdefault(digest, []).append(weight)
+        by_digest.setdefault(digest, SubModel(model, digest, name))
+    # Scaled twice: before the sums so that these do not overflow, and after them.
+    joined = _scaled([math.fsum(copies) for copies in weights_of.values()])
+    given = tuple(
+        replace(sub_model, weight=weight, copies=len(weights_of[digest]))
+        for (digest, sub_model), weight in zip(by_digest.items(), joined, strict=True)
+    )
+    return SubModels(
+        given=given,
+        in_sum_order=tuple(sorted(given, key=lambda sub_model: sub_model.digest)),
+        total_weight=math.fsum(sub_model.weight for sub_model in given),
+    )
+
+
+def _scaled(weights: Sequence[float]) -> list[float]:
+    """Divide by a power of two so that the largest is at least 1 and below 2."""
+    exponent = math.frexp(max(weights))[1] - 1
+    return [math.ldexp(weight, -exponent) for weight in weights]
+
+
+def check_weights(weights: Sequence[float] | None, names: Sequence[str]) -> tuple[float, ...]:
+    """Return one finite positive weight for each input; 1.0 each where none are given.
+
+    Raises
+    ------
+    WeightError
+        Says which input's weight is wrong.
+    """
+    if not names:
+        raise WeightError("there is nothing to merge: give at least one model")
+    if weights is None:
+        return (1.0,) * len(names)
+    if len(weights) != len(names):
+        raise WeightError(
+            f"{len(weights)} weights for {len(names)} models: give one for each, in their order"
+        )
+    checked = []
+    for number, (weight, name) in enumerate(zip(weights, names, strict=True), start=1):
+        try:
+            value = float(weight)
+        except (TypeError, ValueError) as error:
+            raise WeightError(f"weight {number} ({name}) is {weight!r}, not a number") from error
+        if not (math.isfinite(value) and value > 0):
+            raise WeightError(
+                f"weight {number} ({name}) is {value:g}: weights must be finite and above zero"
+            )
+        checked.append(value)
+    return tuple(checked)

@@ -1,0 +1,57 @@
+"""WBA, final form: every landmark model runs by itself, the results are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from aggregators.methods.contract import Combined, NoOptions, Progress
+from aggregators.methods.landmark_members import landmark_models, reanchored_members
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import ForestEnsemble, Model, ModelKind
+
+
+@dataclass(frozen=True)
+class WbaFinal:
+    """``landmarks = sum(w_k x_k) / sum(w_k)``, all sub-models starting from one shape.
+
+    The new initial shape is the mean of the sub-models' (not weighted, copies counted);
+    each sub-model's pixels are tied to it anew. Levels, trees and depths may differ.
+    Ensembles among the inputs are taken apart into their members.
+
+    Source: the PBLTA paper, section on Weighted Bin Aggregation. Its reference program rounds
+    every sub-model's landmarks to whole pixels and truncates the mean; here the unrounded
+    coordinates are averaged.
+    """
+
+    name: ClassVar[str] = "wba-final"
+    version: ClassVar[int] = 1
+    summary: ClassVar[str] = "landmark models side by side, their results averaged"
+    kind: ClassVar[ModelKind] = "ert"
+    options_type: type[NoOptions] = NoOptions
+    output_formats: ClassVar[tuple[str, ...]] = ("poolctl-forest", "poolctl-forest-half")
+    format_hint: ClassVar[str] = (
+        "a dlib file cannot hold several cascades; wba-cascade makes one ordinary .dat file"
+    )
+
+    def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
+        if fingerprint.get("kind") != self.kind:
+            return None
+        return f"parts{fingerprint['parts']}"
+
+    def combine(
+        self, sub_models: SubModels[Model], _options: NoOptions, _progress: Progress, /
+    ) -> Combined:
+        landmarks = landmark_models(sub_models)
+        if landmarks.only is not None:
+            return Combined(landmarks.only.model)
+        members = reanchored_members(landmarks)
+        return Combined(
+            ForestEnsemble(
+                members=tuple(member.predictor for member in members),
+                weights=np.array([member.weight for member in members], dtype=np.float64),
+            )
+        )

@@ -1,0 +1,191 @@
+"""Pictures of what a model has learnt: HOG weights, and the mean shape with its spread."""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from aggregators.formats.fhog_detector import PLANES, filter_cells
+from aggregators.models import FhogDetector, Float32, Float64, ForestEnsemble, ShapePredictor
+
+UInt8Image = NDArray[np.uint8]
+
+ORIENTATIONS = 9
+"""Unsigned orientations, 20 degrees apart, of Felzenszwalb's HOG features."""
+
+# iBUG's 68 landmarks: jaw, brows, nose bridge, nose, eyes, lips; True where the line closes.
+FACE_LINES: tuple[tuple[range, bool], ...] = (
+    (range(17), False),
+    (range(17, 22), False),
+    (range(22, 27), False),
+    (range(27, 31), False),
+    (range(31, 36), False),
+    (range(36, 42), True),
+    (range(42, 48), True),
+    (range(48, 60), True),
+    (range(60, 68), True),
+)
+
+_PAPER = (250, 250, 247)
+_BOX = (205, 205, 200)
+_LINE = (120, 150, 185)
+_SPREAD = (250, 222, 200)
+_RIM = (238, 196, 164)
+_DOT = (178, 44, 40)
+_NUMBERS_UP_TO = 20
+_MOST_PICTURE_PX = 4000
+
+
+def hog_picture(detector: FhogDetector, index: int = 0, *, cell_px: int = 20) -> UInt8Image:
+    """Draw the positive weights of one HOG filter as strokes along the edges it looks for.
+
+    In each cell every orientation has a stroke, as bright as the sum of its weights: of both
+    signed directions and the unsigned one. White is four standard deviations above the mean, as
+    in dlib's own drawing.
+
+    Parameters
+    ----------
+    detector : FhogDetector
+        Its weights are in the order of dlib: plane by plane, each row by row.
+    index : int
+        Which of its filters.
+    cell_px : int
+        Side of a cell in the picture; less where the picture would pass 4000 pixels.
+
+    Returns
+    -------
+    uint8, shape (rows * cell_px, columns * cell_px)
+
+    Raises
+    ------
+    IndexError
+        When there is no such filter.
+    """
+    if not 0 <= index < detector.detector_count:
+        raise IndexError(f"filter {index} of a detector with {detector.detector_count}")
+    rows, columns = filter_cells(
+        detector.window_width_px,
+        detector.window_height_px,
+        detector.cell_size_px,
+        detector.padding_cells,
+    )
+    cell_px = max(1, min(cell_px, _MOST_PICTURE_PX // max(rows, columns)))
+    planes = detector.weights[index].reshape(PLANES, rows, columns)
+    unsigned = planes[: 3 * ORIENTATIONS].reshape(3, ORIENTATIONS, rows, columns).sum(axis=0)
+    strokes = _strokes(cell_px)
+    picture = np.einsum("orc,oyx->rycx", np.maximum(unsigned, 0), strokes)
+    flat = picture.reshape(rows * cell_px, columns * cell_px)
+    white = float(flat.mean() + 4 * flat.std())
+    if white <= 0:
+        return np.zeros(flat.shape, dtype=np.uint8)
+    shades: UInt8Image = np.minimum(np.round(flat * (255 / white)), 255).astype(np.uint8)
+    return shades
+
+
+@lru_cache(maxsize=4)
+def _strokes(cell_px: int) -> Float64:
+    """Return one smooth stroke for each orientation, along the edge (across the gradient)."""
+    middle = (cell_px - 1) / 2
+    y, x = np.mgrid[:cell_px, :cell_px] - middle
+    angles = np.arange(ORIENTATIONS) * np.pi / ORIENTATIONS
+    # The gradient points along the angle, the edge stands upright on it.
+    cosines, sines = np.cos(angles)[:, None, None], np.sin(angles)[:, None, None]
+    across = np.abs(x * cosines + y * sines)
+    along = np.abs(y * cosines - x * sines)
+    half_width, half_length = max(cell_px / 20, 0.5), 0.46 * cell_px
+    strokes: Float64 = np.clip(half_width + 0.5 - across, 0, 1)
+    strokes *= np.clip(half_length + 0.5 - along, 0, 1)
+    return strokes
+
+
+def shape_picture(model: ShapePredictor | ForestEnsemble, *, height_px: int = 640) -> UInt8Image:
+    """Draw the mean shape in its face box, and how far the model can move each landmark.
+
+    The half axes of the shaded ellipse around a landmark are one standard deviation of its
+    movement when every tree reaches any of its leaves with the same chance.
+
+    Parameters
+    ----------
+    model : ShapePredictor or ForestEnsemble
+        Of an ensemble the spread is that of its weighted members.
+    height_px : int
+        Height of the picture; its width follows from the shape.
+
+    Returns
+    -------
+    uint8, shape (height_px, width, 3)
+    """
+    members = model.members if isinstance(model, ForestEnsemble) else (model,)
+    weights = model.weights if isinstance(model, ForestEnsemble) else np.ones(1)
+    shape = members[0].initial_shape.astype(np.float64)
+    shares = weights / weights.sum()
+    spread = sum(
+        share * _movement_spread(member) for share, member in zip(shares, members, strict=True)
+    )
+    return _draw_shape(shape, np.asarray(spread), height_px)
+
+
+def _movement_spread(model: ShapePredictor) -> Float64:
+    """Return the standard deviation, shape (parts, 2), of the sum of all trees' leaves."""
+    counts = np.left_shift(np.int64(1), model.tree_depths.astype(np.int64))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    variance = np.zeros((model.part_count, 2))
+    # A block of trees at a time: the squares of all leaves would be as large as the model.
+    for begin in range(0, len(counts), 256):
+        block = slice(begin, begin + 256)
+        first = int(starts[begin])
+        last = int(starts[block][-1] + counts[block][-1])
+        leaves: Float32 = model.leaves[first:last]
+        offsets = starts[block] - first
+        share = counts[block][:, None, None].astype(np.float64)
+        mean = np.add.reduceat(leaves, offsets, axis=0, dtype=np.float64) / share
+        squares = np.add.reduceat(np.square(leaves, dtype=np.float64), offsets, axis=0) / share
+        variance += np.maximum(squares - mean**2, 0).sum(axis=0)
+    return np.sqrt(variance)
+
+
+def _draw_shape(shape: Float64, spread: Float64, height_px: int) -> UInt8Image:
+    # Landmarks far outside the box (a broken model) must not make the picture huge.
+    shape, spread = np.clip(shape, -2.0, 3.0), np.minimum(spread, 0.25)
+    low = np.minimum((shape - spread).min(axis=0), 0.0) - 0.07
+    high = np.maximum((shape + spread).max(axis=0), 1.0) + 0.07
+    scale = height_px / (high[1] - low[1])
+    width_px = max(1, round(float(scale * (high[0] - low[0]))))
+    fine = 3  # drawn three times as large, then shrunk: smooth lines
+    image = Image.new("RGB", (fine * width_px, fine * height_px), _PAPER)
+    draw = ImageDraw.Draw(image)
+
+    def place(point: Float64) -> tuple[float, float]:
+        x, y = (point - low) * scale * fine
+        return float(x), float(y)
+
+    draw.rectangle([place(np.zeros(2)), place(np.ones(2))], outline=_BOX, width=2 * fine)
+    reach = spread * scale * fine
+    for point, (reach_x, reach_y) in zip(shape, reach, strict=True):
+        x, y = place(point)
+        draw.ellipse(
+            [x - reach_x, y - reach_y, x + reach_x, y + reach_y], fill=_SPREAD, outline=_RIM
+        )
+    if len(shape) == 68:
+        for parts, closed in FACE_LINES:
+            order = [*parts, parts[0]] if closed else [*parts]
+            draw.line([place(shape[part]) for part in order], fill=_LINE, width=2 * fine)
+    radius = fine * max(2.0, height_px / 200)
+    for number, point in enumerate(shape):
+        x, y = place(point)
+        draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=_DOT)
+        if len(shape) <= _NUMBERS_UP_TO:
+            draw.text((x + 2 * radius, y - 2 * radius), str(number), fill=_DOT, font_size=14 * fine)
+    small = image.resize((width_px, height_px), Image.Resampling.LANCZOS)
+    return np.asarray(small, dtype=np.uint8)
+
+
+def png_bytes(image: UInt8Image) -> bytes:
+    """Return a picture, shape (H, W) or (H, W, 3), as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()

@@ -1,0 +1,132 @@
+"""The compiled inner loop of `LandmarkPredictor`; imported when the first face is predicted.
+
+The arithmetic is dlib's, in the same precision at every step: similarity transforms in double
+precision, then cut to single; pixel offsets, shapes and split comparisons in single; the map
+from box to image coordinates in double.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from aggregators.compiled import compiled
+from aggregators.models import Float32, Float64, Int64, UInt8, UInt32
+
+
+class CascadeArrays(NamedTuple):
+    """The arrays of a `ShapePredictor`, as compiled code takes them."""
+
+    initial_shape: Float32
+    trees_per_level: Int64
+    pool_per_level: Int64
+    tree_depths: UInt8
+    split_idx1: UInt32
+    split_idx2: UInt32
+    split_thresholds: Float32
+    leaves: Float32
+    anchors: UInt32
+    deltas: Float32
+
+
+@compiled
+def _scaled_rotation(from_shape: Float32, to_shape: Float32) -> tuple[float, float]:
+    """Return (a, b) of the matrix [[a, -b], [b, a]] that best takes one shape to the other.
+
+    Least squares over rotation, scale and translation, without mirroring (Umeyama 1991,
+    equations 34 to 43, which have this closed form in the plane).
+    """
+    parts = from_shape.shape[0]
+    if parts == 1:
+        return 1.0, 0.0
+    from_x = from_y = to_x = to_y = 0.0
+    for part in range(parts):
+        from_x += np.float64(from_shape[part, 0])
+        from_y += np.float64(from_shape[part, 1])
+        to_x += np.float64(to_shape[part, 0])
+        to_y += np.float64(to_shape[part, 1])
+    from_x /= parts
+    from_y /= parts
+    to_x /= parts
+    to_y /= parts
+    spread = dot = cross = 0.0
+    for part in range(parts):
+        x = np.float64(from_shape[part, 0]) - from_x
+        y = np.float64(from_shape[part, 1]) - from_y
+        u = np.float64(to_shape[part, 0]) - to_x
+        v = np.float64(to_shape[part, 1]) - to_y
+        spread += x * x + y * y
+        dot += x * u + y * v
+        cross += x * v - y * u
+    if spread == 0.0:
+        return 1.0, 0.0
+    return dot / spread, cross / spread
+
+
+@compiled
+def read_pool_pixels(
+    grey: UInt8,
+    face: tuple[Float64, Float32],
+    cascade: CascadeArrays,
+    pool: tuple[int, int],
+    intensities: Float32,
+) -> None:
+    """Read the pool pixels from the first to before the last; outside the image they stay 0.
+
+    `face` is the box, and the shape in its coordinates.
+    """
+    box, shape = face
+    height, width = grey.shape
+    box_width, box_height = box[2] - box[0], box[3] - box[1]
+    cosine, sine = _scaled_rotation(cascade.initial_shape, shape)
+    a, b = np.float32(cosine), np.float32(sine)
+    for pixel in range(pool[0], pool[1]):
+        anchor = cascade.anchors[pixel]
+        across, down = cascade.deltas[pixel, 0], cascade.deltas[pixel, 1]
+        x = a * across + (-b) * down + shape[anchor, 0]
+        y = b * across + a * down + shape[anchor, 1]
+        column = np.float64(x) * box_width + box[0] + 0.5
+        row = np.float64(y) * box_height + box[1] + 0.5
+        # Compared as floats: a wild shape may lie beyond the range of integers. From 0 on,
+        # cutting to an integer is rounding down.
+        if column >= 0.0 and row >= 0.0 and column < width and row < height:
+            intensities[pixel - pool[0]] = np.float32(grey[np.uint32(row), np.uint32(column)])
+
+
+@compiled
+def run_faces(grey: UInt8, boxes: Float64, shapes: Float32, cascade: CascadeArrays) -> None:
+    """Move one shape a box, float32 (boxes, parts, 2), through all levels, in place.
+
+    Tree by tree for all faces: faces that are alike, as starts from neighbouring boxes are,
+    mostly reach the same leaf, which then comes from memory only once. Each face's own order of
+    additions, and so its result to the last bit, is that of a face alone.
+    """
+    faces, values = shapes.shape[0], shapes.shape[1] * 2
+    leaves = cascade.leaves.reshape(cascade.leaves.shape[0], values)
+    coordinates = shapes.reshape(faces, values)
+    tree, first_split, first_leaf, first_pixel = 0, 0, 0, 0
+    for level in range(len(cascade.trees_per_level)):
+        pool = (first_pixel, first_pixel + cascade.pool_per_level[level])
+        intensities = np.zeros((faces, pool[1] - pool[0]), dtype=np.float32)
+        for face in range(faces):
+            place = (boxes[face], shapes[face])
+            read_pool_pixels(grey, place, cascade, pool, intensities[face])
+        first_pixel = pool[1]
+        for _ in range(cascade.trees_per_level[level]):
+            splits = int((1 << np.int64(cascade.tree_depths[tree])) - 1)
+            for face in range(faces):
+                node = 0
+                while node < splits:
+                    split = first_split + node
+                    difference = (
+                        intensities[face, cascade.split_idx1[split]]
+                        - intensities[face, cascade.split_idx2[split]]
+                    )
+                    node = 2 * node + (1 if difference > cascade.split_thresholds[split] else 2)
+                leaf = first_leaf + node - splits
+                for value in range(values):
+                    coordinates[face, value] += leaves[leaf, value]
+            first_split += splits
+            first_leaf += splits + 1
+            tree += 1

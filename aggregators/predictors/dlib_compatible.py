@@ -1,0 +1,55 @@
+"""A landmark model with the calling convention of ``dlib.shape_predictor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.models import ForestEnsemble, ShapePredictor
+from aggregators.predictors.grey import to_grey
+from aggregators.predictors.landmarks import LandmarkPredictor
+
+if TYPE_CHECKING:
+    import dlib
+
+
+class DlibCompatiblePredictor:
+    """``predictor(image, rect)`` gives a ``dlib.full_object_detection``, as dlib's own does.
+
+    A program written for ``dlib.shape_predictor`` can run any landmark model of the pool with
+    it, ensembles of WBA's final form among them. Coordinates are rounded to whole pixels, as
+    dlib rounds them; `LandmarkPredictor` gives them unrounded. Needs dlib installed.
+
+    Parameters
+    ----------
+    model : ShapePredictor or ForestEnsemble
+    """
+
+    def __init__(self, model: ShapePredictor | ForestEnsemble) -> None:
+        self.landmark_predictor = LandmarkPredictor(model)
+
+    def __call__(self, image: NDArray[np.uint8], box: dlib.rectangle) -> dlib.full_object_detection:
+        """Place the landmarks of one face.
+
+        Parameters
+        ----------
+        image : uint8, shape (height, width) or (height, width, 3)
+            Grey or RGB.
+        box : dlib.rectangle
+
+        Raises
+        ------
+        ImageArrayError
+            Another kind of image.
+        FaceBoxError
+            A box without area.
+        """
+        import dlib
+
+        corners: list[Any] = [box.left(), box.top(), box.right(), box.bottom()]
+        landmarks = self.landmark_predictor.predict(to_grey(image), [corners])[0]
+        rounded = np.floor(landmarks + 0.5).astype(np.int64)
+        points = [dlib.point(int(x), int(y)) for x, y in rounded]
+        return dlib.full_object_detection(box, points)
