@@ -1,0 +1,26 @@
+"""How Alembic reaches the database: over the connection that the server hands it.
+
+There is no configuration file: `pool_server.database.migration_settings` makes what is needed,
+so that it works from an installed wheel. To write the next revision::
+
+    from alembic import command
+    from pool_server.database import Database, migration_settings
+    with Database.open(settings).engine.connect() as connection:
+        command.revision(migration_settings(connection), "what it does", autogenerate=True)
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from pool_server.records import Record
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Record.metadata,
+    # SQLite changes a table by making a new one; Alembic's batch mode does that.
+    render_as_batch=True,
+    compare_type=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

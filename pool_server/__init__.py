@@ -1,0 +1,1 @@
+"""The pool: stores labelled sub-models and knows how they came about."""

@@ -1,0 +1,128 @@
+"""The only place where the parts of the server are wired together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import APIRouter, FastAPI
+from sqlalchemy.orm import configure_mappers
+
+import pool_server.lineage.endpoints as lineage
+import pool_server.pages.endpoints as pages
+import pool_server.registry.endpoints as registry
+import pool_server.rounds.endpoints as rounds
+import pool_server.sites.endpoints as sites
+import pool_server.transfers.endpoints as transfers
+from pool_server.database import Database, upgrade_database
+from pool_server.http.error_responses import install_error_handlers
+from pool_server.http.middleware import RequestContext
+from pool_server.http.session import ServerParts
+from pool_server.settings import PoolSettings
+from pool_server.sites.endpoints import pool_version
+from pool_server.sites.service import create_first_admin as create_first_admin_in
+from pool_server.storage import LocalStorage
+from pool_server.transfers.sweeping import recover_uploads, sweep_forever
+
+API_PREFIX = "/api/v1"
+
+DESCRIPTION = """
+Sites share trained sub-models here, never images. Each model has labels, metrics, a fingerprint
+that the server read from the file, and, if it was merged, a recipe that makes the same bytes again.
+
+Send `Authorization: Bearer TOKEN` with every request but those under *operations*. Every answer of
+400 and more has the form `{"error": {"code", "message", "hint", "details", "request_id"}}`; the
+code is stable, the texts are for people.
+"""
+
+TAGS = [
+    {"name": "models", "description": "Finding models, and fetching their files."},
+    {"name": "lineage", "description": "What a model was merged from, and what was made of it."},
+    {
+        "name": "uploads",
+        "description": "A file is announced, sent in parts, and completed. Nothing of it is seen "
+        "before its digest and format are verified; an interrupted upload goes on where it "
+        "stopped.",
+    },
+    {
+        "name": "rounds",
+        "description": "Several sites refine one model, each on data that stay at home: a base, "
+        "contributions of the sites that were asked, and a result with its lineage.",
+    },
+    {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
+    {"name": "tokens", "description": "What programs show to be let in. For admins."},
+    {"name": "operations", "description": "For whatever watches the server. No token needed."},
+]
+
+
+def open_parts(settings: PoolSettings) -> ServerParts:
+    """Open database and storage of an embedded pool."""
+    return ServerParts(
+        settings=settings,
+        database=Database.open(settings),
+        storage=LocalStorage(settings.storage_folder),
+    )
+
+
+def create_app(settings: PoolSettings) -> FastAPI:
+    """Return the server as an ASGI application.
+
+    The database must have the newest schema (`upgrade_database`), and no other process may serve
+    the same data folder; `pool_server.server.run_server` sees to both.
+    """
+    parts = open_parts(settings)
+    app = FastAPI(
+        title="poolctl pool",
+        version=pool_version(),
+        summary="A pool of face models shared between research sites",
+        description=DESCRIPTION.strip(),
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=serve_parts,
+    )
+    app.state.parts = parts
+    api = APIRouter(prefix=API_PREFIX)
+    for noun in (registry, lineage, transfers, rounds, sites):
+        api.include_router(noun.router)
+    app.include_router(api)
+    app.include_router(pages.router)
+    install_error_handlers(app)
+    app.add_middleware(RequestContext, max_request_bytes=settings.max_request_bytes)
+    configure_mappers()
+    return app
+
+
+@asynccontextmanager
+async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
+    """Recover from a kill, sweep from time to time, and close what was opened."""
+    parts: ServerParts = app.state.parts
+    await asyncio.to_thread(recover_uploads, parts)
+    sweeping = asyncio.create_task(sweep_forever(parts))
+    try:
+        yield
+    finally:
+        sweeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeping
+        parts.database.close()
+
+
+def create_first_admin(settings: PoolSettings) -> str | None:
+    """Give a fresh pool its site ``admin`` and the first admin token.
+
+    The schema is brought up to date first.
+
+    Returns
+    -------
+    str or None
+        The token's secret, to be shown this once; None when the pool has been set up before.
+    """
+    upgrade_database(settings)
+    database = Database.open(settings)
+    try:
+        with database.write() as session:
+            return create_first_admin_in(session)
+    finally:
+        database.close()

@@ -1,0 +1,249 @@
+"""Everything that the pool server raises on purpose.
+
+    PoolError
+    ├── AccessError
+    │   ├── NotAuthenticatedError    no token, or none that is valid
+    │   └── NotAllowedError          a valid token that may not do this
+    ├── MissingError
+    │   ├── SiteNotFoundError
+    │   ├── TokenNotFoundError
+    │   ├── ModelNotFoundError
+    │   ├── VersionNotFoundError
+    │   ├── UploadNotFoundError
+    │   ├── RoundNotFoundError       no such round, or one that the caller has no part in
+    │   └── ContributionNotFoundError
+    ├── ConflictError
+    │   ├── SiteExistsError
+    │   ├── TokenExistsError
+    │   ├── LastAdminError           the last admin token is not revoked
+    │   ├── ModelKindError           a model's versions are all of one kind
+    │   ├── UploadBusyError          the upload is being checked at this moment
+    │   ├── UploadClosedError        the upload is over: refused or expired
+    │   ├── UploadIncompleteError    parts are missing
+    │   ├── TooManyUploadsError      the site has too many open uploads
+    │   ├── RoundOpenError           the round still waits for sites
+    │   ├── RoundClosedError         the round takes nothing any more
+    │   └── ContributionExistsError  the site has contributed something else already
+    ├── RefusedError
+    │   ├── QueryError               a filter, reference or cursor that cannot be read
+    │   ├── PartMismatchError        a part of the wrong number, size or digest
+    │   ├── DigestMismatchError      the whole file has another digest than announced
+    │   ├── FormatRefusedError       no model file, a broken one, or one that cannot be checked
+    │   ├── RecipeRefusedError       a recipe that cannot be read or is of another file
+    │   ├── RoundRefusedError        a round that cannot be held as asked
+    │   ├── ContributionRefusedError a contribution that does not fit its round
+    │   └── TooLargeError            more bytes than this pool takes
+    ├── StorageError
+    │   ├── StorageFullError         no room for the bytes
+    │   ├── StorageFailedError       the disk or the object store refused
+    │   └── ContentMissingError      a record whose file is gone
+    └── StartError
+        ├── FolderBusyError          another server uses the data folder
+        ├── FolderUnusableError      the data folder cannot be made or written
+        ├── AddressBusyError         the port is taken
+        ├── SchemaNewerError         the database belongs to a newer poolctl
+        ├── DatabaseUnusableError    the file is no database of a pool
+        └── StartFailedError         anything else; the log has it
+
+None of them knows of HTTP: `pool_server.http.error_table` gives each leaf a status and a code.
+Only leaves are raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class PoolError(Exception):
+    """Root of all errors of the server.
+
+    Parameters
+    ----------
+    message : str
+        What was found and what was expected; may be shown to the caller.
+    hint : str
+        What to do about it.
+    details : mapping
+        Values for programs.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None
+    ) -> None:
+        self.message = message
+        self.hint = hint
+        self.details = dict(details or {})
+        super().__init__(message)
+
+
+class AccessError(PoolError):
+    """Who asks may not."""
+
+
+class NotAuthenticatedError(AccessError):
+    """No token, or one that is unknown, expired or revoked."""
+
+
+class NotAllowedError(AccessError):
+    """A valid token whose role or site does not allow the act."""
+
+
+class MissingError(PoolError):
+    """What was asked for is not there."""
+
+
+class SiteNotFoundError(MissingError):
+    """No site of that name."""
+
+
+class TokenNotFoundError(MissingError):
+    """No token of that identifier."""
+
+
+class ModelNotFoundError(MissingError):
+    """No model of that name at that site."""
+
+
+class VersionNotFoundError(MissingError):
+    """The model has no such version."""
+
+
+class UploadNotFoundError(MissingError):
+    """No upload of that identifier that the caller may see."""
+
+
+class RoundNotFoundError(MissingError):
+    """No round of that key that the caller has a part in."""
+
+
+class ContributionNotFoundError(MissingError):
+    """The site has not contributed to the round."""
+
+
+class ConflictError(PoolError):
+    """The act does not fit the state that the pool is in."""
+
+
+class SiteExistsError(ConflictError):
+    """A site of that name is there already."""
+
+
+class TokenExistsError(ConflictError):
+    """The site has a valid token of that name already."""
+
+
+class LastAdminError(ConflictError):
+    """Without its last admin token nobody could look after the pool."""
+
+
+class ModelKindError(ConflictError):
+    """A version of another kind than the model's earlier ones."""
+
+
+class UploadBusyError(ConflictError):
+    """The upload is being checked at this moment."""
+
+
+class UploadClosedError(ConflictError):
+    """The upload is over and takes no more parts."""
+
+
+class UploadIncompleteError(ConflictError):
+    """Parts are missing."""
+
+
+class TooManyUploadsError(ConflictError):
+    """The site has as many open uploads as the pool allows."""
+
+
+class RoundOpenError(ConflictError):
+    """The round waits for sites and cannot be finished yet."""
+
+
+class RoundClosedError(ConflictError):
+    """The round is over, or its deadline has passed."""
+
+
+class ContributionExistsError(ConflictError):
+    """A site contributes to a round once."""
+
+
+class RefusedError(PoolError):
+    """The request cannot be taken as it is."""
+
+
+class QueryError(RefusedError):
+    """A filter, a reference or a cursor that cannot be read."""
+
+
+class PartMismatchError(RefusedError):
+    """A part of the wrong number, size or digest."""
+
+
+class DigestMismatchError(RefusedError):
+    """The assembled file has another digest than was announced."""
+
+
+class FormatRefusedError(RefusedError):
+    """No well-formed model file, or one that could not be checked within the limits."""
+
+
+class RecipeRefusedError(RefusedError):
+    """A recipe that cannot be read, or that belongs to another file."""
+
+
+class RoundRefusedError(RefusedError):
+    """A round of this base, method, options, sites or deadline cannot be held."""
+
+
+class ContributionRefusedError(RefusedError):
+    """A contribution of another base, other settings or another shape, or a broken one."""
+
+
+class TooLargeError(RefusedError):
+    """More bytes than this pool takes."""
+
+
+class StorageError(PoolError):
+    """Model files cannot be written or found."""
+
+
+class StorageFullError(StorageError):
+    """There is no room for the bytes."""
+
+
+class StorageFailedError(StorageError):
+    """The disk or the object store refused to read or write."""
+
+
+class ContentMissingError(StorageError):
+    """A version's file is gone."""
+
+
+class StartError(PoolError):
+    """The server cannot start."""
+
+
+class FolderBusyError(StartError):
+    """Another server uses the data folder."""
+
+
+class FolderUnusableError(StartError):
+    """The data folder cannot be made or written."""
+
+
+class AddressBusyError(StartError):
+    """The address or port is taken or not allowed."""
+
+
+class SchemaNewerError(StartError):
+    """The database was written by a newer version of the program."""
+
+
+class DatabaseUnusableError(StartError):
+    """The database file cannot be opened, or is none of a pool."""
+
+
+class StartFailedError(StartError):
+    """The server ended while it started."""

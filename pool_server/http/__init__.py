@@ -1,0 +1,1 @@
+"""What all endpoints share: sessions, identities, errors, paging."""

@@ -1,0 +1,143 @@
+"""Every answer of 400 and more has one form: `ErrorResponse`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from pool_server.errors import PoolError
+from pool_server.http.error_table import ERROR_TABLE, ErrorEntry
+from pool_server.wire.errors import ErrorBody, ErrorResponse
+
+MOST_FIELDS_NAMED = 5
+INVALID_REQUEST = ErrorEntry(
+    422, "invalid_request", "A field of the request is missing, unknown or not as described."
+)
+INTERNAL_ERROR = ErrorEntry(
+    500, "internal_error", "Something unexpected happened; the pool's log has the details."
+)
+BODY_TOO_LARGE = ErrorEntry(413, "too_large", "The request's body is larger than allowed.")
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    hint: str = "",
+    details: Mapping[str, Any] | None = None,
+    request_id: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    body = ErrorBody(
+        code=code, message=message, hint=hint, details=dict(details or {}), request_id=request_id
+    )
+    return JSONResponse(
+        ErrorResponse(error=body).model_dump(mode="json"), status_code=status, headers=headers
+    )
+
+
+def respond_to_pool_error(error: PoolError, request_id: str = "") -> JSONResponse:
+    entry = ERROR_TABLE[type(error)]
+    headers = {}
+    if entry.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="pool"'
+    if entry.code == "upload_busy":
+        headers["Retry-After"] = "1"
+    return error_response(
+        entry.status,
+        entry.code,
+        error.message if entry.shows_message else entry.text,
+        hint=error.hint,
+        details=error.details if entry.shows_message else {},
+        request_id=request_id,
+        headers=headers,
+    )
+
+
+def request_id_of(request: Request) -> str:
+    return str(request.scope.get("pool_request_id", ""))
+
+
+async def on_pool_error(request: Request, error: Exception) -> Response:
+    return respond_to_pool_error(cast("PoolError", error), request_id_of(request))
+
+
+async def on_invalid_request(request: Request, error: Exception) -> Response:
+    problems = cast("RequestValidationError", error).errors()
+    # The values are not repeated: one of them could be a secret in the wrong place.
+    named = [
+        {"where": ".".join(str(step) for step in problem["loc"]), "problem": str(problem["msg"])}
+        for problem in problems[:MOST_FIELDS_NAMED]
+    ]
+    message = "; ".join(f"{each['where']}: {each['problem']}" for each in named)
+    if len(problems) > MOST_FIELDS_NAMED:
+        message += f"; and {len(problems) - MOST_FIELDS_NAMED} more"
+    return error_response(
+        INVALID_REQUEST.status,
+        INVALID_REQUEST.code,
+        message.encode("utf-8", "replace").decode(),
+        hint="What a request must look like stands under /docs.",
+        details={"fields": named},
+        request_id=request_id_of(request),
+    )
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    refusal = cast("HTTPException", error)
+    codes = {
+        HTTPStatus.NOT_FOUND: ("no_such_route", "the pool has nothing at this address"),
+        HTTPStatus.METHOD_NOT_ALLOWED: (
+            "method_not_allowed",
+            f"{request.method} is not possible here",
+        ),
+        HTTPStatus.BAD_REQUEST: ("invalid_request", "the body cannot be read"),
+    }
+    status = HTTPStatus(refusal.status_code)
+    code, message = codes.get(status, ("refused", status.phrase))
+    return error_response(
+        refusal.status_code,
+        code,
+        message,
+        hint="The addresses of the pool stand under /docs.",
+        request_id=request_id_of(request),
+        headers=refusal.headers,
+    )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(PoolError, on_pool_error)
+    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(HTTPException, on_http_error)
+
+
+def documented(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of a route that can raise `errors`, for its documentation.
+
+    What every route can answer (invalid request, internal error) is added.
+    """
+    entries = [ERROR_TABLE[error] for error in errors] + [INVALID_REQUEST, INTERNAL_ERROR]
+    responses: dict[int | str, dict[str, Any]] = {}
+    for entry in entries:
+        response = responses.setdefault(
+            entry.status,
+            {
+                "model": ErrorResponse,
+                "description": "",
+                "content": {"application/json": {"examples": {}}},
+            },
+        )
+        response["description"] = f"{response['description']} {entry.text}".strip()
+        example = {"error": {"code": entry.code, "message": entry.text, "hint": "", "details": {}}}
+        response["content"]["application/json"]["examples"][entry.code] = {
+            "summary": entry.text,
+            "value": example,
+        }
+    return responses

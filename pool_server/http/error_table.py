@@ -1,0 +1,125 @@
+"""Which status and code each error of the server has on the wire.
+
+A test proves that every leaf class below `PoolError` is here, and no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pool_server import errors
+from pool_server.errors import PoolError
+
+
+@dataclass(frozen=True)
+class ErrorEntry:
+    """How one class of error looks from outside.
+
+    Attributes
+    ----------
+    status : int
+        HTTP status.
+    code : str
+        Stable word for programs.
+    text : str
+        What it means, for the documentation; also sent in place of the error's own message
+        where that could show the inside of the server.
+    shows_message : bool
+        False where only `text` goes out.
+    """
+
+    status: int
+    code: str
+    text: str
+    shows_message: bool = True
+
+
+ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
+    errors.NotAuthenticatedError: ErrorEntry(
+        401, "not_authenticated", "No token, or one that is unknown, expired or revoked."
+    ),
+    errors.NotAllowedError: ErrorEntry(403, "not_allowed", "The token may not do this."),
+    errors.SiteNotFoundError: ErrorEntry(404, "site_not_found", "No such site."),
+    errors.TokenNotFoundError: ErrorEntry(404, "token_not_found", "No such token."),
+    errors.ModelNotFoundError: ErrorEntry(404, "model_not_found", "No such model."),
+    errors.VersionNotFoundError: ErrorEntry(404, "version_not_found", "No such version."),
+    errors.UploadNotFoundError: ErrorEntry(404, "upload_not_found", "No such upload."),
+    errors.RoundNotFoundError: ErrorEntry(
+        404, "round_not_found", "No such round, or none that the token's site takes part in."
+    ),
+    errors.ContributionNotFoundError: ErrorEntry(
+        404, "contribution_not_found", "The site has not contributed to the round."
+    ),
+    errors.SiteExistsError: ErrorEntry(409, "site_exists", "The site is there already."),
+    errors.TokenExistsError: ErrorEntry(
+        409, "token_exists", "The site has a valid token of that name."
+    ),
+    errors.LastAdminError: ErrorEntry(409, "last_admin", "The last admin token cannot be revoked."),
+    errors.ModelKindError: ErrorEntry(
+        409, "kind_differs", "The model's earlier versions are of another kind."
+    ),
+    errors.UploadBusyError: ErrorEntry(
+        409, "upload_busy", "The upload is being checked; ask for it again in a moment."
+    ),
+    errors.UploadClosedError: ErrorEntry(
+        409, "upload_closed", "The upload is over and takes no more parts."
+    ),
+    errors.UploadIncompleteError: ErrorEntry(409, "upload_incomplete", "Parts are missing."),
+    errors.TooManyUploadsError: ErrorEntry(
+        409, "too_many_uploads", "The site has too many open uploads."
+    ),
+    errors.RoundOpenError: ErrorEntry(409, "round_open", "The round still waits for sites."),
+    errors.RoundClosedError: ErrorEntry(
+        409, "round_closed", "The round is over, or its deadline has passed."
+    ),
+    errors.ContributionExistsError: ErrorEntry(
+        409, "contribution_exists", "The site has contributed other bytes to this round."
+    ),
+    errors.QueryError: ErrorEntry(
+        422, "invalid_query", "A filter, reference or cursor cannot be read."
+    ),
+    errors.PartMismatchError: ErrorEntry(
+        422, "part_mismatch", "The part has another number, size or digest than it should."
+    ),
+    errors.DigestMismatchError: ErrorEntry(
+        422, "digest_mismatch", "The file has another SHA-256 than was announced."
+    ),
+    errors.FormatRefusedError: ErrorEntry(
+        422, "format_refused", "The file is no model in a format that the pool takes."
+    ),
+    errors.RecipeRefusedError: ErrorEntry(
+        422, "recipe_refused", "The recipe cannot be read or belongs to another file."
+    ),
+    errors.RoundRefusedError: ErrorEntry(
+        422, "round_refused", "A round cannot be held with this base, method, or deadline."
+    ),
+    errors.ContributionRefusedError: ErrorEntry(
+        422, "contribution_refused", "The file is no contribution that fits the round."
+    ),
+    errors.TooLargeError: ErrorEntry(413, "too_large", "More bytes than the pool takes."),
+    errors.StorageFullError: ErrorEntry(507, "storage_full", "The pool has no room left."),
+    errors.StorageFailedError: ErrorEntry(
+        503, "storage_failed", "The pool's storage does not answer.", shows_message=False
+    ),
+    errors.ContentMissingError: ErrorEntry(
+        500, "content_missing", "The version's file is missing in the pool's storage."
+    ),
+    errors.FolderBusyError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.FolderUnusableError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.AddressBusyError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.SchemaNewerError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.StartFailedError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.DatabaseUnusableError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+}

@@ -1,0 +1,123 @@
+"""Sending a file, or a range of it, in constant memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import anyio.to_thread
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pool_server.http.error_responses import error_response
+
+CHUNK_BYTES = 1024 * 1024
+_RANGE = re.compile(r"^bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))$")
+
+
+class UnsatisfiableRangeError(Exception):
+    """The range begins behind the end of the file."""
+
+
+def requested_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
+    """Return the half-open range of bytes that a `Range` header asks for.
+
+    None means the whole file: no header, one that cannot be read, or several ranges at once
+    (RFC 9110 section 14.2 lets a server ignore those).
+
+    Raises
+    ------
+    UnsatisfiableRangeError
+        There is no such byte.
+    """
+    match = _RANGE.match(header.replace(" ", "")) if header else None
+    if match is None:
+        return None
+    if match[3] is not None:
+        first, end = max(0, size_bytes - int(match[3])), size_bytes
+    else:
+        first = int(match[1])
+        end = min(size_bytes, int(match[2]) + 1) if match[2] else size_bytes
+        if match[2] and int(match[2]) < first:
+            return None
+    if first >= size_bytes or first >= end:
+        raise UnsatisfiableRangeError
+    return first, end
+
+
+class OpenFileResponse(Response):
+    """Sends an open file, honouring `Range`, `If-Range` and `If-None-Match`.
+
+    `etag` names the content itself (a digest), so that a client that goes on with an
+    interrupted download can never join bytes of two different files.
+    """
+
+    def __init__(
+        self, file: BinaryIO, size_bytes: int, etag: str, headers: Mapping[str, str]
+    ) -> None:
+        self.file = file
+        self.size_bytes = size_bytes
+        self.etag = f'"{etag}"'
+        self.plain_headers = {**headers, "accept-ranges": "bytes", "etag": self.etag}
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._respond(Headers(scope=scope), scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self.file.close)
+
+    async def _respond(self, request: Headers, scope: Scope, receive: Receive, send: Send) -> None:
+        known = [
+            tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")
+        ]
+        if self.etag in known or known == ["*"]:
+            await Response(status_code=304, headers=self.plain_headers)(scope, receive, send)
+            return
+        honours_range = request.get("if-range", self.etag) == self.etag
+        try:
+            wanted = requested_range(
+                request.get("range") if honours_range else None, self.size_bytes
+            )
+        except UnsatisfiableRangeError:
+            refusal = error_response(
+                416,
+                "range_not_satisfiable",
+                f"the file has {self.size_bytes:,} bytes; asked for {request.get('range')!r}",
+                request_id=str(scope.get("pool_request_id", "")),
+                headers={"Content-Range": f"bytes */{self.size_bytes}"},
+            )
+            await refusal(scope, receive, send)
+            return
+        await self._send_range(wanted, scope, send)
+
+    async def _send_range(self, wanted: tuple[int, int] | None, scope: Scope, send: Send) -> None:
+        first, end = wanted or (0, self.size_bytes)
+        headers = dict(self.plain_headers)
+        headers["content-length"] = str(end - first)
+        if wanted is not None:
+            headers["content-range"] = f"bytes {first}-{end - 1}/{self.size_bytes}"
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 206 if wanted is not None else 200,
+                "headers": [
+                    (name.lower().encode("latin-1"), value.encode("latin-1"))
+                    for name, value in headers.items()
+                ],
+            }
+        )
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        await anyio.to_thread.run_sync(self.file.seek, first)
+        left = end - first
+        while left > 0:
+            chunk = await anyio.to_thread.run_sync(self.file.read, min(CHUNK_BYTES, left))
+            if not chunk:
+                raise OSError(f"the file ended {left:,} bytes early")
+            left -= len(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})

@@ -1,0 +1,191 @@
+"""Around every request: an identifier, a limit, security headers, and one line in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pool_server.errors import PoolError
+from pool_server.http.error_responses import (
+    BODY_TOO_LARGE,
+    INTERNAL_ERROR,
+    error_response,
+    respond_to_pool_error,
+)
+
+log = logging.getLogger("pool_server.requests")
+
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+_PART_PATH = re.compile(r"^/api/v1/uploads/[0-9a-f]{32}/parts/[0-9]{1,6}$")
+# How much of a refused body is read away, so that a client that is still sending gets to read
+# the answer instead of a broken connection.
+DRAIN_BYTES = 64 * 1024 * 1024
+
+# Not sent to anybody; for the log.
+CLIENT_WENT_AWAY = 499
+
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+
+
+class RequestContext:
+    """The outermost layer: nothing leaves the server without passing it."""
+
+    def __init__(self, app: ASGIApp, max_request_bytes: int) -> None:
+        self.app = app
+        self.max_request_bytes = max_request_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send, self._limit(scope))
+        if exchange.announces_too_much():
+            await exchange.refuse_size()
+        else:
+            await exchange.run(self.app)
+        exchange.write_log()
+
+    def _limit(self, scope: Scope) -> int | None:
+        """Return the most bytes of a body; parts have a limit of their own, by upload."""
+        if scope["method"] == "PUT" and _PART_PATH.match(scope["path"]):
+            return None
+        return self.max_request_bytes
+
+
+class BodyTooLargeError(Exception):
+    """Raised into the application when a body grows over its limit."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int | None) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self._limit = limit
+        self._headers = Headers(scope=scope)
+        self._received_bytes = 0
+        self._body_ended = False
+        self._too_large = False
+        self._status = 0
+        self._sent_bytes = 0
+        self._started = time.monotonic()
+        wanted = self._headers.get("x-request-id", "")
+        self.request_id = wanted if _REQUEST_ID.match(wanted) else secrets.token_hex(8)
+        scope["pool_request_id"] = self.request_id
+
+    def announces_too_much(self) -> bool:
+        length = self._headers.get("content-length", "0")
+        return self._limit is not None and length.isdecimal() and int(length) > self._limit
+
+    async def run(self, app: ASGIApp) -> None:
+        try:
+            await app(self.scope, self.receive, self._send_unless_too_large)
+        except BodyTooLargeError:
+            pass
+        except ClientDisconnect:
+            self._status = CLIENT_WENT_AWAY
+        except PoolError as error:
+            await self._answer(respond_to_pool_error(error, self.request_id))
+        except Exception:
+            log.exception("request %s failed", self.request_id)
+            if not self._status:
+                await self._answer(
+                    error_response(
+                        INTERNAL_ERROR.status,
+                        INTERNAL_ERROR.code,
+                        INTERNAL_ERROR.text,
+                        hint=f"Tell the pool's admin the request id {self.request_id}.",
+                        request_id=self.request_id,
+                    )
+                )
+            else:
+                raise
+        if self._too_large and not self._status:
+            await self.refuse_size()
+
+    async def refuse_size(self) -> None:
+        await self._answer(
+            error_response(
+                BODY_TOO_LARGE.status,
+                BODY_TOO_LARGE.code,
+                f"the request's body is larger than {self._limit:,} bytes",
+                request_id=self.request_id,
+            )
+        )
+
+    async def _answer(self, response: ASGIApp) -> None:
+        await response(self.scope, self._receive, self.send)
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received_bytes += len(message.get("body", b""))
+            self._body_ended = not message.get("more_body", False)
+            if self._limit is not None and self._received_bytes > self._limit:
+                self._too_large = True
+                raise BodyTooLargeError
+        return message
+
+    async def _send_unless_too_large(self, message: Message) -> None:
+        # What reads bodies makes its own, vaguer refusal of the exception that it met.
+        if not self._too_large:
+            await self.send(message)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            if self._status >= 400:
+                await self._drain()
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self.request_id
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        elif message["type"] == "http.response.body":
+            self._sent_bytes += len(message.get("body", b""))
+        await self._send(message)
+
+    async def _drain(self) -> None:
+        """Read away what the client is still sending, up to a limit."""
+        waits_for_go_ahead = self._headers.get("expect", "").lower() == "100-continue"
+        has_body = "content-length" in self._headers or "transfer-encoding" in self._headers
+        if self._body_ended or not has_body or (waits_for_go_ahead and not self._received_bytes):
+            return
+        drained = 0
+        while drained < DRAIN_BYTES:
+            message = await self._receive()
+            drained += len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
+
+    def write_log(self) -> None:
+        """Write one line of JSON. Neither headers nor the query are in it: they hold secrets."""
+        client = self.scope.get("client")
+        line: dict[str, Any] = {
+            "event": "request",
+            "request_id": self.request_id,
+            "method": self.scope["method"],
+            "path": self.scope["path"],
+            "status": self._status,
+            "received_bytes": self._received_bytes,
+            "sent_bytes": self._sent_bytes,
+            "duration_ms": round((time.monotonic() - self._started) * 1000, 1),
+            "client": client[0] if client else "",
+        }
+        log.info("%s", json.dumps(line))

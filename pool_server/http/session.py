@@ -1,0 +1,46 @@
+"""What a request works with: settings, database, storage, and a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy.orm import Session
+
+from pool_server.database import Database
+from pool_server.settings import PoolSettings
+from pool_server.storage import Storage
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """The parts that `pool_server.app.create_app` wires together."""
+
+    settings: PoolSettings
+    database: Database
+    storage: Storage
+
+
+def server_parts(request: Request) -> ServerParts:
+    return cast("ServerParts", request.app.state.parts)
+
+
+Parts = Annotated[ServerParts, Depends(server_parts)]
+
+
+def reading_session(parts: Parts) -> Iterator[Session]:
+    with parts.database.read() as session:
+        yield session
+
+
+def writing_session(parts: Parts) -> Iterator[Session]:
+    with parts.database.write() as session:
+        yield session
+
+
+# The scope "function" ends the dependency, and so commits, before the answer is sent: nobody is
+# told of something that could still fail.
+ReadingSession = Annotated[Session, Depends(reading_session, scope="function")]
+WritingSession = Annotated[Session, Depends(writing_session, scope="function")]

@@ -1,0 +1,64 @@
+"""Addresses for browsers and for whatever watches the server."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ConfigDict
+
+from pool_server.errors import DatabaseUnusableError, StorageFailedError
+from pool_server.http.error_responses import documented
+from pool_server.http.session import Parts
+from pool_server.pages.landing import landing_body
+from pool_server.pages.reference import reference_body
+from pool_server.pages.style import page
+
+router = APIRouter()
+
+
+class HealthResponse(BaseModel):
+    """The server is there."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
+
+    status: Literal["ok"] = "ok"
+
+
+@router.get("/healthz", tags=["operations"], summary="Is the server alive", responses=documented())
+def healthz() -> HealthResponse:
+    """Answer as long as the process runs. Needs no token."""
+    return HealthResponse()
+
+
+@router.get(
+    "/readyz",
+    tags=["operations"],
+    summary="Can the server do its work",
+    responses=documented(DatabaseUnusableError, StorageFailedError),
+)
+def readyz(parts: Parts) -> HealthResponse:
+    """Answer 200 when database and storage answer, 503 otherwise. Needs no token."""
+    if not parts.database.answers():
+        raise DatabaseUnusableError("the database does not answer")
+    parts.storage.check()
+    return HealthResponse()
+
+
+@router.get("/", include_in_schema=False)
+def landing(request: Request) -> HTMLResponse:
+    app: FastAPI = request.app
+    address = str(request.base_url).rstrip("/")
+    return page("A pool of face models", landing_body(app.version, address))
+
+
+@router.get("/docs", include_in_schema=False)
+def reference(request: Request) -> HTMLResponse:
+    return page("Addresses of this pool", render_reference(request.app))
+
+
+@lru_cache(maxsize=4)
+def render_reference(app: FastAPI) -> str:
+    return reference_body(app.openapi())

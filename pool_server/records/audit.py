@@ -1,0 +1,34 @@
+"""The audit: who did what, when, from where. Only ever appended to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Index, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from pool_server.records.base import JsonObject, NameText, Record, now_utc
+from pool_server.records.model_versions import BigKey
+
+
+class AuditRecord(Record):
+    """One act, written in the same transaction as the act itself.
+
+    Names are copied, not referenced: the entry says what was true at the time. The database
+    refuses to change or delete a row (a trigger made by the first migration).
+    """
+
+    __tablename__ = "audit"
+    __table_args__ = (Index(None, "subject"), Index(None, "action", "at"))
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=now_utc)
+    actor_site: Mapped[NameText]
+    actor_token: Mapped[NameText]
+    token_id: Mapped[str] = mapped_column(String(32))
+    address: Mapped[str] = mapped_column(String(64), default="")
+    request_id: Mapped[str] = mapped_column(String(64), default="")
+    action: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(String(256))
+    outcome: Mapped[str] = mapped_column(String(32), default="done")
+    details: Mapped[JsonObject]

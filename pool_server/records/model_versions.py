@@ -1,0 +1,57 @@
+"""Versions of models: immutable once they are there."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from pool_server.records.base import DigestText, JsonObject, Record, now_utc
+from pool_server.records.labels import LabelRecord
+from pool_server.records.merge_keys import MergeKeyRecord
+from pool_server.records.metrics import MetricRecord
+from pool_server.records.models import ModelRecord
+from pool_server.records.recipes import ParentRecord, RecipeRecord
+from pool_server.records.tokens import TokenRecord
+
+# SQLite counts a primary key up by itself only when its type is INTEGER.
+BigKey = BigInteger().with_variant(Integer, "sqlite")
+
+
+class ModelVersionRecord(Record):
+    """One file of a model. A record exists only for a file that was checked and is stored.
+
+    `id` grows with time and is what listings are paged by; `number` counts within the model.
+    """
+
+    __tablename__ = "model_versions"
+    __table_args__ = (
+        UniqueConstraint("model_id", "number"),
+        UniqueConstraint("model_id", "digest"),
+        Index(None, "digest"),
+        Index(None, "kind", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int]
+    digest: Mapped[DigestText]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    kind: Mapped[str] = mapped_column(String(16))
+    format: Mapped[str] = mapped_column(String(64))
+    file_name: Mapped[str] = mapped_column(String(255))
+    description: Mapped[str] = mapped_column(Text, default="")
+    fingerprint: Mapped[JsonObject]
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(String(129))
+    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+
+    model: Mapped[ModelRecord] = relationship(lazy="raise")
+    labels: Mapped[list[LabelRecord]] = relationship(lazy="raise", order_by=LabelRecord.key)
+    metrics: Mapped[list[MetricRecord]] = relationship(lazy="raise", order_by=MetricRecord.name)
+    merge_keys: Mapped[list[MergeKeyRecord]] = relationship(
+        lazy="raise", order_by=MergeKeyRecord.method
+    )
+    recipe: Mapped[RecipeRecord | None] = relationship(lazy="raise")
+    parents: Mapped[list[ParentRecord]] = relationship(lazy="raise", order_by=ParentRecord.position)

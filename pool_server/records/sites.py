@@ -1,0 +1,22 @@
+"""Sites: the labs that share a pool."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from pool_server.records.base import NameText, Record, now_utc
+
+
+class SiteRecord(Record):
+    """A lab. Its name is the first word of its models' addresses and never changes."""
+
+    __tablename__ = "sites"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[NameText] = mapped_column(unique=True)
+    display_name: Mapped[str] = mapped_column(String(200), default="")
+    contact: Mapped[str] = mapped_column(String(200), default="")
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)

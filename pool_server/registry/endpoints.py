@@ -1,0 +1,234 @@
+"""Addresses under which models are listed, described and fetched."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import Response
+
+from pool_server.errors import (
+    ContentMissingError,
+    ModelNotFoundError,
+    NotAuthenticatedError,
+    QueryError,
+    StorageFailedError,
+    VersionNotFoundError,
+)
+from pool_server.http.content import send_content
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn
+from pool_server.http.pagination import read_cursor
+from pool_server.http.session import Parts, ReadingSession
+from pool_server.registry import service
+from pool_server.registry.filters import (
+    LabelFilter,
+    MergeKey,
+    MetricFilter,
+    ModelChoice,
+    ModelQuery,
+    limit_count,
+    read_words,
+)
+from pool_server.wire.errors import ErrorResponse
+from pool_server.wire.models import ModelPage, ModelVersionResponse
+from pool_server.wire.names import Name
+
+router = APIRouter(tags=["models"])
+
+MOST_ITEMS = 200
+
+SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
+ModelName = Annotated[Name, Path(description="Name of the model.", examples=["face-68"])]
+Reference = Annotated[
+    str,
+    Path(
+        description="Which version: its number, `latest`, or `sha256:` and its digest.",
+        examples=["2", "latest"],
+        max_length=80,
+    ),
+]
+Limit = Annotated[
+    int, Query(ge=1, le=MOST_ITEMS, description="Most items of the page.", examples=[50])
+]
+Cursor = Annotated[
+    str | None,
+    Query(
+        description="`next_cursor` of the page before.",
+        max_length=200,
+        examples=["djE6YmVmb3JlPTQy"],
+    ),
+]
+
+
+@router.get(
+    "/models",
+    summary="List model versions",
+    responses=documented(
+        NotAuthenticatedError, QueryError, ModelNotFoundError, VersionNotFoundError
+    ),
+)
+def list_models(  # noqa: PLR0917 - FastAPI gives them by name
+    _caller: SignedIn,
+    session: ReadingSession,
+    kind: Annotated[
+        str | None,
+        Query(description="`hog-svm`, `ert` or `network`.", max_length=16, examples=["ert"]),
+    ] = None,
+    site: Annotated[
+        Name | None, Query(description="Only of this site.", examples=["site-a"])
+    ] = None,
+    name: Annotated[
+        Name | None, Query(description="Only models of this name.", examples=["face-68"])
+    ] = None,
+    label: Annotated[
+        list[str],
+        Query(
+            description="`KEY=VALUE`, or `KEY` alone for any value; repeat to demand several.",
+            examples=[["population=infant"]],
+        ),
+    ] = [],  # noqa: B006 - copied by FastAPI for every request
+    metric: Annotated[
+        list[str],
+        Query(
+            description="`NAME<VALUE`, or with `<=`, `>`, `>=`, `=`; repeat to demand several.",
+            examples=[["mean_error<0.08"]],
+        ),
+    ] = [],  # noqa: B006
+    text: Annotated[
+        str | None,
+        Query(
+            description="Words that must all occur in name, site, description or labels.",
+            max_length=200,
+            examples=["air-puff hose"],
+        ),
+    ] = None,
+    mergeable_with: Annotated[
+        str | None,
+        Query(
+            description="Address or `sha256:DIGEST` of a model of the pool: only versions that "
+            "some method can merge with it, itself left out.",
+            max_length=300,
+            examples=["pool://site-a/face-68@2"],
+        ),
+    ] = None,
+    mergeable_key: Annotated[
+        list[str],
+        Query(
+            description="`METHOD:KEY` of a file that need not be in the pool; repeat for each "
+            "method. Only versions that have one of the keys.",
+            examples=[["wba-cascade:ert/68"]],
+        ),
+    ] = [],  # noqa: B006
+    latest: Annotated[
+        bool, Query(description="Only the newest version of each model.", examples=[True])
+    ] = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ModelPage:
+    """Return the versions that pass all filters, newest first, a page at a time.
+
+    Whether two models can be merged is known before anything is downloaded: with
+    `mergeable_with` or `mergeable_key`, `mergeable_by` names the methods that can merge each
+    version with the given model.
+    """
+    query = ModelQuery(
+        kind=kind,
+        site=site,
+        name=name,
+        labels=tuple(LabelFilter.parse(each) for each in limit_count("label", label)),
+        metrics=tuple(MetricFilter.parse(each) for each in limit_count("metric", metric)),
+        words=read_words(text),
+        mergeable_with=None if mergeable_with is None else ModelChoice.parse(mergeable_with),
+        mergeable_keys=tuple(
+            MergeKey.parse(each) for each in limit_count("mergeable_key", mergeable_key)
+        ),
+        latest=latest,
+        limit=limit,
+        before_id=None if cursor is None else read_cursor(cursor),
+    )
+    return service.list_models(session, query)
+
+
+@router.get(
+    "/models/{site}/{name}",
+    summary="List the versions of a model",
+    responses=documented(NotAuthenticatedError, ModelNotFoundError, QueryError),
+)
+def list_versions(
+    _caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ModelPage:
+    """Return the versions of one model, newest first, a page at a time."""
+    before_id = None if cursor is None else read_cursor(cursor)
+    query = ModelQuery(site=site, name=name, limit=limit, before_id=before_id)
+    return service.list_versions_of(session, site, name, query)
+
+
+@router.get(
+    "/models/{site}/{name}/versions/{reference}",
+    summary="Describe a version",
+    responses=documented(
+        NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
+    ),
+)
+def describe_version(
+    _caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> ModelVersionResponse:
+    """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
+    return service.describe_version(service.resolve_version(session, site, name, reference))
+
+
+CONTENT_RESPONSES = documented(
+    NotAuthenticatedError,
+    ModelNotFoundError,
+    VersionNotFoundError,
+    QueryError,
+    ContentMissingError,
+    StorageFailedError,
+) | {
+    200: {
+        "description": "The whole file.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    206: {
+        "description": "The range asked for.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    304: {"description": "The client has this content already (`If-None-Match`)."},
+    307: {"description": "The file lies elsewhere; follow `Location` without the token."},
+    416: {"model": ErrorResponse, "description": "There is no such byte in the file."},
+}
+
+
+@router.head(
+    "/models/{site}/{name}/versions/{reference}/content",
+    summary="Ask about a model file",
+    response_class=Response,
+    responses=CONTENT_RESPONSES,
+)
+@router.get(
+    "/models/{site}/{name}/versions/{reference}/content",
+    summary="Download a model file",
+    response_class=Response,
+    responses=CONTENT_RESPONSES,
+)
+def download(
+    _caller: SignedIn, parts: Parts, site: SiteName, name: ModelName, reference: Reference
+) -> Response:
+    """Return the file's bytes.
+
+    `ETag` is the SHA-256 of the file. To go on with an interrupted download, send
+    `Range: bytes=N-` with `If-Range: "DIGEST"`.
+    """
+    with parts.database.read() as session:
+        version = service.resolve_version(session, site, name, reference)
+    return send_content(parts, version.digest, version.size_bytes, version.file_name)

@@ -1,0 +1,214 @@
+"""Models and versions in the database."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
+
+from pool_server.records import (
+    LabelRecord,
+    MergeKeyRecord,
+    MetricRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    SiteRecord,
+)
+from pool_server.registry.filters import (
+    LabelFilter,
+    MergeKey,
+    MetricFilter,
+    MetricRelation,
+    ModelQuery,
+)
+
+RELATIONS: dict[MetricRelation, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+}
+
+
+def whole_versions() -> Select[ModelVersionRecord]:
+    """Select versions with all that a response needs, in a fixed number of queries."""
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+            selectinload(ModelVersionRecord.labels),
+            selectinload(ModelVersionRecord.metrics),
+            selectinload(ModelVersionRecord.merge_keys),
+            selectinload(ModelVersionRecord.parents),
+            selectinload(ModelVersionRecord.recipe),
+        )
+    )
+
+
+def find_model(session: Session, site: str, name: str) -> ModelRecord | None:
+    return session.scalar(
+        select(ModelRecord)
+        .join(ModelRecord.site)
+        .where(SiteRecord.name == site, ModelRecord.name == name)
+    )
+
+
+def find_by_number(session: Session, model_id: int, number: int) -> ModelVersionRecord | None:
+    return session.scalar(
+        whole_versions().where(
+            ModelVersionRecord.model_id == model_id, ModelVersionRecord.number == number
+        )
+    )
+
+
+def find_by_digest(session: Session, model_id: int, digest: str) -> ModelVersionRecord | None:
+    return session.scalar(
+        whole_versions().where(
+            ModelVersionRecord.model_id == model_id, ModelVersionRecord.digest == digest
+        )
+    )
+
+
+def find_newest(session: Session, model_id: int) -> ModelVersionRecord | None:
+    return session.scalar(
+        whole_versions()
+        .where(ModelVersionRecord.model_id == model_id)
+        .order_by(ModelVersionRecord.number.desc())
+        .limit(1)
+    )
+
+
+def find_anywhere(session: Session, digest: str) -> ModelVersionRecord | None:
+    """Return the oldest version with this digest, whatever model it belongs to."""
+    return session.scalar(
+        whole_versions()
+        .where(ModelVersionRecord.digest == digest)
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    )
+
+
+def get_version(session: Session, version_id: int) -> ModelVersionRecord:
+    return session.scalars(whole_versions().where(ModelVersionRecord.id == version_id)).one()
+
+
+def list_versions(
+    session: Session,
+    query: ModelQuery,
+    merge_groups: Sequence[Sequence[MergeKey]] = (),
+    other_than: str | None = None,
+) -> Sequence[ModelVersionRecord]:
+    """Return versions newest first, one more than `query.limit` where there are more.
+
+    Parameters
+    ----------
+    merge_groups : sequence of sequences of MergeKey
+        Of each group, a version must have at least one key.
+    other_than : str, optional
+        A digest to leave out.
+    """
+    conditions: list[ColumnElement[bool]] = []
+    if query.kind is not None:
+        conditions.append(ModelVersionRecord.kind == query.kind)
+    if query.site is not None:
+        conditions.append(SiteRecord.name == query.site)
+    if query.name is not None:
+        conditions.append(ModelRecord.name == query.name)
+    if query.before_id is not None:
+        conditions.append(ModelVersionRecord.id < query.before_id)
+    conditions += [has_label(wanted) for wanted in query.labels]
+    conditions += [has_metric(wanted) for wanted in query.metrics]
+    conditions += [has_word(word) for word in query.words]
+    conditions += [has_merge_key(group) for group in merge_groups]
+    if other_than is not None:
+        conditions.append(ModelVersionRecord.digest != other_than)
+    if query.latest:
+        conditions.append(is_newest_of_its_model())
+    return session.scalars(
+        whole_versions()
+        .where(*conditions)
+        .order_by(ModelVersionRecord.id.desc())
+        .limit(query.limit + 1)
+    ).all()
+
+
+# Filters are lists of versions that the database may begin with (`id IN (SELECT ...)`): a rare
+# label is then found by its index, whatever the number of versions.
+
+
+def has_label(wanted: LabelFilter) -> ColumnElement[bool]:
+    versions = select(LabelRecord.version_id).where(LabelRecord.key == wanted.key)
+    if wanted.value is not None:
+        versions = versions.where(LabelRecord.value == wanted.value)
+    return ModelVersionRecord.id.in_(versions)
+
+
+def has_metric(wanted: MetricFilter) -> ColumnElement[bool]:
+    return ModelVersionRecord.id.in_(
+        select(MetricRecord.version_id).where(
+            MetricRecord.name == wanted.name,
+            RELATIONS[wanted.relation](MetricRecord.value, wanted.bound),
+        )
+    )
+
+
+def has_word(word: str) -> ColumnElement[bool]:
+    """Match a part of the name, site, description, or of a label's key or value."""
+    labelled = select(LabelRecord.version_id).where(
+        or_(contains(LabelRecord.key, word), contains(LabelRecord.value, word))
+    )
+    named = (
+        select(ModelRecord.id)
+        .join(ModelRecord.site)
+        .where(
+            or_(
+                contains(ModelRecord.name, word),
+                contains(SiteRecord.name, word),
+                contains(SiteRecord.display_name, word),
+            )
+        )
+    )
+    return or_(
+        ModelVersionRecord.model_id.in_(named),
+        contains(ModelVersionRecord.description, word),
+        ModelVersionRecord.id.in_(labelled),
+    )
+
+
+def contains(column: Any, word: str) -> ColumnElement[bool]:
+    # autoescape: % and _ in a word mean themselves.
+    condition: ColumnElement[bool] = column.icontains(word, autoescape=True)
+    return condition
+
+
+def has_merge_key(keys: Sequence[MergeKey]) -> ColumnElement[bool]:
+    return ModelVersionRecord.id.in_(
+        select(MergeKeyRecord.version_id).where(
+            or_(
+                *(
+                    and_(MergeKeyRecord.method == each.method, MergeKeyRecord.key == each.key)
+                    for each in keys
+                )
+            )
+        )
+    )
+
+
+def is_newest_of_its_model() -> ColumnElement[bool]:
+    newer = aliased(ModelVersionRecord)
+    return ~exists().where(
+        newer.model_id == ModelVersionRecord.model_id, newer.number > ModelVersionRecord.number
+    )
+
+
+def next_number(session: Session, model_id: int) -> int:
+    newest = session.scalar(
+        select(func.max(ModelVersionRecord.number)).where(ModelVersionRecord.model_id == model_id)
+    )
+    return (newest or 0) + 1

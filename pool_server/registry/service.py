@@ -1,0 +1,149 @@
+"""Finding models and versions, and telling of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
+from pool_server.http.pagination import write_cursor
+from pool_server.records import ModelRecord, ModelVersionRecord
+from pool_server.registry import repository
+from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
+from pool_server.wire.models import ModelPage, ModelVersionResponse
+
+_NUMBER = re.compile(r"^[0-9]{1,9}$")
+LATEST = "latest"
+
+
+def describe_version(
+    version: ModelVersionRecord, methods: Collection[str] | None = None
+) -> ModelVersionResponse:
+    """Return a version as clients see it; `mergeable_by` has only `methods`, if given."""
+    return ModelVersionResponse(
+        site=version.model.site.name,
+        name=version.model.name,
+        version=version.number,
+        kind=version.kind,
+        format=version.format,
+        digest=version.digest,
+        size_bytes=version.size_bytes,
+        file_name=version.file_name,
+        description=version.description,
+        labels={label.key: label.value for label in version.labels},
+        metrics={metric.name: metric.value for metric in version.metrics},
+        fingerprint=version.fingerprint,
+        mergeable_by=[
+            each.method for each in version.merge_keys if methods is None or each.method in methods
+        ],
+        created_at=version.created_at,
+        created_by=version.created_by,
+        has_recipe=version.recipe is not None,
+        parent_digests=list(dict.fromkeys(parent.parent_digest for parent in version.parents)),
+    )
+
+
+def get_model(session: Session, site: str, name: str) -> ModelRecord:
+    """Return a model.
+
+    Raises
+    ------
+    ModelNotFoundError
+    """
+    model = repository.find_model(session, site, name)
+    if model is None:
+        raise ModelNotFoundError(
+            f"the pool has no model {site}/{name}", hint="`poolctl models ls` lists what is there."
+        )
+    return model
+
+
+def resolve_version(session: Session, site: str, name: str, reference: str) -> ModelVersionRecord:
+    """Return the version that a reference means: a number, ``latest`` or ``sha256:DIGEST``.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError
+        There is no such model or version.
+    QueryError
+        `reference` is none of the three.
+    """
+    model = get_model(session, site, name)
+    if reference in {"", LATEST}:
+        version = repository.find_newest(session, model.id)
+    elif reference.startswith("sha256:"):
+        digest = read_digest(reference.removeprefix("sha256:"))
+        version = repository.find_by_digest(session, model.id, digest)
+    elif _NUMBER.match(reference):
+        version = repository.find_by_number(session, model.id, int(reference))
+    else:
+        raise QueryError(
+            f"{reference[:80]!r} is no version; expected a number, `latest` or sha256:DIGEST"
+        )
+    if version is None:
+        raise VersionNotFoundError(
+            f"{site}/{name} has no version {reference or LATEST}",
+            hint=f"`poolctl models ls --name {name}` lists the versions there are.",
+        )
+    return version
+
+
+def list_models(session: Session, query: ModelQuery) -> ModelPage:
+    """Return one page of the versions that pass every filter of `query`, newest first."""
+    groups: list[Sequence[MergeKey]] = []
+    partner: ModelVersionRecord | None = None
+    if query.mergeable_with is not None:
+        partner = _resolve_choice(session, query.mergeable_with)
+        groups.append(_keys_of(partner))
+    if query.mergeable_keys:
+        groups.append(query.mergeable_keys)
+    if any(not group for group in groups):
+        return ModelPage(items=[])
+    # Nobody looks for a model to merge with itself.
+    other_than = None if partner is None else partner.digest
+    found = repository.list_versions(session, query, groups, other_than)
+    page = found[: query.limit]
+    return ModelPage(
+        items=[describe_version(version, _shared_methods(version, groups)) for version in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def list_versions_of(session: Session, site: str, name: str, query: ModelQuery) -> ModelPage:
+    """Return one page of the versions of one model, newest first.
+
+    Raises
+    ------
+    ModelNotFoundError
+    """
+    get_model(session, site, name)
+    return list_models(session, query)
+
+
+def _resolve_choice(session: Session, choice: ModelChoice) -> ModelVersionRecord:
+    if choice.address is not None:
+        address = choice.address
+        return resolve_version(session, address.site, address.name, address.reference)
+    version = repository.find_anywhere(session, choice.digest or "")
+    if version is None:
+        raise VersionNotFoundError(
+            f"the pool has no model with digest {choice.digest}",
+            hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
+        )
+    return version
+
+
+def _keys_of(version: ModelVersionRecord) -> list[MergeKey]:
+    return [MergeKey(each.method, each.key) for each in version.merge_keys]
+
+
+def _shared_methods(
+    version: ModelVersionRecord, groups: Sequence[Sequence[MergeKey]]
+) -> set[str] | None:
+    """Return the methods under which `version` has a key of every group; None: no groups."""
+    if not groups:
+        return None
+    own = set(_keys_of(version))
+    return set.intersection(*({key.method for key in own & set(group)} for group in groups))

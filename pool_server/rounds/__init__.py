@@ -1,0 +1,1 @@
+"""Rounds: several sites refine one model together, without moving data."""

@@ -1,0 +1,130 @@
+"""The pool itself combines the contributions of a round, for whoever asks it to.
+
+What it makes is brought in by the same steps, and under the same checks, as a result that a
+participant combined at home; the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pool_server.errors import FormatRefusedError
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.records import RoundRecord
+from pool_server.rounds import repository, service
+from pool_server.rounds.finishing import announce_result, complete_result
+from pool_server.transfers.checking import run_limited
+from pool_server.transfers.service import get_upload
+from pool_server.wire.rounds import FinishRequest, ResultRequest, RoundResponse
+from pool_server.wire.uploads import UploadResponse
+
+CHUNK_BYTES = 1024 * 1024
+
+
+def finish_round(
+    parts: ServerParts, caller: Caller, key: str, request: FinishRequest
+) -> RoundResponse:
+    """Combine what has been contributed, publish the result, and end the round.
+
+    A round that is finished already is returned as it is.
+
+    Raises
+    ------
+    RoundNotFoundError, NotAllowedError, SiteNotFoundError, RoundOpenError, RoundClosedError,
+    ModelKindError, TooManyUploadsError, FormatRefusedError
+    """
+    caller.require_upload_to(request.site)
+    with parts.database.read() as session:
+        found = service.get_round(session, caller, key)
+        finished = found.state == repository.FINISHED
+        if not finished:
+            service.require_finishable(found)
+    if not finished:
+        with tempfile.TemporaryDirectory(prefix="poolctl-round-") as folder:
+            _combine_and_publish(parts, caller, found, request, Path(folder))
+    with parts.database.read() as session:
+        return service.describe_round(service.get_round(session, caller, key))
+
+
+def _combine_and_publish(
+    parts: ServerParts, caller: Caller, found: RoundRecord, request: FinishRequest, folder: Path
+) -> None:
+    result = folder / "result"
+    made = _run_combination(parts, found, result)
+    upload, _ = announce_result(
+        parts,
+        caller,
+        found.key,
+        ResultRequest(
+            site=request.site,
+            name=request.name,
+            size_bytes=result.stat().st_size,
+            digest=made["digest"],
+            file_name=found.base_version.file_name,
+            description=f"Round {found.number} of {found.rounds_total} ({found.key})",
+            recipe=made["recipe"],
+        ),
+    )
+    if upload.state == "receiving":
+        _store_parts(parts, caller, upload, result)
+        complete_result(parts, caller, found.key, upload.upload_id)
+
+
+def _run_combination(parts: ServerParts, found: RoundRecord, result: Path) -> dict[str, Any]:
+    """Combine in another process, for contributions are strangers' bytes."""
+    base = found.base_version
+    size_bytes = base.size_bytes + sum(each.size_bytes for each in found.contributions)
+    with ExitStack() as stack:
+        inputs = [
+            {
+                "path": str(stack.enter_context(parts.storage.content_file(digest))),
+                "file_name": file_name,
+                "address": address,
+            }
+            for digest, file_name, address in [
+                (base.digest, base.file_name, service.address_of(base)),
+                *((each.digest, each.file_name, None) for each in found.contributions),
+            ]
+        ]
+        plan = result.with_name("plan.json")
+        plan.write_text(
+            json.dumps({"method": found.method, "format": base.format, "inputs": inputs}),
+            encoding="utf-8",
+        )
+        answer = run_limited(
+            "pool_server.rounds.combination",
+            [str(plan), str(result), f"--most-output-bytes={parts.settings.max_model_bytes}"],
+            subject=f"the result of round {found.key}",
+            size_bytes=size_bytes,
+            settings=parts.settings,
+        )
+    if not answer["accepted"]:
+        raise FormatRefusedError(
+            f"the contributions of round {found.key} cannot be combined: {answer['message']}"
+        )
+    return answer
+
+
+def _store_parts(parts: ServerParts, caller: Caller, upload: UploadResponse, result: Path) -> None:
+    with parts.database.read() as session:
+        handle = get_upload(session, caller, upload.upload_id).storage_handle
+    with result.open("rb") as file:
+        for part in upload.parts:
+            if part.received:
+                continue
+            writer = parts.storage.open_part(handle, part.number, part.size_bytes)
+            try:
+                file.seek(part.offset)
+                left = part.size_bytes
+                while left > 0:
+                    chunk = file.read(min(CHUNK_BYTES, left))
+                    writer.write(chunk)
+                    left -= len(chunk)
+                writer.finish()
+            finally:
+                writer.discard()

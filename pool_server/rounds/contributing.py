@@ -1,0 +1,294 @@
+"""What sites give to a round: announced, received as models are, checked against the base."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import (
+    ContributionExistsError,
+    ContributionNotFoundError,
+    ContributionRefusedError,
+    NotAllowedError,
+    RoundClosedError,
+    UploadNotFoundError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.records import (
+    RoundContributionRecord,
+    RoundRecord,
+    SiteRecord,
+    UploadRecord,
+    now_utc,
+)
+from pool_server.rounds import repository, service
+from pool_server.sites.repository import get_site
+from pool_server.transfers import repository as uploads
+from pool_server.transfers.announcing import (
+    AnnouncedFile,
+    begin_upload,
+    new_upload,
+    require_size,
+)
+from pool_server.transfers.checking import run_limited
+from pool_server.transfers.completing import complete_upload
+from pool_server.transfers.destinations import Destination
+from pool_server.transfers.publishing import write_with_retry
+from pool_server.transfers.service import describe_upload, get_upload
+from pool_server.wire.rounds import ContributionRequest
+from pool_server.wire.uploads import UploadResponse
+
+PURPOSE = "contribution"
+
+
+def announce_contribution(
+    parts: ServerParts, caller: Caller, key: str, request: ContributionRequest
+) -> tuple[UploadResponse, bool]:
+    """Begin to receive a contribution, or find the one under way, or find that it is there.
+
+    Returns
+    -------
+    UploadResponse
+    bool
+        True when something new was made.
+
+    Raises
+    ------
+    RoundNotFoundError, NotAllowedError, TooLargeError, TooManyUploadsError
+    RoundClosedError
+        It is too late; a site that was asked is then known as late.
+    ContributionExistsError
+        The site has contributed a file with another digest.
+    """
+    with parts.database.read() as session:
+        found = service.get_round(session, caller, key)
+    _require_participant(caller, found, request.site)
+    require_size(parts.settings, request.file_name, request.size_bytes)
+
+    def settle(session: Session) -> tuple[UploadResponse, bool]:
+        return _settle_announcement(parts, session, caller, found.id, request)
+
+    with _noting_lateness(parts, found, request.site):
+        return write_with_retry(parts.database, settle)
+
+
+def complete_contribution(
+    parts: ServerParts, caller: Caller, key: str, upload_id: str
+) -> UploadResponse:
+    """Check a contribution whose parts are all there, and make it count.
+
+    Raises
+    ------
+    RoundNotFoundError, UploadNotFoundError, UploadClosedError, UploadBusyError,
+    UploadIncompleteError
+    RoundClosedError, ContributionExistsError
+        It came too late, or after another one of this site.
+    DigestMismatchError, FormatRefusedError, ContributionRefusedError
+        The file is refused for good.
+    """
+    with parts.database.read() as session:
+        found = service.get_round(session, caller, key)
+        upload = get_upload_of(session, caller, found, upload_id)
+    with _noting_lateness(parts, found, upload.site.name):
+        return complete_upload(parts, caller, upload_id, CONTRIBUTION)
+
+
+def find_contribution(
+    session: Session, caller: Caller, key: str, site: str
+) -> RoundContributionRecord:
+    """Return a site's contribution, to combine it.
+
+    Raises
+    ------
+    RoundNotFoundError, ContributionNotFoundError
+    NotAllowedError
+        Viewers see that there is one, not what is in it.
+    """
+    found = service.get_round(session, caller, key)
+    caller.require_upload_to(caller.site)
+    for contribution in found.contributions:
+        if contribution.site.name == site:
+            return contribution
+    raise ContributionNotFoundError(
+        f"site {site!r} has not contributed to round {key}",
+        hint=f"`poolctl rounds info {key}` shows who has.",
+    )
+
+
+def _settle_announcement(
+    parts: ServerParts,
+    session: Session,
+    caller: Caller,
+    round_id: int,
+    request: ContributionRequest,
+) -> tuple[UploadResponse, bool]:
+    current = repository.lock_round(session, round_id)
+    site = get_site(session, request.site)
+    file = AnnouncedFile(
+        current.key, request.digest, request.size_bytes, request.file_name, PURPOSE
+    )
+    if find_own(current, site.id, request.digest) is not None:
+        upload = new_upload(parts, caller, site, file, "complete")
+        upload.round_id = current.id
+        session.add(upload)
+        session.flush()
+        return describe_upload(parts, upload), False
+    service.require_contributions_taken(current)
+    under_way = uploads.find_open(session, site.id, current.key, request.digest, PURPOSE)
+    if under_way is not None and under_way.size_bytes == request.size_bytes:
+        under_way.expires_at = now_utc() + parts.settings.upload_lifetime
+        return describe_upload(parts, under_way), False
+    if under_way is not None:
+        # Only one of the two sizes can be that of a file with this digest.
+        under_way.state = uploads.EXPIRED
+        session.flush()
+    upload = new_upload(parts, caller, site, file, "receiving")
+    upload.round_id = current.id
+    return begin_upload(parts, session, upload), True
+
+
+def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContributionRecord | None:
+    """Return the site's contribution if it is this one; None if there is none.
+
+    Raises
+    ------
+    ContributionExistsError
+        It contributed something else.
+    """
+    for contribution in found.contributions:
+        if contribution.site_id != site_id:
+            continue
+        if contribution.digest == digest:
+            return contribution
+        raise ContributionExistsError(
+            f"site {contribution.site.name!r} has contributed to round {found.key} on "
+            f"{contribution.created_at:%Y-%m-%d %H:%M} UTC, with other bytes "
+            f"(SHA-256 {contribution.digest})",
+            hint="A site contributes once per round.",
+            details={"found": digest, "expected": contribution.digest},
+        )
+    return None
+
+
+def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> dict[str, Any]:
+    """Look at a contribution, in another process, beside the base that it should fit.
+
+    Returns
+    -------
+    dict
+        What is told of it.
+
+    Raises
+    ------
+    ContributionRefusedError, FormatRefusedError
+    """
+    with parts.database.read() as session:
+        found = repository.get_round(session, round_of(upload))
+    base = found.base_version
+    with parts.storage.content_file(base.digest) as base_path, settings_file(found) as settings:
+        answer = run_limited(
+            "pool_server.rounds.contribution_check",
+            [str(path), f"--name={upload.file_name}", f"--base={base_path}", f"--round={settings}"],
+            subject=upload.file_name,
+            size_bytes=upload.size_bytes + base.size_bytes,
+            settings=parts.settings,
+        )
+    if not answer["accepted"]:
+        raise ContributionRefusedError(
+            str(answer["message"]),
+            hint=f"`poolctl rounds contribute {found.key} --data FACES.XML` makes one that fits.",
+        )
+    summary: dict[str, Any] = answer["summary"]
+    return summary
+
+
+def settle_contribution(
+    session: Session, caller: Caller, upload: UploadRecord, summary: dict[str, Any]
+) -> None:
+    """Make a checked contribution count, if it is still in time and the site's first."""
+    current = repository.lock_round(session, round_of(upload))
+    if find_own(current, upload.site_id, upload.digest) is not None:
+        return
+    service.require_contributions_taken(current)
+    session.add(
+        RoundContributionRecord(
+            round_id=current.id,
+            site_id=upload.site_id,
+            digest=upload.digest,
+            size_bytes=upload.size_bytes,
+            file_name=upload.file_name,
+            summary=summary,
+            created_by=service.name_of(caller),
+            token_id=caller.token_id,
+        )
+    )
+    record_act(
+        session,
+        caller,
+        CONTRIBUTION.action,
+        current.key,
+        site=upload.site.name,
+        digest=upload.digest,
+        size_bytes=upload.size_bytes,
+    )
+    session.flush()
+
+
+CONTRIBUTION = Destination(PURPOSE, "round.contribute", check_contribution, settle_contribution)
+
+
+def get_upload_of(
+    session: Session, caller: Caller, found: RoundRecord, upload_id: str
+) -> UploadRecord:
+    """Return an upload that belongs to a round.
+
+    Raises
+    ------
+    UploadNotFoundError
+    """
+    upload = get_upload(session, caller, upload_id)
+    if upload.round_id != found.id:
+        raise UploadNotFoundError(
+            f"round {found.key} has no upload {upload_id}", hint="Announce the file again."
+        )
+    return upload
+
+
+def round_of(upload: UploadRecord) -> int:
+    assert upload.round_id is not None, f"upload {upload.id} belongs to no round"
+    return upload.round_id
+
+
+@contextmanager
+def settings_file(found: RoundRecord) -> Iterator[Path]:
+    """Give a round's settings to another process as a file of JSON."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump({"method": found.method, "mode": found.mode, "options": found.options}, file)
+        file.flush()
+        yield Path(file.name)
+
+
+def _require_participant(caller: Caller, found: RoundRecord, site: str) -> None:
+    caller.require_upload_to(site)
+    if not service.takes_part(found, site):
+        raise NotAllowedError(f"site {site!r} was not asked to take part in round {found.key}")
+
+
+@contextmanager
+def _noting_lateness(parts: ServerParts, found: RoundRecord, site: str) -> Iterator[None]:
+    """Remember that a site came after the round had ended."""
+    try:
+        yield
+    except RoundClosedError:
+        with parts.database.write() as session:
+            lagging: SiteRecord = get_site(session, site)
+            repository.mark_late(session, found.id, lagging.id)
+        raise

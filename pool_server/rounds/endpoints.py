@@ -1,0 +1,303 @@
+"""Addresses of rounds: started, contributed to, finished."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from pool_server.errors import (
+    ContentMissingError,
+    ContributionExistsError,
+    ContributionNotFoundError,
+    ContributionRefusedError,
+    DigestMismatchError,
+    FormatRefusedError,
+    ModelKindError,
+    ModelNotFoundError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    QueryError,
+    RecipeRefusedError,
+    RoundClosedError,
+    RoundNotFoundError,
+    RoundOpenError,
+    RoundRefusedError,
+    SiteNotFoundError,
+    StorageFailedError,
+    StorageFullError,
+    TooLargeError,
+    TooManyUploadsError,
+    UploadBusyError,
+    UploadClosedError,
+    UploadIncompleteError,
+    UploadNotFoundError,
+    VersionNotFoundError,
+)
+from pool_server.http.content import send_content
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn, Uploader
+from pool_server.http.pagination import read_cursor
+from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.registry.endpoints import CONTENT_RESPONSES, Cursor, Limit, SiteName
+from pool_server.rounds import service
+from pool_server.rounds.combining import finish_round
+from pool_server.rounds.contributing import (
+    announce_contribution,
+    complete_contribution,
+    find_contribution,
+)
+from pool_server.rounds.finishing import announce_result, complete_result
+from pool_server.transfers.endpoints import UploadId
+from pool_server.wire.rounds import (
+    ROUND_KEY_PATTERN,
+    ContributionRequest,
+    FinishRequest,
+    ResultRequest,
+    RoundPage,
+    RoundRequest,
+    RoundResponse,
+    RoundState,
+)
+from pool_server.wire.uploads import UploadResponse
+
+router = APIRouter(prefix="/rounds", tags=["rounds"])
+
+RoundId = Annotated[
+    str,
+    Path(
+        pattern=ROUND_KEY_PATTERN,
+        description="Identifier of the round.",
+        examples=["4f1d2c3b4a596877"],
+    ),
+]
+_UNDER_WAY: dict[int | str, dict[str, Any]] = {
+    200: {"model": UploadResponse, "description": "It is under way, or nothing need be sent."}
+}
+_COMPLETING = (
+    NotAuthenticatedError,
+    NotAllowedError,
+    RoundNotFoundError,
+    UploadNotFoundError,
+    UploadClosedError,
+    UploadBusyError,
+    UploadIncompleteError,
+    RoundClosedError,
+    DigestMismatchError,
+    FormatRefusedError,
+    StorageFullError,
+    StorageFailedError,
+)
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Start a round",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        SiteNotFoundError,
+        ModelNotFoundError,
+        VersionNotFoundError,
+        QueryError,
+        RoundRefusedError,
+    ),
+)
+def start(caller: Uploader, session: WritingSession, request: RoundRequest) -> RoundResponse:
+    """Ask sites to refine a model together. One's own site must be among them, save for admins."""
+    return service.start_round(session, caller, request)
+
+
+@router.get(
+    "",
+    summary="List the rounds",
+    responses=documented(NotAuthenticatedError, QueryError),
+)
+def list_rounds(
+    caller: SignedIn,
+    session: ReadingSession,
+    state: Annotated[
+        RoundState | None, Query(description="Only rounds in this state.", examples=["open"])
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> RoundPage:
+    """Return the rounds that one's own site takes part in, newest first; all for admins."""
+    before_id = None if cursor is None else read_cursor(cursor)
+    return service.list_rounds(session, caller, state=state, before_id=before_id, limit=limit)
+
+
+@router.get(
+    "/{round_id}",
+    summary="Describe a round",
+    responses=documented(NotAuthenticatedError, RoundNotFoundError),
+)
+def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> RoundResponse:
+    """Return who takes part, who has contributed, who is missing, and the result."""
+    return service.describe_round(service.get_round(session, caller, round_id))
+
+
+@router.post(
+    "/{round_id}/close",
+    summary="Stop waiting",
+    responses=documented(NotAuthenticatedError, NotAllowedError, RoundNotFoundError),
+)
+def close(caller: Uploader, session: WritingSession, round_id: RoundId) -> RoundResponse:
+    """Move the deadline to this moment. For the site that started the round, and admins."""
+    return service.close_round(session, caller, round_id)
+
+
+@router.post(
+    "/{round_id}/cancel",
+    summary="Call a round off",
+    responses=documented(
+        NotAuthenticatedError, NotAllowedError, RoundNotFoundError, RoundClosedError
+    ),
+)
+def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> RoundResponse:
+    """End a round without a result. For the site that started the round, and admins."""
+    return service.cancel_round(session, caller, round_id)
+
+
+@router.post(
+    "/{round_id}/contributions",
+    status_code=201,
+    summary="Announce a contribution",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        RoundNotFoundError,
+        RoundClosedError,
+        ContributionExistsError,
+        TooManyUploadsError,
+        TooLargeError,
+        StorageFullError,
+    )
+    | _UNDER_WAY,
+)
+def contribute(
+    caller: Uploader,
+    parts: Parts,
+    round_id: RoundId,
+    request: ContributionRequest,
+    response: Response,
+) -> UploadResponse:
+    """Begin to send a contribution; its parts go where those of any upload go.
+
+    A site contributes once. The same file announced again gives the upload that is under way, or
+    is complete at once; another one is refused.
+    """
+    answer, is_new = announce_contribution(parts, caller, round_id, request)
+    if not is_new:
+        response.status_code = 200
+    return answer
+
+
+@router.post(
+    "/{round_id}/contributions/uploads/{upload_id}/complete",
+    status_code=201,
+    summary="Complete a contribution",
+    responses=documented(*_COMPLETING, ContributionExistsError, ContributionRefusedError),
+)
+def complete_sent_contribution(
+    caller: Uploader, parts: Parts, round_id: RoundId, upload_id: UploadId
+) -> UploadResponse:
+    """Hold the file against base and settings of the round, then make it count."""
+    return complete_contribution(parts, caller, round_id, upload_id)
+
+
+@router.get(
+    "/{round_id}/contributions/{site}/content",
+    summary="Download a contribution",
+    response_class=Response,
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        RoundNotFoundError,
+        ContributionNotFoundError,
+        ContentMissingError,
+        StorageFailedError,
+    )
+    | {status: CONTENT_RESPONSES[status] for status in (200, 206, 304, 307, 416)},
+)
+def download(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName) -> Response:
+    """Return a contribution's bytes, for participants to combine; ranges as for models."""
+    with parts.database.read() as session:
+        found = find_contribution(session, caller, round_id, site)
+    return send_content(parts, found.digest, found.size_bytes, found.file_name)
+
+
+@router.post(
+    "/{round_id}/result",
+    status_code=201,
+    summary="Announce the result",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        RoundNotFoundError,
+        SiteNotFoundError,
+        RoundOpenError,
+        RoundClosedError,
+        RecipeRefusedError,
+        TooManyUploadsError,
+        TooLargeError,
+        StorageFullError,
+    )
+    | _UNDER_WAY,
+)
+def bring_result(
+    caller: Uploader, parts: Parts, round_id: RoundId, request: ResultRequest, response: Response
+) -> UploadResponse:
+    """Begin to send the model that one combined from the base and all contributions.
+
+    When another participant has finished the round, the answer is complete at once and holds the
+    version that it was finished with.
+    """
+    answer, is_new = announce_result(parts, caller, round_id, request)
+    if not is_new:
+        response.status_code = 200
+    return answer
+
+
+@router.post(
+    "/{round_id}/result/uploads/{upload_id}/complete",
+    status_code=201,
+    summary="Complete the result",
+    responses=documented(*_COMPLETING, RoundOpenError, RecipeRefusedError, ModelKindError),
+)
+def complete_sent_result(
+    caller: Uploader, parts: Parts, round_id: RoundId, upload_id: UploadId
+) -> UploadResponse:
+    """Publish the result with its lineage and end the round; the next one opens, if there is one.
+
+    Of several results only the first is published; the others are answered with it.
+    """
+    return complete_result(parts, caller, round_id, upload_id)
+
+
+@router.post(
+    "/{round_id}/finish",
+    summary="Have the pool finish a round",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        RoundNotFoundError,
+        SiteNotFoundError,
+        RoundOpenError,
+        RoundClosedError,
+        ModelKindError,
+        TooManyUploadsError,
+        FormatRefusedError,
+        StorageFullError,
+        StorageFailedError,
+    ),
+)
+def finish(
+    caller: Uploader, parts: Parts, round_id: RoundId, request: FinishRequest
+) -> RoundResponse:
+    """Combine the contributions here and publish the result: the same bytes as at a participant.
+
+    A round that is finished is returned as it is.
+    """
+    return finish_round(parts, caller, round_id, request)

@@ -1,0 +1,124 @@
+"""Rounds in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, CursorResult, Select, and_, exists, select, update
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from pool_server.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    RoundContributionRecord,
+    RoundParticipantRecord,
+    RoundRecord,
+    now_utc,
+)
+
+OPEN, FINISHED, CANCELLED = "open", "finished", "cancelled"
+
+
+def whole_rounds() -> Select[RoundRecord]:
+    """Select rounds with all that a response needs, in a fixed number of queries."""
+    to_site = joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site)
+    return select(RoundRecord).options(
+        joinedload(RoundRecord.site),
+        selectinload(RoundRecord.base_version).options(to_site),
+        selectinload(RoundRecord.result_version).options(to_site),
+        selectinload(RoundRecord.participants).joinedload(RoundParticipantRecord.site),
+        selectinload(RoundRecord.contributions).joinedload(RoundContributionRecord.site),
+        selectinload(RoundRecord.predecessor),
+        selectinload(RoundRecord.successor),
+    )
+
+
+def find_round(session: Session, key: str) -> RoundRecord | None:
+    return session.scalar(whole_rounds().where(RoundRecord.key == key))
+
+
+def get_round(session: Session, round_id: int) -> RoundRecord:
+    """Return a round that is known to be there."""
+    return session.scalars(whole_rounds().where(RoundRecord.id == round_id)).one()
+
+
+def lock_round(session: Session, round_id: int) -> RoundRecord:
+    """Return a round as it is now, and keep others from changing it until the transaction ends.
+
+    SQLite lets one transaction write at a time anyway.
+    """
+    session.execute(select(RoundRecord.id).where(RoundRecord.id == round_id).with_for_update())
+    return session.scalars(
+        whole_rounds().where(RoundRecord.id == round_id).execution_options(populate_existing=True)
+    ).one()
+
+
+def list_rounds(
+    session: Session,
+    *,
+    site_id: int | None,
+    state: str | None,
+    before_id: int | None,
+    limit: int,
+) -> Sequence[RoundRecord]:
+    """Return rounds newest first, one more than `limit` where there are more.
+
+    Parameters
+    ----------
+    site_id : int, optional
+        Only those that this site takes part in.
+    state : str, optional
+        As clients see it (`is_in_state`).
+    """
+    conditions: list[ColumnElement[bool]] = []
+    if site_id is not None:
+        taken_part = select(RoundParticipantRecord.round_id).where(
+            RoundParticipantRecord.site_id == site_id
+        )
+        conditions.append(RoundRecord.id.in_(taken_part))
+    if state is not None:
+        conditions.append(is_in_state(state, now_utc()))
+    if before_id is not None:
+        conditions.append(RoundRecord.id < before_id)
+    return session.scalars(
+        whole_rounds().where(*conditions).order_by(RoundRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
+    """Match rounds in a state as `pool_server.rounds.service.state_of` tells it."""
+    if state in {FINISHED, CANCELLED}:
+        return RoundRecord.state == state
+    if state == OPEN:
+        return and_(RoundRecord.state == OPEN, RoundRecord.deadline > now)
+    contributed = exists().where(RoundContributionRecord.round_id == RoundRecord.id)
+    return and_(
+        RoundRecord.state == OPEN,
+        RoundRecord.deadline <= now,
+        contributed if state == "closed" else ~contributed,
+    )
+
+
+def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
+    """Take an open round to its end; False when another process was first."""
+    result = session.execute(
+        update(RoundRecord)
+        .where(RoundRecord.id == round_id, RoundRecord.state == OPEN)
+        .values(state=state, ended_at=now_utc(), ended_by=by)
+    )
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
+
+
+def mark_late(session: Session, round_id: int, site_id: int) -> None:
+    """Note that a site came too late; the first time counts."""
+    session.execute(
+        update(RoundParticipantRecord)
+        .where(
+            RoundParticipantRecord.round_id == round_id,
+            RoundParticipantRecord.site_id == site_id,
+            RoundParticipantRecord.late_at.is_(None),
+        )
+        .values(late_at=now_utc())
+    )

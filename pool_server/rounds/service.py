@@ -1,0 +1,356 @@
+"""Starting rounds, seeing them, calling them off."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import (
+    NotAllowedError,
+    RoundClosedError,
+    RoundNotFoundError,
+    RoundOpenError,
+    RoundRefusedError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.pagination import write_cursor
+from pool_server.records import (
+    ModelVersionRecord,
+    RoundContributionRecord,
+    RoundParticipantRecord,
+    RoundRecord,
+    SiteRecord,
+    now_utc,
+)
+from pool_server.registry.filters import ModelChoice
+from pool_server.registry.service import resolve_version
+from pool_server.rounds import repository
+from pool_server.rounds.methods import find_round_method
+from pool_server.sites.repository import get_site
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.rounds import (
+    ParticipantState,
+    RoundContribution,
+    RoundPage,
+    RoundParticipant,
+    RoundRequest,
+    RoundResponse,
+    RoundState,
+)
+
+LONGEST = timedelta(days=366)
+
+
+def get_round(session: Session, caller: Caller, key: str) -> RoundRecord:
+    """Return a round that the caller's site takes part in, or any for an admin.
+
+    Raises
+    ------
+    RoundNotFoundError
+        There is none; one of other sites looks the same.
+    """
+    found = repository.find_round(session, key)
+    if found is None or not (caller.is_admin or takes_part(found, caller.site)):
+        raise RoundNotFoundError(
+            f"the pool has no round {key} that site {caller.site!r} takes part in",
+            hint="`poolctl rounds ls` lists your rounds.",
+        )
+    return found
+
+
+def takes_part(found: RoundRecord, site: str) -> bool:
+    return any(each.site.name == site for each in found.participants)
+
+
+def list_rounds(
+    session: Session, caller: Caller, *, state: str | None, before_id: int | None, limit: int
+) -> RoundPage:
+    """Return one page of the caller's rounds, newest first; an admin sees all."""
+    found = repository.list_rounds(
+        session,
+        site_id=None if caller.is_admin else caller.site_id,
+        state=state,
+        before_id=before_id,
+        limit=limit,
+    )
+    page = found[:limit]
+    return RoundPage(
+        items=[describe_round(each) for each in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def start_round(session: Session, caller: Caller, request: RoundRequest) -> RoundResponse:
+    """Start a round.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError, ModelNotFoundError, VersionNotFoundError, QueryError
+    RoundRefusedError
+        Method, mode, options, base or deadline do not do.
+    """
+    names = sorted(set(request.sites))
+    _require_own_site_among(caller, names)
+    base = _find_base(session, request.base)
+    method = find_round_method(request.method)
+    options = method.check_options(request.mode, request.options)
+    method.require_base(base)
+    now = now_utc()
+    if not now < request.deadline <= now + LONGEST:
+        raise RoundRefusedError(
+            f"the deadline {request.deadline:%Y-%m-%d %H:%M %Z} is not between now and "
+            f"{LONGEST.days} days from now"
+        )
+    started = open_round(
+        session,
+        caller,
+        base,
+        [get_site(session, name) for name in names],
+        method=request.method,
+        method_version=method.version,
+        mode=request.mode,
+        options=options,
+        description=request.description,
+        number=1,
+        rounds_total=request.rounds,
+        deadline=request.deadline,
+        duration_s=int((request.deadline - now).total_seconds()) + 1,
+        created_at=now,
+    )
+    return describe_round(started)
+
+
+def open_round(
+    session: Session,
+    caller: Caller,
+    base: ModelVersionRecord,
+    sites: list[SiteRecord],
+    **fields: Any,
+) -> RoundRecord:
+    """Write a new round with its participants."""
+    started = RoundRecord(
+        key=secrets.token_hex(8),
+        site_id=caller.site_id,
+        token_id=caller.token_id,
+        created_by=f"{caller.site}/{caller.token_name}",
+        base_version_id=base.id,
+        state=repository.OPEN,
+        participants=[RoundParticipantRecord(site_id=site.id) for site in sites],
+        **fields,
+    )
+    session.add(started)
+    session.flush()
+    record_act(
+        session,
+        caller,
+        "round.start",
+        started.key,
+        base_digest=base.digest,
+        method=started.method,
+        sites=[site.name for site in sites],
+        number=started.number,
+    )
+    session.flush()
+    return repository.lock_round(session, started.id)
+
+
+def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
+    """Move a round's deadline to this moment: who has not contributed is left out.
+
+    Raises
+    ------
+    RoundNotFoundError, NotAllowedError
+    """
+    found = repository.lock_round(session, get_round(session, caller, key).id)
+    require_starter(caller, found, "close it early")
+    if state_of(found) == "open":
+        found.deadline = now_utc()
+        record_act(session, caller, "round.close", key, missing=sorted(missing_sites(found)))
+        session.flush()
+    return describe_round(found)
+
+
+def cancel_round(session: Session, caller: Caller, key: str) -> RoundResponse:
+    """Call a round off; its contributions are kept. Again is no error.
+
+    Raises
+    ------
+    RoundNotFoundError, NotAllowedError
+    RoundClosedError
+        It is finished.
+    """
+    found = get_round(session, caller, key)
+    require_starter(caller, found, "cancel it")
+    if repository.end_round(session, found.id, repository.CANCELLED, name_of(caller)):
+        record_act(session, caller, "round.cancel", key)
+    found = repository.lock_round(session, found.id)
+    if found.state == repository.FINISHED:
+        raise RoundClosedError(f"round {key} is finished and cannot be cancelled")
+    return describe_round(found)
+
+
+def require_starter(caller: Caller, found: RoundRecord, act: str) -> None:
+    """Raise `NotAllowedError` unless the caller's site started the round, or it is an admin."""
+    caller.require_upload_to(caller.site)
+    if not caller.is_admin and caller.site_id != found.site_id:
+        raise NotAllowedError(
+            f"round {found.key} was started by {found.site.name!r}; only they or an admin can {act}"
+        )
+
+
+def require_contributions_taken(found: RoundRecord) -> None:
+    """Raise `RoundClosedError` when it is too late to contribute."""
+    state = state_of(found)
+    if state == "open":
+        return
+    reasons: dict[RoundState, str] = {
+        "closed": f"its deadline {found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+        "expired": f"its deadline {found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+        "finished": "it is finished",
+        "cancelled": "it was cancelled",
+    }
+    following = f"`poolctl rounds info {found.successor.key}`" if found.successor else ""
+    raise RoundClosedError(
+        f"round {found.key} takes no contributions any more: {reasons[state]}",
+        hint=f"The next round is {following}." if following else "",
+        details={"state": state},
+    )
+
+
+def require_finishable(found: RoundRecord) -> None:
+    """Raise unless the contributions that are there may be combined now.
+
+    Raises
+    ------
+    RoundClosedError
+        It was cancelled, or nobody contributed.
+    RoundOpenError
+        Sites are still waited for; names them.
+    """
+    state = state_of(found)
+    if state == "cancelled":
+        raise RoundClosedError(f"round {found.key} was cancelled")
+    if state == "expired":
+        raise RoundClosedError(f"round {found.key} expired: no site contributed before its end")
+    waiting = sorted(missing_sites(found))
+    if state == "open" and waiting:
+        raise RoundOpenError(
+            f"round {found.key} waits for {', '.join(waiting)} until "
+            f"{found.deadline:%Y-%m-%d %H:%M} UTC",
+            hint=f"Its starter may go on without them: `poolctl rounds finish {found.key} --early`",
+            details={"waiting": waiting},
+        )
+
+
+def is_ready(found: RoundRecord) -> bool:
+    """Tell whether nobody is waited for any more, and somebody has contributed."""
+    if found.state != repository.OPEN or not found.contributions:
+        return False
+    return not missing_sites(found) or now_utc() >= found.deadline
+
+
+def missing_sites(found: RoundRecord) -> set[str]:
+    return {each.site.name for each in found.participants} - {
+        each.site.name for each in found.contributions
+    }
+
+
+def state_of(found: RoundRecord) -> RoundState:
+    """Return the state as clients see it, in which the deadline counts."""
+    if found.state != repository.OPEN:
+        return cast("RoundState", found.state)
+    if now_utc() < found.deadline:
+        return "open"
+    return "closed" if found.contributions else "expired"
+
+
+def describe_round(found: RoundRecord) -> RoundResponse:
+    result = found.result_version
+    return RoundResponse(
+        round_id=found.key,
+        state=state_of(found),
+        ready=is_ready(found),
+        base=address_of(found.base_version),
+        base_digest=found.base_version.digest,
+        base_size_bytes=found.base_version.size_bytes,
+        method=found.method,
+        method_version=found.method_version,
+        mode=found.mode,
+        options=found.options,
+        description=found.description,
+        number=found.number,
+        rounds_total=found.rounds_total,
+        predecessor=None if found.predecessor is None else found.predecessor.key,
+        successor=None if found.successor is None else found.successor.key,
+        created_at=found.created_at,
+        created_by=found.created_by,
+        deadline=found.deadline,
+        participants=_describe_participants(found),
+        ended_at=found.ended_at,
+        ended_by=found.ended_by,
+        result=None if result is None else address_of(result),
+        result_digest=None if result is None else result.digest,
+    )
+
+
+def _describe_participants(found: RoundRecord) -> list[RoundParticipant]:
+    contributions = {each.site_id: each for each in found.contributions}
+    is_open = state_of(found) == "open"
+
+    def describe(participant: RoundParticipantRecord) -> RoundParticipant:
+        contribution = contributions.get(participant.site_id)
+        state: ParticipantState
+        if contribution is not None:
+            state = "contributed"
+        elif is_open:
+            state = "waiting"
+        else:
+            state = "missing" if participant.late_at is None else "late"
+        return RoundParticipant(
+            site=participant.site.name,
+            state=state,
+            contribution=None if contribution is None else describe_contribution(contribution),
+        )
+
+    return sorted(map(describe, found.participants), key=lambda each: each.site)
+
+
+def describe_contribution(contribution: RoundContributionRecord) -> RoundContribution:
+    return RoundContribution(
+        digest=contribution.digest,
+        size_bytes=contribution.size_bytes,
+        file_name=contribution.file_name,
+        summary=contribution.summary,
+        created_at=contribution.created_at,
+        created_by=contribution.created_by,
+    )
+
+
+def address_of(version: ModelVersionRecord) -> str:
+    return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
+
+
+def name_of(caller: Caller) -> str:
+    return f"{caller.site}/{caller.token_name}"
+
+
+def _require_own_site_among(caller: Caller, names: list[str]) -> None:
+    caller.require_upload_to(caller.site)
+    if not caller.is_admin and caller.site not in names:
+        raise NotAllowedError(
+            f"site {caller.site!r} is not among the sites of the round ({', '.join(names)})",
+            hint="Add your own site; only admins start rounds for others.",
+        )
+
+
+def _find_base(session: Session, text: str) -> ModelVersionRecord:
+    address = ModelChoice.parse(text).address
+    if address is None:
+        raise RoundRefusedError(
+            f"the base {text!r} is no address", hint="Give it as SITE/NAME@VERSION."
+        )
+    return resolve_version(session, address.site, address.name, address.reference)

@@ -1,0 +1,199 @@
+"""Running the server: one process for a data folder, from start to graceful stop."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from pool_server.app import create_app, create_first_admin
+from pool_server.errors import (
+    AddressBusyError,
+    FolderBusyError,
+    FolderUnusableError,
+    StartFailedError,
+)
+from pool_server.settings import PoolSettings
+
+log = logging.getLogger("pool_server")
+
+OnReady = Callable[[str, str | None], None]
+START_TIMEOUT_S = 60.0
+
+
+def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
+    """Serve a pool until SIGTERM or SIGINT; requests under way are finished first.
+
+    Parameters
+    ----------
+    on_ready : callable
+        Called once the server answers, with its URL and, at the very first start, with the
+        secret of the admin token that was made; it is kept nowhere else.
+
+    Raises
+    ------
+    FolderBusyError, FolderUnusableError
+        The data folder is in use by another server, or cannot be made.
+    AddressBusyError
+        The address or port is taken.
+    SchemaNewerError, DatabaseUnusableError
+        The database cannot be used.
+    """
+    with locked_folder(settings), listening_socket(settings) as listener:
+        secret = create_first_admin(settings)
+        server = ReportingServer(server_configuration(settings), lambda: on_ready(url, secret))
+        url = socket_url(settings, listener)
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
+    """Serve a pool from a thread of this process while the block runs.
+
+    Gives the pool's URL and, for a fresh data folder, the secret of its admin token. Meant for
+    tests and notebooks; everything is real but the process.
+
+    Examples
+    --------
+    >>> with running_pool(PoolSettings(data_folder=folder, port=0)) as (url, token):
+    ...     print(url)  # doctest: +SKIP
+    """
+    with locked_folder(settings), listening_socket(settings) as listener:
+        secret = create_first_admin(settings)
+        ready = threading.Event()
+        server = ReportingServer(server_configuration(settings), ready.set)
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="pool server", daemon=True
+        )
+        thread.start()
+        try:
+            while not ready.wait(0.05):
+                if not thread.is_alive():
+                    raise StartFailedError("the server ended while it started; see the log")
+            yield socket_url(settings, listener), secret
+        finally:
+            server.should_exit = True
+            thread.join(settings.graceful_stop_s + START_TIMEOUT_S)
+
+
+class ReportingServer(uvicorn.Server):
+    """Tells when it answers."""
+
+    def __init__(self, configuration: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(configuration)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Stop gracefully; at the second time at once.
+
+        uvicorn's own handler raises the signal again at the end, so that a server that stopped
+        as it was asked to would look as if it had been killed.
+        """
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def server_configuration(settings: PoolSettings) -> uvicorn.Config:
+    logging.getLogger("pool_server").setLevel(settings.log_level)
+    return uvicorn.Config(
+        create_app(settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # The same on every machine, whatever else is installed.
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="on",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=settings.graceful_stop_s,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+@contextmanager
+def listening_socket(settings: PoolSettings) -> Iterator[socket.socket]:
+    """Bind the address before anything else, so that the port is known and certain.
+
+    Raises
+    ------
+    AddressBusyError
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _address_refused(settings, error) from error
+    with listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+        except OSError as error:
+            raise _address_refused(settings, error) from error
+        yield listener
+
+
+def socket_url(settings: PoolSettings, listener: socket.socket) -> str:
+    """Return the URL under which this machine reaches the server."""
+    port = listener.getsockname()[1]
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def locked_folder(settings: PoolSettings) -> Iterator[None]:
+    """Make the data folder and hold it for this process alone.
+
+    The lock is the system's: it ends with the process, however that ends.
+
+    Raises
+    ------
+    FolderBusyError
+        Another process holds it; the message has its number.
+    FolderUnusableError
+    """
+    try:
+        settings.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FolderUnusableError(
+            f"the data folder {settings.data_folder} cannot be used: {error.strerror}",
+            hint="Give another one with --data.",
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            raise FolderBusyError(
+                f"the data folder {settings.data_folder} is used by another pool server "
+                f"(process {holder})",
+                hint=f"Stop it with `kill {holder}`, or give another folder with --data.",
+                details={"process_id": holder},
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _address_refused(settings: PoolSettings, error: OSError) -> AddressBusyError:
+    return AddressBusyError(
+        f"cannot listen on {settings.host} port {settings.port}: {error.strerror}",
+        hint="Give another port with --port; --port 0 takes any free one.",
+    )

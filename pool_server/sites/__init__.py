@@ -1,0 +1,1 @@
+"""Sites, their tokens, and who one is."""

@@ -1,0 +1,319 @@
+"""Model files in a local folder.
+
+::
+
+    uploads/<upload id>/000001              a part that has arrived
+    uploads/<upload id>/000002.<random>.tmp a part that is arriving
+    uploads/<upload id>/assembled           the whole file, its digest verified
+    blobs/ab/ab12...                        a published file, named by its digest
+
+Every file is written under a temporary name, flushed to the disk, and renamed: a name without
+``.tmp`` stands for a whole file. A published file is a second name (hard link) of the assembled
+one, so that publishing copies nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pool_server.errors import (
+    ContentMissingError,
+    DigestMismatchError,
+    PartMismatchError,
+    StorageFailedError,
+    StorageFullError,
+    UploadClosedError,
+)
+
+BUFFER_BYTES = 1024 * 1024
+ASSEMBLED = "assembled"
+_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_PART = re.compile(r"^[0-9]{6}$")
+
+
+class LocalStorage:
+    """Keeps model files below one folder; see the module and the contract."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uploads = folder / "uploads"
+        self.blobs = folder / "blobs"
+        with translated("prepare the folder"):
+            for each in (self.uploads, self.blobs):
+                each.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def begin(self, upload_id: str, size_bytes: int) -> str:
+        with translated("begin an upload"):
+            free = shutil.disk_usage(self.uploads).free
+            # The parts and the file that is assembled from them are there at the same time.
+            if free < 2 * size_bytes:
+                raise StorageFullError(
+                    f"a file of {size_bytes:,} bytes needs {2 * size_bytes:,} bytes of room "
+                    f"while it is uploaded; {free:,} are free",
+                    hint="Ask the pool's admin to make room.",
+                )
+            self._upload_folder(upload_id).mkdir(exist_ok=True, mode=0o700)
+            flush_folder(self.uploads)
+        return upload_id
+
+    def part_url(self, handle: str, number: int, size_bytes: int) -> str | None:  # noqa: ARG002
+        return None
+
+    def open_part(self, handle: str, number: int, size_bytes: int) -> LocalPartWriter:
+        folder = self._upload_folder(handle)
+        with translated("open a part"), given_up_when_missing():
+            return LocalPartWriter(folder / f"{number:06d}", number, size_bytes)
+
+    def received_parts(self, handle: str) -> Mapping[int, int]:
+        folder = self._upload_folder(handle)
+        sizes: dict[int, int] = {}
+        with (
+            translated("list parts"),
+            suppress(FileNotFoundError),
+            os.scandir(folder) as entries,
+        ):
+            for entry in entries:
+                if _PART.match(entry.name):
+                    sizes[int(entry.name)] = entry.stat().st_size
+        return sizes
+
+    def assemble(self, handle: str, part_count: int, digest: str) -> None:
+        folder = self._upload_folder(handle)
+        parts = [folder / f"{number:06d}" for number in range(1, part_count + 1)]
+        target = folder / ASSEMBLED
+        temporary = temporary_name(target)
+        with translated("assemble a file"):
+            try:
+                found = link_and_hash(parts[0], temporary) if part_count == 1 else None
+                found = found or join_and_hash(parts, temporary)
+                if found != digest:
+                    raise DigestMismatchError(
+                        f"the uploaded bytes have SHA-256 {found}, announced was {digest}",
+                        hint="The file changed while it was sent, or was damaged on the way; "
+                        "upload it again.",
+                        details={"found": found, "expected": digest},
+                    )
+                temporary.replace(target)
+                flush_folder(folder)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    @contextmanager
+    def staged_file(self, handle: str) -> Iterator[Path]:
+        yield self._upload_folder(handle) / ASSEMBLED
+
+    def publish(self, handle: str, digest: str) -> None:
+        blob = self._blob(digest)
+        with translated("publish a file"):
+            if blob.exists():
+                return
+            blob.parent.mkdir(exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):
+                # Hard links are refused by some file systems; there a rename does it, and a
+                # repeated completion assembles anew.
+                link_or_rename(self._upload_folder(handle) / ASSEMBLED, blob)
+            flush_folder(blob.parent)
+            flush_folder(self.blobs)
+
+    def discard(self, handle: str) -> None:
+        with translated("discard an upload"), suppress(FileNotFoundError):
+            shutil.rmtree(self._upload_folder(handle))
+
+    def has_content(self, digest: str) -> bool:
+        return self._blob(digest).exists()
+
+    def content_url(self, digest: str, file_name: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def open_content(self, digest: str) -> BinaryIO:
+        with translated("open a model file"):
+            try:
+                return self._blob(digest).open("rb", buffering=0)
+            except FileNotFoundError as error:
+                raise ContentMissingError(
+                    f"the file with digest {digest} is not in the pool's storage",
+                    hint="Tell the pool's admin: the storage has lost a file, or a backup of the "
+                    "database was put back without its files.",
+                ) from error
+
+    @contextmanager
+    def content_file(self, digest: str) -> Iterator[Path]:
+        with self.open_content(digest):
+            yield self._blob(digest)
+
+    def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
+        swept = 0
+        with translated("sweep stale uploads"):
+            for folder in list(self.uploads.iterdir()):
+                with suppress(FileNotFoundError):
+                    changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+                    if folder.name not in live_handles and changed < older_than:
+                        shutil.rmtree(folder)
+                        swept += 1
+        return swept
+
+    def recover(self) -> None:
+        with translated("remove half-written files"):
+            for half_written in self.uploads.glob("*/*.tmp"):
+                half_written.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        with translated("write to the storage"):
+            probe = temporary_name(self.uploads / "probe")
+            probe.write_bytes(b"")
+            probe.unlink()
+
+    def _upload_folder(self, handle: str) -> Path:
+        # Handles and digests come from the database; a wrong one must still never be a path.
+        if not _UPLOAD_ID.match(handle):
+            raise StorageFailedError(f"{handle!r} is no upload identifier")
+        return self.uploads / handle
+
+    def _blob(self, digest: str) -> Path:
+        if not _DIGEST.match(digest):
+            raise StorageFailedError(f"{digest!r} is no SHA-256 digest")
+        return self.blobs / digest[:2] / digest
+
+
+class LocalPartWriter:
+    """Writes one part to a temporary file beside its final name."""
+
+    def __init__(self, target: Path, number: int, size_bytes: int) -> None:
+        self._target = target
+        self._number = number
+        self._size_bytes = size_bytes
+        self._written_bytes = 0
+        self._hash = hashlib.sha256()
+        self._temporary = temporary_name(target)
+        self._file: BinaryIO | None = self._temporary.open("xb", buffering=0)
+
+    def write(self, chunk: bytes) -> None:
+        file = self._file
+        if file is None:
+            raise StorageFailedError("the part is closed already")
+        self._written_bytes += len(chunk)
+        if self._written_bytes > self._size_bytes:
+            self._refuse(f"more than {self._size_bytes:,} bytes")
+        self._hash.update(chunk)
+        with translated("write a part"):
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[file.write(rest) :]
+
+    def finish(self, digest: str | None = None) -> None:
+        file = self._file
+        if file is None:
+            raise StorageFailedError("the part is closed already")
+        if self._written_bytes != self._size_bytes:
+            self._refuse(f"{self._written_bytes:,} bytes")
+        if digest is not None and digest != self._hash.hexdigest():
+            self._refuse(f"SHA-256 {self._hash.hexdigest()}", expected=f"SHA-256 {digest}")
+        with translated("keep a part"):
+            os.fdatasync(file.fileno())
+            file.close()
+            self._file = None
+            with given_up_when_missing():
+                self._temporary.replace(self._target)
+                flush_folder(self._target.parent)
+
+    def discard(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
+
+    def _refuse(self, found: str, expected: str = "") -> None:
+        self.discard()
+        raise PartMismatchError(
+            f"part {self._number} has {found}, expected "
+            f"{expected or f'{self._size_bytes:,} bytes'}",
+            hint="Send the part again.",
+        )
+
+
+@contextmanager
+def translated(act: str) -> Iterator[None]:
+    """Turn what the operating system says into the server's own errors."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise StorageFullError(
+                "the pool has no room for more files",
+                hint="Ask the pool's admin to make room; the upload can go on afterwards.",
+            ) from error
+        raise StorageFailedError(f"cannot {act}: {error.strerror or error}") from error
+
+
+@contextmanager
+def given_up_when_missing() -> Iterator[None]:
+    """Say so when an upload's folder is gone: it was given up in the meantime."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UploadClosedError(
+            "the upload was given up while its part arrived", hint="Announce the file again."
+        ) from error
+
+
+def temporary_name(target: Path) -> Path:
+    """Return a name beside `target` that nobody else uses and that `recover` removes."""
+    return target.with_name(f"{target.name}.{secrets.token_hex(8)}.tmp")
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames in `folder` survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link_or_rename(source: Path, target: Path) -> None:
+    """Give `source` the name `target` without copying it."""
+    try:
+        target.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
+            raise
+        source.replace(target)
+
+
+def link_and_hash(part: Path, target: Path) -> str | None:
+    """Take an only part as the whole file; None where the file system has no hard links."""
+    try:
+        target.hardlink_to(part)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise
+        return None
+    with target.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def join_and_hash(parts: list[Path], target: Path) -> str:
+    """Write all parts into one new file and return its SHA-256."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(BUFFER_BYTES))
+    with target.open("xb", buffering=0) as output:
+        for part in parts:
+            with part.open("rb", buffering=0) as source:
+                while count := source.readinto(buffer):
+                    digest.update(buffer[:count])
+                    rest = buffer[:count]
+                    while rest:
+                        rest = rest[output.write(rest) :]
+        os.fdatasync(output.fileno())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Files on their way into the pool: announced, received, checked, published."""

@@ -1,0 +1,197 @@
+"""Beginning an upload, or finding that it need not begin."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import TooLargeError, TooManyUploadsError
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
+from pool_server.registry import repository as registry
+from pool_server.settings import PoolSettings
+from pool_server.sites.repository import get_site
+from pool_server.transfers import repository
+from pool_server.transfers.checking import CheckedModel
+from pool_server.transfers.plan import PartPlan
+from pool_server.transfers.publishing import add_version, write_with_retry
+from pool_server.transfers.recipes import read_recipe
+from pool_server.transfers.service import describe_upload
+from pool_server.wire.uploads import UploadRequest, UploadResponse, UploadState
+
+
+def announce_upload(
+    parts: ServerParts, caller: Caller, request: UploadRequest
+) -> tuple[UploadResponse, bool]:
+    """Begin an upload, or find the one under way, or find that nothing need be sent.
+
+    Returns
+    -------
+    UploadResponse
+    bool
+        True when something new was made.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError, TooLargeError, RecipeRefusedError, TooManyUploadsError,
+    ModelKindError
+    """
+    caller.require_upload_to(request.site)
+    require_size(parts.settings, request.file_name, request.size_bytes)
+    recipe = None
+    if request.recipe is not None:
+        recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
+    announcement = Announcement(parts, caller, request, recipe)
+    return write_with_retry(parts.database, announcement.settle)
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What a client says of a file, with its recipe in the canonical form."""
+
+    parts: ServerParts
+    caller: Caller
+    request: UploadRequest
+    recipe: dict[str, Any] | None
+
+    def settle(self, session: Session) -> tuple[UploadResponse, bool]:
+        """Find the upload or the version that answers the announcement, or make it."""
+        request = self.request
+        site = get_site(session, request.site)
+        model = registry.find_model(session, site.name, request.name)
+        known = model and registry.find_by_digest(session, model.id, request.digest)
+        if known:
+            return self._answer_complete(session, self._new_upload(site, "complete"), known), False
+        upload = repository.find_open(session, site.id, request.name, request.digest)
+        if upload is not None and upload.size_bytes == request.size_bytes:
+            self._describe_anew(upload)
+            return describe_upload(self.parts, upload), False
+        if upload is not None:
+            # Only one of the two sizes can be that of a file with this digest.
+            upload.state = repository.EXPIRED
+            session.flush()
+        elsewhere = registry.find_anywhere(session, request.digest)
+        if elsewhere is not None and self.parts.storage.has_content(request.digest):
+            return self._publish_known(session, site, elsewhere), True
+        return self._begin(session, site), True
+
+    def _begin(self, session: Session, site: SiteRecord) -> UploadResponse:
+        return begin_upload(self.parts, session, self._new_upload(site, "receiving"))
+
+    def _describe_anew(self, upload: UploadRecord) -> None:
+        """Take over what the client says now of a file that is under way."""
+        upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
+        if upload.state == repository.RECEIVING:
+            upload.file_name = self.request.file_name
+            upload.description = self.request.description
+            upload.labels = dict(self.request.labels)
+            upload.metrics = dict(self.request.metrics)
+            upload.recipe = self.recipe
+
+    def _publish_known(
+        self, session: Session, site: SiteRecord, known: ModelVersionRecord
+    ) -> UploadResponse:
+        """Make a version of a file that the pool has elsewhere: nothing is sent again."""
+        upload = self._new_upload(site, "complete")
+        upload.size_bytes = known.size_bytes
+        checked = CheckedModel(
+            kind=known.kind,
+            format=known.format,
+            fingerprint=known.fingerprint,
+            merge_keys={each.method: each.key for each in known.merge_keys},
+        )
+        version = add_version(session, self.caller, upload, site.name, checked)
+        return self._answer_complete(session, upload, version)
+
+    def _answer_complete(
+        self, session: Session, upload: UploadRecord, version: ModelVersionRecord
+    ) -> UploadResponse:
+        upload.version_id = version.id
+        session.add(upload)
+        session.flush()
+        return describe_upload(self.parts, upload, version)
+
+    def _new_upload(self, site: SiteRecord, state: UploadState) -> UploadRecord:
+        request = self.request
+        upload = new_upload(self.parts, self.caller, site, AnnouncedFile.of(request), state)
+        upload.description = request.description
+        upload.labels = dict(request.labels)
+        upload.metrics = dict(request.metrics)
+        upload.recipe = self.recipe
+        return upload
+
+
+@dataclass(frozen=True)
+class AnnouncedFile:
+    """A file that is to come: for a model of that name, or whatever `purpose` says."""
+
+    model_name: str
+    digest: str
+    size_bytes: int
+    file_name: str
+    purpose: str = "version"
+
+    @classmethod
+    def of(cls, request: UploadRequest, purpose: str = "version") -> AnnouncedFile:
+        return cls(request.name, request.digest, request.size_bytes, request.file_name, purpose)
+
+
+def require_size(settings: PoolSettings, file_name: str, size_bytes: int) -> None:
+    """Raise `TooLargeError` for a file that is larger than this pool takes."""
+    if size_bytes > settings.max_model_bytes:
+        raise TooLargeError(
+            f"{file_name} has {size_bytes:,} bytes; this pool takes models of up "
+            f"to {settings.max_model_bytes:,}",
+            hint="The pool's admin sets POOL_SERVER_MAX_MODEL_BYTES.",
+        )
+
+
+def new_upload(
+    parts: ServerParts, caller: Caller, site: SiteRecord, file: AnnouncedFile, state: UploadState
+) -> UploadRecord:
+    """Return a record that is not stored yet."""
+    settings = parts.settings
+    plan = PartPlan.choose(file.size_bytes, settings.part_bytes, settings.max_parts)
+    upload_id = secrets.token_hex(16)
+    return UploadRecord(
+        id=upload_id,
+        site=site,
+        site_id=site.id,
+        token_id=caller.token_id,
+        model_name=file.model_name,
+        purpose=file.purpose,
+        digest=file.digest,
+        size_bytes=file.size_bytes,
+        part_bytes=plan.part_bytes,
+        file_name=file.file_name,
+        description="",
+        labels={},
+        metrics={},
+        storage_handle=upload_id,
+        state=state,
+        expires_at=now_utc() + settings.upload_lifetime,
+    )
+
+
+def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> UploadResponse:
+    """Store a new upload and make room for its parts.
+
+    Raises
+    ------
+    TooManyUploadsError, StorageFullError
+    """
+    most = parts.settings.max_open_uploads_per_site
+    if repository.count_open(session, upload.site) >= most:
+        raise TooManyUploadsError(
+            f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
+            hint="Complete or abort some; stale ones are cleared away by themselves.",
+        )
+    upload.storage_handle = parts.storage.begin(upload.id, upload.size_bytes)
+    session.add(upload)
+    session.flush()
+    return describe_upload(parts, upload)

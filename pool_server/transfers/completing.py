@@ -1,0 +1,168 @@
+"""From the last part to the version: assembled, checked, published."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import (
+    ConflictError,
+    PoolError,
+    RefusedError,
+    UploadClosedError,
+    UploadIncompleteError,
+    UploadNotFoundError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.error_table import ERROR_TABLE
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
+from pool_server.transfers import repository
+from pool_server.transfers.destinations import VERSION, Destination
+from pool_server.transfers.plan import PartPlan
+from pool_server.transfers.publishing import write_with_retry
+from pool_server.transfers.service import (
+    busy,
+    describe_upload,
+    discard_quietly,
+    get_upload,
+    require_open,
+    subject_of,
+    version_of,
+)
+from pool_server.wire.uploads import UploadResponse
+
+# Slower than any disk: after so long a claim belongs to a process that is gone.
+SLOWEST_BYTES_PER_S = 5_000_000
+MOST_NAMED_PARTS = 20
+
+
+def complete_upload(
+    parts: ServerParts,
+    caller: Caller,
+    upload_id: str,
+    destination: Destination[Any] = VERSION,
+) -> UploadResponse:
+    """Assemble, check and publish a file whose parts are all there.
+
+    The steps, each of which may be the last that this process lives to do: claim the upload;
+    join the parts aside and verify the digest; check the format in another process; publish the
+    file under its digest; write what it became in one transaction; discard the parts. Only the
+    transaction makes the file visible, and everything before it can be done again.
+
+    Raises
+    ------
+    UploadNotFoundError, UploadClosedError, UploadBusyError, UploadIncompleteError
+        It cannot be completed now.
+    DigestMismatchError, FormatRefusedError, ModelKindError
+        The file is refused for good; so it is by whatever else the destination raises.
+    """
+    with parts.database.read() as session:
+        upload = get_upload(session, caller, upload_id)
+        _require_purpose(upload, destination)
+        if upload.state == repository.COMPLETE:
+            return describe_upload(parts, upload, version_of(session, upload))
+    require_open(upload)
+    if upload.state == repository.RECEIVING:
+        _require_all_parts(parts, upload)
+    _claim(parts, upload)
+    try:
+        version = _publish(parts, caller, upload, destination)
+    except UploadClosedError:
+        raise
+    except (RefusedError, ConflictError) as error:
+        _refuse(parts, caller, upload, destination.action, error)
+        raise
+    except BaseException:
+        with parts.database.write() as session:
+            repository.release(session, upload.id)
+        raise
+    discard_quietly(parts, upload)
+    upload.state = repository.COMPLETE
+    return describe_upload(parts, upload, version)
+
+
+def _publish(
+    parts: ServerParts, caller: Caller, upload: UploadRecord, destination: Destination[Any]
+) -> ModelVersionRecord | None:
+    storage, handle = parts.storage, upload.storage_handle
+    plan = PartPlan(upload.size_bytes, upload.part_bytes)
+    storage.assemble(handle, plan.count, upload.digest)
+    with storage.staged_file(handle) as path:
+        checked = destination.check(parts, upload, path)
+    storage.publish(handle, upload.digest)
+
+    def act(session: Session) -> ModelVersionRecord | None:
+        current = repository.find_upload(session, upload.id)
+        if current is None or current.state != repository.CHECKING:
+            raise UploadClosedError("the upload was given up while it was checked")
+        version = destination.settle(session, caller, current, checked)
+        current.state = repository.COMPLETE
+        current.claim_expires_at = None
+        current.version_id = None if version is None else version.id
+        return version
+
+    return write_with_retry(parts.database, act)
+
+
+def _require_purpose(upload: UploadRecord, destination: Destination[Any]) -> None:
+    if upload.purpose != destination.purpose:
+        raise UploadNotFoundError(
+            f"upload {upload.id} is no {destination.purpose} but a {upload.purpose}",
+            hint="Complete it where it was announced: a contribution or result at its round.",
+        )
+
+
+def _require_all_parts(parts: ServerParts, upload: UploadRecord) -> None:
+    plan = PartPlan(upload.size_bytes, upload.part_bytes)
+    received = parts.storage.received_parts(upload.storage_handle)
+    missing = [
+        number
+        for number in range(1, plan.count + 1)
+        if received.get(number) != plan.size_of(number)
+    ]
+    if missing:
+        named = ", ".join(str(number) for number in missing[:MOST_NAMED_PARTS])
+        raise UploadIncompleteError(
+            f"{len(missing)} of {plan.count} parts are missing: {named}"
+            + (" ..." if len(missing) > MOST_NAMED_PARTS else ""),
+            hint="Send them, then complete the upload again.",
+            details={"missing": missing},
+        )
+
+
+def _claim(parts: ServerParts, upload: UploadRecord) -> None:
+    now = now_utc()
+    with parts.database.write() as session:
+        if not repository.claim(session, upload.id, now, _claim_end(parts, upload, now)):
+            raise busy()
+
+
+def _claim_end(parts: ServerParts, upload: UploadRecord, now: datetime) -> datetime:
+    longest_s = parts.settings.check_time_s + 60 + upload.size_bytes / SLOWEST_BYTES_PER_S
+    return now + timedelta(seconds=longest_s)
+
+
+def _refuse(
+    parts: ServerParts, caller: Caller, upload: UploadRecord, action: str, error: PoolError
+) -> None:
+    code = ERROR_TABLE[type(error)].code
+    with parts.database.write() as session:
+        current = repository.find_upload(session, upload.id)
+        if current is not None:
+            current.state = repository.REFUSED
+            current.claim_expires_at = None
+            current.refusal = {"code": code, "message": error.message}
+        record_act(
+            session,
+            caller,
+            action,
+            subject_of(upload),
+            outcome="refused",
+            code=code,
+            digest=upload.digest,
+        )
+    discard_quietly(parts, upload)

@@ -1,0 +1,177 @@
+"""Addresses under which files are uploaded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import APIRouter, Header, Path, Request, Response
+
+from pool_server.errors import (
+    DigestMismatchError,
+    FormatRefusedError,
+    ModelKindError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    PartMismatchError,
+    RecipeRefusedError,
+    SiteNotFoundError,
+    StorageFailedError,
+    StorageFullError,
+    TooLargeError,
+    TooManyUploadsError,
+    UploadBusyError,
+    UploadClosedError,
+    UploadIncompleteError,
+    UploadNotFoundError,
+)
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import Uploader
+from pool_server.http.session import Parts
+from pool_server.transfers import service
+from pool_server.transfers.announcing import announce_upload
+from pool_server.transfers.completing import complete_upload
+from pool_server.transfers.receiving import receive_part
+from pool_server.wire.names import DIGEST_PATTERN
+from pool_server.wire.uploads import UploadRequest, UploadResponse
+
+router = APIRouter(prefix="/uploads", tags=["uploads"])
+
+UploadId = Annotated[
+    str,
+    Path(
+        pattern="^[0-9a-f]{32}$",
+        description="Identifier from the announcement.",
+        examples=["0123456789abcdef0123456789abcdef"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Announce a file",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        SiteNotFoundError,
+        ModelKindError,
+        TooManyUploadsError,
+        TooLargeError,
+        RecipeRefusedError,
+        StorageFullError,
+    )
+    | {
+        200: {
+            "model": UploadResponse,
+            "description": "The upload is under way already, or the model has this file.",
+        }
+    },
+)
+def announce(
+    caller: Uploader, parts: Parts, request: UploadRequest, response: Response
+) -> UploadResponse:
+    """Begin an upload; the answer tells which parts to send where.
+
+    Announcing the same file for the same model again gives the upload that is under way, so that
+    an interrupted client goes on. When the pool has the file already, nothing need be sent: the
+    state is `complete` at once.
+    """
+    answer, is_new = announce_upload(parts, caller, request)
+    if not is_new:
+        response.status_code = 200
+    return answer
+
+
+@router.get(
+    "/{upload_id}",
+    summary="Ask how far an upload is",
+    responses=documented(NotAuthenticatedError, NotAllowedError, UploadNotFoundError),
+)
+def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
+    """Return the state of an upload, and which parts have arrived."""
+    return service.show_upload(parts, caller, upload_id)
+
+
+@router.put(
+    "/{upload_id}/parts/{number}",
+    status_code=204,
+    summary="Send a part",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        UploadNotFoundError,
+        UploadClosedError,
+        UploadBusyError,
+        PartMismatchError,
+        StorageFullError,
+        StorageFailedError,
+    ),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "The bytes of the part, nothing else.",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
+)
+async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
+    request: Request,
+    caller: Uploader,
+    parts: Parts,
+    upload_id: UploadId,
+    number: Annotated[int, Path(ge=1, le=999_999, description="Counted from 1.", examples=[1])],
+    x_part_sha256: Annotated[
+        str | None,
+        Header(
+            pattern=DIGEST_PATTERN,
+            description="SHA-256 of the part; a part damaged on the way is refused at once.",
+            examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+        ),
+    ] = None,
+) -> None:
+    """Store one part. Sending it again replaces it; parts may come in any order and at once."""
+    writer = await anyio.to_thread.run_sync(service.open_part, parts, caller, upload_id, number)
+    await receive_part(request.stream(), writer, x_part_sha256)
+
+
+@router.post(
+    "/{upload_id}/complete",
+    status_code=201,
+    summary="Complete an upload",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        UploadNotFoundError,
+        UploadClosedError,
+        UploadBusyError,
+        UploadIncompleteError,
+        ModelKindError,
+        DigestMismatchError,
+        FormatRefusedError,
+        StorageFullError,
+        StorageFailedError,
+    ),
+)
+def complete(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
+    """Verify digest and format, then make the file a version.
+
+    The answer comes when the version is there, or when it is refused; until then nobody sees
+    anything of it. Asking again after a lost answer gives the same one.
+    """
+    return complete_upload(parts, caller, upload_id)
+
+
+@router.delete(
+    "/{upload_id}",
+    status_code=204,
+    summary="Give an upload up",
+    responses=documented(
+        NotAuthenticatedError, NotAllowedError, UploadNotFoundError, UploadBusyError
+    ),
+)
+def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
+    """Forget an upload and the parts that arrived. A version that it became stays."""
+    service.abort_upload(parts, caller, upload_id)

@@ -1,0 +1,119 @@
+"""Uploads in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import CursorResult, and_, delete, func, or_, select, update
+from sqlalchemy.orm import Session, contains_eager
+
+from pool_server.records import SiteRecord, UploadRecord
+
+RECEIVING, CHECKING, COMPLETE, REFUSED, EXPIRED = (
+    "receiving", "checking", "complete", "refused", "expired",
+)  # fmt: skip
+OPEN = (RECEIVING, CHECKING)
+
+
+def find_upload(session: Session, upload_id: str) -> UploadRecord | None:
+    return session.scalar(
+        select(UploadRecord)
+        .join(UploadRecord.site)
+        .options(contains_eager(UploadRecord.site))
+        .where(UploadRecord.id == upload_id)
+    )
+
+
+def find_open(
+    session: Session, site_id: int, model_name: str, digest: str, purpose: str = "version"
+) -> UploadRecord | None:
+    """Return the upload of this file to this place that is under way."""
+    return session.scalar(
+        select(UploadRecord)
+        .join(UploadRecord.site)
+        .options(contains_eager(UploadRecord.site))
+        .where(
+            UploadRecord.site_id == site_id,
+            UploadRecord.purpose == purpose,
+            UploadRecord.model_name == model_name,
+            UploadRecord.digest == digest,
+            UploadRecord.state.in_(OPEN),
+        )
+    )
+
+
+def count_open(session: Session, site: SiteRecord) -> int:
+    return (
+        session.scalar(
+            select(func.count())
+            .select_from(UploadRecord)
+            .where(UploadRecord.site_id == site.id, UploadRecord.state.in_(OPEN))
+        )
+        or 0
+    )
+
+
+def claim(session: Session, upload_id: str, now: datetime, until: datetime) -> bool:
+    """Take an upload for checking; False when another process has it."""
+    result = session.execute(
+        update(UploadRecord)
+        .where(
+            UploadRecord.id == upload_id,
+            or_(
+                UploadRecord.state == RECEIVING,
+                and_(UploadRecord.state == CHECKING, UploadRecord.claim_expires_at < now),
+            ),
+        )
+        .values(state=CHECKING, claim_expires_at=until)
+    )
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
+
+
+def release(session: Session, upload_id: str) -> None:
+    """Give a claimed upload back, so that it can be completed again."""
+    session.execute(
+        update(UploadRecord)
+        .where(UploadRecord.id == upload_id, UploadRecord.state == CHECKING)
+        .values(state=RECEIVING, claim_expires_at=None)
+    )
+
+
+def release_all(session: Session) -> None:
+    """Give back what a killed server had claimed; only while no other server is running."""
+    session.execute(
+        update(UploadRecord)
+        .where(UploadRecord.state == CHECKING)
+        .values(state=RECEIVING, claim_expires_at=None)
+    )
+
+
+def expire_stale(session: Session, now: datetime) -> Sequence[str]:
+    """Mark uploads that nobody goes on with; return their storage handles."""
+    stale = session.scalars(
+        select(UploadRecord).where(
+            UploadRecord.state.in_(OPEN),
+            UploadRecord.expires_at < now,
+            or_(UploadRecord.claim_expires_at.is_(None), UploadRecord.claim_expires_at < now),
+        )
+    ).all()
+    for upload in stale:
+        upload.state = EXPIRED
+    return [upload.storage_handle for upload in stale]
+
+
+def forget_closed(session: Session, before: datetime) -> None:
+    session.execute(
+        delete(UploadRecord).where(
+            UploadRecord.state.not_in(OPEN), UploadRecord.expires_at < before
+        )
+    )
+
+
+def open_handles(session: Session) -> set[str]:
+    return set(
+        session.scalars(
+            select(UploadRecord.storage_handle).where(UploadRecord.state.in_(OPEN))
+        ).all()
+    )

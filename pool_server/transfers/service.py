@@ -1,0 +1,172 @@
+"""What can be done with an upload while it is under way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import (
+    PoolError,
+    UploadBusyError,
+    UploadClosedError,
+    UploadNotFoundError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
+from pool_server.registry import repository as registry
+from pool_server.registry.service import describe_version
+from pool_server.storage import PartWriter
+from pool_server.transfers import repository
+from pool_server.transfers.plan import PartPlan
+from pool_server.wire.uploads import UploadPart, UploadResponse, UploadState
+
+log = logging.getLogger("pool_server.uploads")
+
+
+def get_upload(session: Session, caller: Caller, upload_id: str) -> UploadRecord:
+    """Return an upload that the caller may see: one of the own site, or any for an admin.
+
+    Raises
+    ------
+    UploadNotFoundError
+        There is none; another site's looks the same.
+    """
+    upload = repository.find_upload(session, upload_id)
+    if upload is None or not caller.may_upload_to(upload.site.name):
+        raise UploadNotFoundError(
+            f"the pool has no upload {upload_id}", hint="Announce the file again."
+        )
+    return upload
+
+
+def open_part(parts: ServerParts, caller: Caller, upload_id: str, number: int) -> PartWriter:
+    """Open one part for writing.
+
+    Raises
+    ------
+    UploadNotFoundError, UploadClosedError, UploadBusyError, PartMismatchError
+    """
+    with parts.database.read() as session:
+        upload = get_upload(session, caller, upload_id)
+    require_open(upload)
+    if upload.state == repository.CHECKING:
+        raise busy()
+    size_bytes = PartPlan(upload.size_bytes, upload.part_bytes).size_of(number)
+    _keep_alive(parts, upload)
+    return parts.storage.open_part(upload.storage_handle, number, size_bytes)
+
+
+def abort_upload(parts: ServerParts, caller: Caller, upload_id: str) -> None:
+    """Forget an upload and its parts; a version that it became stays.
+
+    Raises
+    ------
+    UploadNotFoundError, UploadBusyError
+    """
+    with parts.database.write() as session:
+        upload = get_upload(session, caller, upload_id)
+        if upload.state == repository.CHECKING:
+            raise busy()
+        if upload.state != repository.COMPLETE:
+            record_act(session, caller, "upload.abort", subject_of(upload), digest=upload.digest)
+        session.delete(upload)
+    parts.storage.discard(upload.storage_handle)
+
+
+def describe_upload(
+    parts: ServerParts, upload: UploadRecord, version: ModelVersionRecord | None = None
+) -> UploadResponse:
+    """Return an upload as clients see it, with what the storage says of its parts."""
+    plan = PartPlan(upload.size_bytes, upload.part_bytes)
+    received: Mapping[int, int] = {}
+    if upload.state in repository.OPEN:
+        received = parts.storage.received_parts(upload.storage_handle)
+
+    def describe_part(number: int) -> UploadPart:
+        size_bytes = plan.size_of(number)
+        address = parts.storage.part_url(upload.storage_handle, number, size_bytes)
+        return UploadPart(
+            number=number,
+            offset=plan.offset_of(number),
+            size_bytes=size_bytes,
+            received=upload.state == repository.COMPLETE or received.get(number) == size_bytes,
+            url=address or f"/api/v1/uploads/{upload.id}/parts/{number}",
+        )
+
+    return UploadResponse(
+        upload_id=upload.id,
+        state=cast("UploadState", upload.state),
+        size_bytes=upload.size_bytes,
+        digest=upload.digest,
+        part_size_bytes=upload.part_bytes,
+        parts=[describe_part(number) for number in range(1, plan.count + 1)],
+        expires_at=upload.expires_at,
+        version=None if version is None else describe_version(version),
+    )
+
+
+def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadResponse:
+    """Return an upload's state.
+
+    Raises
+    ------
+    UploadNotFoundError
+    """
+    with parts.database.read() as session:
+        upload = get_upload(session, caller, upload_id)
+        version = version_of(session, upload)
+    return describe_upload(parts, upload, version)
+
+
+def version_of(session: Session, upload: UploadRecord) -> ModelVersionRecord | None:
+    return None if upload.version_id is None else registry.get_version(session, upload.version_id)
+
+
+def require_open(upload: UploadRecord) -> None:
+    if upload.state in repository.OPEN:
+        return
+    refusal = upload.refusal or {}
+    reasons = {
+        repository.COMPLETE: "this upload is complete",
+        repository.EXPIRED: "this upload expired: no part came for too long",
+        repository.REFUSED: f"this upload was refused: {refusal.get('message', '')}",
+    }
+    raise UploadClosedError(
+        reasons[upload.state],
+        hint="Announce the file again." if upload.state != repository.COMPLETE else "",
+        details=refusal,
+    )
+
+
+def discard_quietly(parts: ServerParts, upload: UploadRecord) -> None:
+    """Remove the parts; what remains is swept later, and is no reason to fail now."""
+    try:
+        parts.storage.discard(upload.storage_handle)
+    except PoolError:
+        log.exception("upload %s could not be discarded", upload.id)
+
+
+def _keep_alive(parts: ServerParts, upload: UploadRecord) -> None:
+    """Put off the end of an upload that goes on; not with every part, for that is a write."""
+    now = now_utc()
+    if upload.expires_at - now > parts.settings.upload_lifetime / 2:
+        return
+    with parts.database.write() as session:
+        current = repository.find_upload(session, upload.id)
+        if current is not None and current.state == repository.RECEIVING:
+            current.expires_at = now + parts.settings.upload_lifetime
+
+
+def subject_of(upload: UploadRecord) -> str:
+    return f"{upload.site.name}/{upload.model_name}"
+
+
+def busy() -> UploadBusyError:
+    return UploadBusyError(
+        "the upload is being checked at this moment", hint="Ask for it again in a moment."
+    )

@@ -1,0 +1,48 @@
+"""Clearing away what nobody goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from pool_server.errors import PoolError
+from pool_server.http.session import ServerParts
+from pool_server.records import now_utc
+from pool_server.transfers import repository
+
+log = logging.getLogger("pool_server.sweeps")
+
+# Files without an upload are left alone for so long: their record may be about to be written.
+ORPHAN_AGE = timedelta(hours=1)
+
+
+def sweep_uploads(parts: ServerParts) -> int:
+    """Expire stale uploads, forget old ones, discard their files; return how many expired."""
+    now = now_utc()
+    with parts.database.write() as session:
+        stale = repository.expire_stale(session, now)
+        repository.forget_closed(session, now - parts.settings.upload_memory)
+    for handle in stale:
+        parts.storage.discard(handle)
+    with parts.database.read() as session:
+        live = repository.open_handles(session)
+    parts.storage.sweep(live, now - ORPHAN_AGE)
+    return len(stale)
+
+
+def recover_uploads(parts: ServerParts) -> None:
+    """Set right what a killed server left; before serving, while no other server runs."""
+    with parts.database.write() as session:
+        repository.release_all(session)
+    parts.storage.recover()
+    sweep_uploads(parts)
+
+
+async def sweep_forever(parts: ServerParts) -> None:
+    while True:
+        await asyncio.sleep(parts.settings.sweep_interval_s)
+        try:
+            await asyncio.to_thread(sweep_uploads, parts)
+        except PoolError:
+            log.exception("sweeping stale uploads failed; it is tried again later")

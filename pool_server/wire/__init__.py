@@ -1,0 +1,1 @@
+"""Requests and responses: all of the server that clients may import."""

@@ -1,0 +1,71 @@
+"""Names, digests and addresses: the words that sites and the pool use for one model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+LABEL_KEY_PATTERN = r"^[a-z][a-z0-9_.-]{0,63}$"
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
+LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN)]
+# Control characters would let a label or a file name write on the terminals of other sites.
+LabelValue = Annotated[
+    str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")
+]
+# A name, never a path: others may save the file under it.
+FileName = Annotated[
+    str,
+    StringConstraints(
+        max_length=255,
+        pattern=r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x1f\x7f-\x9f.][^/\\\x00-\x1f\x7f-\x9f]*$",
+    ),
+]
+Description = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
+FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+
+_ADDRESS = re.compile(
+    r"^(?:pool://)?(?P<site>[a-z0-9][a-z0-9._-]{0,63})/(?P<name>[a-z0-9][a-z0-9._-]{0,63})"
+    r"(?:@(?P<reference>[0-9]{1,9}|sha256:[0-9a-f]{64}|[a-z][a-z0-9._-]{0,63}))?$"
+)
+
+
+@dataclass(frozen=True)
+class ModelAddress:
+    """``pool://SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``, taken apart.
+
+    `reference` is ``""`` for the newest version, a number, ``sha256:`` and a digest, or an alias
+    (which starts with a letter, so that it is never taken for a number).
+    """
+
+    site: str
+    name: str
+    reference: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> ModelAddress:
+        """Read an address; the scheme may be left out.
+
+        Raises
+        ------
+        ValueError
+            Naming what is wrong with `text` and what an address looks like.
+        """
+        match = _ADDRESS.match(text)
+        if match is None:
+            raise ValueError(
+                f"{text!r} is no model address; expected SITE/NAME, SITE/NAME@VERSION, "
+                "SITE/NAME@ALIAS or SITE/NAME@sha256:DIGEST in lower case, "
+                "for example site-a/face-68@2"
+            )
+        return cls(match["site"], match["name"], match["reference"] or "")
+
+    def __str__(self) -> str:
+        suffix = f"@{self.reference}" if self.reference else ""
+        return f"pool://{self.site}/{self.name}{suffix}"

@@ -1,0 +1,228 @@
+"""Rounds: several sites refine one model, each on data that stay at home."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from pool_server.wire.names import Description, Digest, FileName, Name
+from pool_server.wire.uploads import UploadRequest
+
+RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
+ParticipantState = Literal["waiting", "contributed", "late", "missing"]
+
+ROUND_KEY_PATTERN = r"^[0-9a-f]{16}$"
+
+_DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_ROUND_EXAMPLE: dict[str, Any] = {
+    "round_id": "4f1d2c3b4a596877",
+    "state": "open",
+    "ready": False,
+    "base": "pool://site-a/merged-68@3",
+    "base_digest": _DIGEST_EXAMPLE,
+    "base_size_bytes": 123_456_789,
+    "method": "leaf-refit",
+    "method_version": 1,
+    "mode": "one-shot",
+    "options": {"mode": "one-shot", "starts": 20, "min_count": 1},
+    "description": "",
+    "number": 1,
+    "rounds_total": 3,
+    "predecessor": None,
+    "successor": None,
+    "created_at": "2026-03-01T12:00:00Z",
+    "created_by": "site-a/laptop",
+    "deadline": "2026-03-08T12:00:00Z",
+    "participants": [
+        {
+            "site": "site-a",
+            "state": "contributed",
+            "contribution": {
+                "digest": _DIGEST_EXAMPLE,
+                "size_bytes": 12_345_678,
+                "file_name": "site-a.contribution",
+                "summary": {"leaves": 480_000, "parts": 68, "leaves_changed": 310_000},
+                "created_at": "2026-03-02T12:00:00Z",
+                "created_by": "site-a/laptop",
+            },
+        },
+        {"site": "site-b", "state": "waiting", "contribution": None},
+    ],
+    "ended_at": None,
+    "ended_by": None,
+    "result": None,
+    "result_digest": None,
+}
+
+
+class RoundRequest(BaseModel):
+    """Start a round."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "base": "pool://site-a/merged-68@3",
+                    "method": "leaf-refit",
+                    "mode": "one-shot",
+                    "sites": ["site-a", "site-b", "site-c"],
+                    "deadline": "2026-03-08T12:00:00Z",
+                    "rounds": 3,
+                    "options": {"starts": 20},
+                }
+            ]
+        },
+    )
+
+    base: str = Field(max_length=300, description="Address of the model that is refined.")
+    method: Name = Field(default="leaf-refit", description="How contributions are combined.")
+    mode: Name = Field(default="one-shot", description="As the method names it.")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Settings that all sites fit with."
+    )
+    sites: list[Name] = Field(min_length=1, max_length=200, description="Who is asked to join.")
+    deadline: AwareDatetime = Field(description="Contributions are taken until then.")
+    rounds: int = Field(
+        default=1, ge=1, le=100, description="How many follow one another, each on the last result."
+    )
+    description: Description = ""
+
+
+class RoundContribution(BaseModel):
+    """What a site contributed: a file of sums over its samples, which is no model."""
+
+    digest: Digest
+    size_bytes: int = Field(ge=0)
+    file_name: str
+    summary: dict[str, Any] = Field(description="What the pool read from the file.")
+    created_at: datetime
+    created_by: str
+
+
+class RoundParticipant(BaseModel):
+    """A site that was asked to take part."""
+
+    site: Name
+    state: ParticipantState = Field(
+        description="`waiting` while it can contribute; `late` when it tried after the deadline; "
+        "`missing` when the round went on without it."
+    )
+    contribution: RoundContribution | None = None
+
+
+class RoundResponse(BaseModel):
+    """A round as its participants see it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_ROUND_EXAMPLE]})
+
+    round_id: str = Field(pattern=ROUND_KEY_PATTERN)
+    state: RoundState = Field(
+        description="`open` until the deadline; then `closed`, or `expired` when nobody "
+        "contributed; `finished` with a result; `cancelled`."
+    )
+    ready: bool = Field(description="All sites have contributed, or those that have are enough.")
+    base: str
+    base_digest: Digest
+    base_size_bytes: int
+    method: str
+    method_version: int
+    mode: str
+    options: dict[str, Any]
+    description: str
+    number: int = Field(ge=1, description="Which of the rounds that follow one another.")
+    rounds_total: int = Field(ge=1)
+    predecessor: str | None
+    successor: str | None = Field(description="The round that goes on with the result.")
+    created_at: datetime
+    created_by: str
+    deadline: datetime
+    participants: list[RoundParticipant]
+    ended_at: datetime | None
+    ended_by: str | None
+    result: str | None = Field(description="Address of the version that came out.")
+    result_digest: Digest | None
+
+    def sites(self, *states: ParticipantState) -> list[str]:
+        """Return the sites in one of these states."""
+        return [each.site for each in self.participants if each.state in states]
+
+    def contributions(self) -> dict[str, RoundContribution]:
+        """Return what has been contributed, by site."""
+        return {each.site: each.contribution for each in self.participants if each.contribution}
+
+
+class RoundPage(BaseModel):
+    """One page of rounds, newest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"items": [_ROUND_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
+        }
+    )
+
+    items: list[RoundResponse]
+    next_cursor: str | None = Field(
+        default=None, description="Give it back as `cursor` for the next page; absent on the last."
+    )
+
+
+class ContributionRequest(BaseModel):
+    """Announce a contribution; it is sent in parts as a model is."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "site": "site-a",
+                    "size_bytes": 12_345_678,
+                    "digest": _DIGEST_EXAMPLE,
+                    "file_name": "site-a.contribution",
+                }
+            ]
+        },
+    )
+
+    site: Name = Field(description="Whose contribution it is.")
+    size_bytes: int = Field(ge=1)
+    digest: Digest
+    file_name: FileName
+
+
+class ResultRequest(UploadRequest):
+    """Announce the model that came out of a round; its recipe is wanted."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "site": "site-a",
+                    "name": "refined-68",
+                    "size_bytes": 123_456_789,
+                    "digest": _DIGEST_EXAMPLE,
+                    "file_name": "refined.dat",
+                    "recipe": {"schema": "poolctl-recipe/1"},
+                }
+            ]
+        },
+    )
+
+    recipe: dict[str, Any] = Field(
+        description="Its inputs must be the base and all contributions of the round."
+    )
+
+
+class FinishRequest(BaseModel):
+    """Have the pool combine the contributions, and publish the result there."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"site": "site-a", "name": "refined-68"}]},
+    )
+
+    site: Name
+    name: Name
