@@ -1,0 +1,21 @@
+"""What a site does at home: train, evaluate, talk to the pool, analyse blinks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from site_agent.cache import ModelCache
+    from site_agent.pool_client import ModelQuery, PoolClient
+
+__all__ = ["ModelCache", "ModelQuery", "PoolClient"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names when they are asked for: the command line starts faster without."""
+    from importlib import import_module
+
+    homes = {"ModelCache": "cache", "ModelQuery": "pool_client", "PoolClient": "pool_client"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

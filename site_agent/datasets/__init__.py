@@ -1,0 +1,83 @@
+"""Annotated faces: reading and writing them, checks, changes, and faces that are drawn here."""
+
+from __future__ import annotations
+
+from site_agent.datasets.annotation_formats import (
+    ANNOTATION_FORMATS,
+    AnnotationFormat,
+    ReadingOptions,
+    read_faces,
+    recognise_annotations,
+)
+from site_agent.datasets.check import Finding, check_dataset, check_datasets
+from site_agent.datasets.coco_keypoints import read_coco_keypoints, write_coco_keypoints
+from site_agent.datasets.conversion import (
+    Reboxed,
+    choose_parts,
+    copy_images,
+    rebox_dataset,
+    renumber_parts,
+)
+from site_agent.datasets.digest import dataset_digest
+from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
+from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
+from site_agent.datasets.pts_files import read_pts, read_pts_folder, write_pts, write_pts_folder
+from site_agent.datasets.records import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    numbered_parts,
+    part_names,
+    parts_array,
+)
+from site_agent.datasets.sheets import write_contact_sheets
+from site_agent.datasets.split import (
+    by_folder,
+    by_pattern,
+    by_table,
+    site_shares,
+    split_dataset,
+)
+from site_agent.datasets.statistics import DatasetStatistics, Distribution, dataset_statistics
+
+__all__ = [
+    "ANNOTATION_FORMATS",
+    "PART_GROUPS",
+    "AnnotatedImage",
+    "AnnotationFormat",
+    "DatasetStatistics",
+    "Distribution",
+    "FaceBox",
+    "FaceDataset",
+    "Finding",
+    "ReadingOptions",
+    "Reboxed",
+    "by_folder",
+    "by_pattern",
+    "by_table",
+    "check_dataset",
+    "check_datasets",
+    "choose_parts",
+    "copy_images",
+    "dataset_digest",
+    "dataset_statistics",
+    "expand_parts",
+    "numbered_parts",
+    "part_names",
+    "parts_array",
+    "read_coco_keypoints",
+    "read_faces",
+    "read_imglab_xml",
+    "read_pts",
+    "read_pts_folder",
+    "rebox_dataset",
+    "recognise_annotations",
+    "renumber_parts",
+    "site_shares",
+    "split_dataset",
+    "write_coco_keypoints",
+    "write_contact_sheets",
+    "write_imglab_xml",
+    "write_pts",
+    "write_pts_folder",
+]

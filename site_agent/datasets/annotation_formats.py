@@ -1,0 +1,105 @@
+"""The formats in which annotated faces come: an explicit table, and one door to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from site_agent.datasets.coco_keypoints import read_coco_keypoints
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.pts_files import DEFAULT_MARGIN, DEFAULT_ORIGIN, read_pts_folder
+from site_agent.datasets.records import FaceDataset
+from site_agent.errors import AnnotationFileError
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """What cannot be told from the files themselves.
+
+    Attributes
+    ----------
+    pts_origin : float
+        Coordinates of the centre of the upper left pixel in ``.pts`` files.
+    box_margin : float
+        How far boxes around the landmarks of ``.pts`` files go beyond them, in their sizes.
+    images : Path or None
+        Folder to which file names in COCO files are relative.
+    """
+
+    pts_origin: float = DEFAULT_ORIGIN
+    box_margin: float = DEFAULT_MARGIN
+    images: Path | None = None
+
+
+@dataclass(frozen=True)
+class AnnotationFormat:
+    """One format: its name, how it is told by the first bytes or the kind of path, its reader."""
+
+    name: str
+    summary: str
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, ReadingOptions], FaceDataset]
+
+
+ANNOTATION_FORMATS: dict[str, AnnotationFormat] = {
+    entry.name: entry
+    for entry in (
+        AnnotationFormat(
+            "imglab",
+            "XML of dlib and imglab",
+            (".xml",),
+            lambda path, _: read_imglab_xml(path),
+        ),
+        AnnotationFormat(
+            "coco",
+            "JSON of COCO keypoints",
+            (".json",),
+            lambda path, options: read_coco_keypoints(path, images=options.images),
+        ),
+        AnnotationFormat(
+            "pts",
+            "folder of images with .pts files, or one such file",
+            (".pts",),
+            lambda path, options: read_pts_folder(
+                path, origin=options.pts_origin, margin=options.box_margin
+            ),
+        ),
+    )
+}
+
+
+def recognise_annotations(path: Path | str) -> AnnotationFormat:
+    """Tell the format of annotations: of a folder, of a file by its first bytes or its name.
+
+    Raises
+    ------
+    AnnotationFileError
+        When it is none of them, or cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir() or path.suffix.lower() == ".pts":
+        return ANNOTATION_FORMATS["pts"]
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
+    if start.startswith(b"<") or path.suffix.lower() == ".xml":
+        return ANNOTATION_FORMATS["imglab"]
+    if start.startswith(b"{") or path.suffix.lower() == ".json":
+        return ANNOTATION_FORMATS["coco"]
+    known = "; ".join(entry.summary for entry in ANNOTATION_FORMATS.values())
+    raise AnnotationFileError(path, 0, f"is of no known format of annotations: {known}")
+
+
+def read_faces(path: Path | str, options: ReadingOptions | None = None) -> FaceDataset:
+    """Read annotated faces of any known format.
+
+    Raises
+    ------
+    AnnotationFileError
+        Naming the file and the line.
+    """
+    path = Path(path)
+    return recognise_annotations(path).read(path, options or ReadingOptions())

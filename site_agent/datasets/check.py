@@ -1,0 +1,300 @@
+"""What is wrong with a dataset, all of it at once, before hours of training find out."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image, UnidentifiedImageError
+
+from site_agent.datasets.landmark_schemes import IBUG_PARTS
+from site_agent.datasets.part_order import misordered_faces, unsorted_names
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
+
+Severity = Literal["error", "warning"]
+
+_EXIF_ORIENTATION = 0x0112
+_NAMES_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or may be.
+
+    Attributes
+    ----------
+    severity : {'error', 'warning'}
+        An error stops training or spoils it; a warning may be meant.
+    code : str
+        Stable name of the kind of finding, such as 'missing-image'.
+    file : Path
+        The annotation file, or the image where the dataset comes from no file.
+    line : int
+        Line of the annotation file, 0 where the finding concerns all of it.
+    text : str
+        What was found, and what was expected.
+    """
+
+    severity: Severity
+    code: str
+    file: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}, line {self.line}" if self.line else f"{self.file}"
+        return f"{self.severity}: {place}: {self.text}"
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What opening an image file showed."""
+
+    digest: str
+    width_px: int
+    height_px: int
+    orientation: int
+
+
+def check_dataset(
+    dataset: FaceDataset, progress: Callable[[float, str], None] | None = None
+) -> list[Finding]:
+    """Look for everything in a dataset that would stop training or spoil its result.
+
+    Missing, broken and repeated images, sizes other than declared, boxes and landmarks outside
+    the image, landmarks that some boxes have and others lack, landmarks in another order than
+    those of a face, nothing to train on. Boxes marked `ignore` are not looked at. Whether a box
+    suits a detector's window depends on the training settings:
+    `site_agent.training.unlearnable_boxes`.
+
+    Parameters
+    ----------
+    dataset : FaceDataset
+    progress : callable, optional
+        Called with the fraction done, in 0..1, and a text.
+
+    Returns
+    -------
+    list of Finding
+        In the order of the file; empty when nothing was found.
+    """
+    return check_datasets([dataset], progress)
+
+
+def check_datasets(
+    datasets: Sequence[FaceDataset],
+    progress: Callable[[float, str], None] | None = None,
+    *,
+    expected_parts: int | None = None,
+) -> list[Finding]:
+    """Check several datasets, and that no picture is in two of them.
+
+    A model scored on pictures that it was trained on looks better than it is. Pictures are
+    compared by their pixels, so that a renamed or converted copy is found, too.
+
+    Parameters
+    ----------
+    datasets : sequence of FaceDataset
+        Such as training and test data.
+    progress : callable, optional
+        As in `check_dataset`.
+    expected_parts : int, optional
+        How many landmarks faces should have.
+
+    Returns
+    -------
+    list of Finding
+        Of each dataset in turn, in the order of its file.
+    """
+    findings: list[Finding] = []
+    seen: dict[str, tuple[int, AnnotatedImage]] = {}
+    total = sum(len(dataset.images) for dataset in datasets)
+    done = 0
+    for number, dataset in enumerate(datasets):
+        own = list(_dataset_findings(dataset, expected_parts))
+        own += _order_findings(dataset)
+        if number:
+            own += _scheme_findings(dataset, datasets[0])
+        for image in dataset.images:
+            if progress is not None:
+                progress(done / total, f"checking {image.path.name}")
+            own += _image_findings(dataset, image, number, seen)
+            done += 1
+        findings += sorted(own, key=lambda finding: finding.line)
+    if progress is not None:
+        progress(1.0, "checked")
+    return findings
+
+
+def _finding(
+    severity: Severity,
+    code: str,
+    dataset: FaceDataset,
+    image: AnnotatedImage,
+    text: str,
+    *,
+    box: FaceBox | None = None,
+) -> Finding:
+    if dataset.path is None:
+        return Finding(severity, code, image.path, 0, text)
+    line = image.line if box is None else box.line
+    return Finding(severity, code, dataset.path, line, f"{image.path}: {text}")
+
+
+def _dataset_findings(dataset: FaceDataset, expected_parts: int | None) -> Iterator[Finding]:
+    place = _place(dataset)
+    if not dataset.images:
+        yield Finding("error", "no-images", place, 0, "has no <image> at all")
+        return
+    boxes = list(dataset.boxes())
+    if not boxes:
+        text = "has no face box (not counting ignored ones): nothing to train on or to evaluate"
+        yield Finding("error", "no-boxes", place, 0, text)
+    names = part_names(dataset)
+    if expected_parts is not None and len(names) != expected_parts:
+        text = f"names {len(names)} parts, {expected_parts} are expected"
+        yield Finding("error", "part-count", place, 0, text)
+    with_all = max((len(box.parts) for _, box in boxes), default=0)
+    for image, box in boxes:
+        if box.parts and len(box.parts) < len(names):
+            absent = [name for name in names if name not in box.parts]
+            text = (
+                f"the box has {len(box.parts)} of the {len(names)} parts that this dataset names; "
+                f"absent: {_listed(absent)}"
+            )
+            yield _finding("error", "inconsistent-parts", dataset, image, text, box=box)
+        elif with_all and not box.parts:
+            text = "the box has no parts, while others have; landmark training leaves it out"
+            yield _finding("warning", "no-parts", dataset, image, text, box=box)
+
+
+def _order_findings(dataset: FaceDataset) -> Iterator[Finding]:
+    names = part_names(dataset)
+    if not names:
+        return
+    if problem := unsorted_names(names):
+        # Much relies on the numbers of the 68: eyes above all.
+        severity: Severity = "error" if len(names) == IBUG_PARTS else "warning"
+        text = (
+            f"dlib orders parts by their names as text, in which {problem}; so a trained model "
+            "counts them otherwise than their numbers say. 'poolctl dataset convert' with "
+            "--renumber gives all names the same length"
+        )
+        yield Finding(severity, "names-unsorted", _place(dataset), 0, text)
+    for image, box, problem, certain in misordered_faces(dataset, names):
+        code = "part-order" if certain else "odd-shape"
+        text = f"the parts of the box {problem}"
+        severity = "error" if certain else "warning"
+        yield _finding(severity, code, dataset, image, text, box=box)
+
+
+def _scheme_findings(dataset: FaceDataset, first: FaceDataset) -> Iterator[Finding]:
+    names, others = part_names(dataset), part_names(first)
+    if not names or not others or names == others:
+        return
+    text = f"has {len(names)} parts ({_listed(names)})"
+    text += f", while {_place(first)} has {len(others)} ({_listed(others)})"
+    yield Finding("error", "other-parts", _place(dataset), 0, text)
+
+
+def _place(dataset: FaceDataset) -> Path:
+    return dataset.path or Path(dataset.name or "dataset")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMES_SHOWN]) + (" ..." if len(names) > _NAMES_SHOWN else "")
+
+
+def _image_findings(
+    dataset: FaceDataset,
+    image: AnnotatedImage,
+    number: int,
+    seen: dict[str, tuple[int, AnnotatedImage]],
+) -> Iterator[Finding]:
+    opened = _open(image.path)
+    if isinstance(opened, tuple):
+        code, problem = opened
+        yield _finding("error", code, dataset, image, problem)
+        return
+    first_number, first = seen.setdefault(opened.digest, (number, image))
+    if first_number != number:
+        text = (
+            f"the same picture as {first.path}, which is in another of the data sets; tests on "
+            "pictures that were trained on say nothing"
+        )
+        yield _finding("error", "shared-image", dataset, image, text)
+    elif first is not image:
+        where = f"line {first.line}" if first.line else str(first.path)
+        text = f"the same picture as {first.path} ({where}); a face counted twice weighs double"
+        yield _finding("warning", "duplicate-image", dataset, image, text)
+    if opened.orientation != 1:
+        text = (
+            f"has an EXIF orientation ({opened.orientation}): programs that turn it by that and "
+            "programs that do not will see the boxes in different places; store it upright"
+        )
+        yield _finding("warning", "exif-orientation", dataset, image, text)
+    declared = (image.width_px, image.height_px)
+    real = (opened.width_px, opened.height_px)
+    if None not in declared and declared != real:
+        text = (
+            f"is {real[0]} x {real[1]} pixels, but declared as {declared[0]} x {declared[1]}; "
+            "were the boxes drawn on another version of it?"
+        )
+        yield _finding("error", "size-differs", dataset, image, text)
+    for box in image.boxes:
+        if not box.ignore:
+            yield from _box_findings(dataset, image, box, real)
+
+
+def _box_findings(
+    dataset: FaceDataset, image: AnnotatedImage, box: FaceBox, size: tuple[int, int]
+) -> Iterator[Finding]:
+    width, height = size
+    if box.right < 0 or box.bottom < 0 or box.left >= width or box.top >= height:
+        text = f"the box {box.corners} lies wholly outside the image of {width} x {height} pixels"
+        yield _finding("error", "box-outside", dataset, image, text, box=box)
+    elif box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
+        text = f"the box {box.corners} reaches outside the image of {width} x {height} pixels"
+        yield _finding("warning", "box-crosses-edge", dataset, image, text, box=box)
+    outside = [
+        name
+        for name, (x, y) in box.parts.items()
+        if not (-0.5 <= x < width + 0.5 and -0.5 <= y < height + 0.5)
+    ]
+    if outside:
+        text = (
+            f"{len(outside)} of {len(box.parts)} parts lie outside the image of "
+            f"{width} x {height} pixels: {_listed(outside)}"
+        )
+        yield _finding("warning", "parts-outside", dataset, image, text, box=box)
+
+
+def _open(path: Path) -> _Opened | tuple[str, str]:
+    """Decode an image; where that fails, the code and text of the finding."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return "missing-image", "no such file"
+    except OSError as error:
+        return "unreadable-image", f"cannot be read: {error.strerror}"
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of large and of slightly odd files; both decode.
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(content)) as picture:
+                picture.load()
+                orientation = int(picture.getexif().get(_EXIF_ORIENTATION, 1))
+                width, height = picture.size
+                pixels = picture.convert("RGB").tobytes()
+    except UnidentifiedImageError:
+        return "broken-image", "is no picture of a known format"
+    # Pillow's decoders raise many types on damaged input, some of them undocumented.
+    except Exception as error:
+        return "broken-image", f"cannot be decoded: {error}"
+    digest = hashlib.sha256(f"{width} {height} ".encode("ascii") + pixels).hexdigest()
+    return _Opened(digest, width, height, orientation)

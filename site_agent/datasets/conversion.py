@@ -1,0 +1,237 @@
+"""Changes to data sets: copies of images, names of landmarks, boxes as a detector draws them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.datasets.records import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    part_names,
+    parts_array,
+)
+from site_agent.datasets.split import free_names
+from site_agent.errors import AnnotationFileError, DatasetEditError
+
+Float64 = NDArray[np.float64]
+FindFaces = Callable[[Path], Sequence[Sequence[float]]]
+"""From an image file to boxes (left, top, right, bottom) in pixels, edges inside, best first."""
+
+# A found box belongs to the landmarks when this part of them lies in it ...
+_COVERED = 0.6
+# ... and when it is not that many times wider than they are.
+_WIDEST = 3.0
+
+
+def copy_images(
+    dataset: FaceDataset,
+    folder: Path,
+    progress: Callable[[float, str], None] | None = None,
+) -> FaceDataset:
+    """Copy the images of a data set into a folder, and return the data set with the copies.
+
+    Names are kept; of several files of the same name the later ones get a number.
+
+    Raises
+    ------
+    AnnotationFileError
+        An image cannot be read, or not be written.
+    """
+    unique = list(dict.fromkeys(image.path for image in dataset.images))
+    places = dict(zip(unique, free_names(unique), strict=True))
+    copied: dict[Path, Path] = {}
+    images = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for done, image in enumerate(dataset.images):
+            if progress is not None:
+                progress(done / len(dataset.images), f"copying {image.path.name}")
+            target = folder / places[image.path]
+            if image.path not in copied:
+                if not (target.exists() and target.samefile(image.path)):
+                    shutil.copyfile(image.path, target)
+                copied[image.path] = target
+            images.append(replace(image, path=target))
+    except OSError as error:
+        line = dataset.images[len(images)].line if len(images) < len(dataset.images) else 0
+        problem = f"an image cannot be copied: {error.filename}: {error.strerror}"
+        raise AnnotationFileError(dataset.path or folder, line, problem) from error
+    return replace(dataset, images=tuple(images))
+
+
+def choose_parts(dataset: FaceDataset, parts: Sequence[str]) -> FaceDataset:
+    """Return the data set with these landmarks only."""
+    kept = set(parts)
+    return _with_boxes(
+        dataset,
+        lambda _, box: replace(box, parts={k: at for k, at in box.parts.items() if k in kept}),
+    )
+
+
+def renumber_parts(dataset: FaceDataset) -> FaceDataset:
+    """Give numbered landmarks names of the same length, so that dlib keeps their order.
+
+    '1', '2', ... '10' become '01', '02', ... '10'; the numbers themselves stay.
+
+    Raises
+    ------
+    DatasetEditError
+        When names are no numbers, or two of them are the same number.
+    """
+    names = part_names(dataset)
+    others = [name for name in names if not (name.isascii() and name.isdigit())]
+    if others:
+        raise DatasetEditError(
+            f"{dataset.path or 'the data set'} has a part called {others[0]!r}; only numbers can "
+            "be renumbered"
+        )
+    digits = max((len(str(int(name))) for name in names), default=2)
+    new = {name: f"{int(name):0{max(2, digits)}d}" for name in names}
+    if len(set(new.values())) != len(new):
+        raise DatasetEditError(
+            f"{dataset.path or 'the data set'} has two parts of the same number: {', '.join(names)}"
+        )
+
+    def renamed(_: AnnotatedImage, box: FaceBox) -> FaceBox:
+        parts = {new.get(name, name): at for name, at in box.parts.items()}
+        return replace(box, parts=dict(sorted(parts.items())))
+
+    return _with_boxes(dataset, renamed)
+
+
+@dataclass(frozen=True)
+class Reboxed:
+    """A data set with other boxes.
+
+    Attributes
+    ----------
+    dataset : FaceDataset
+    found : int
+        Boxes that the detector gave.
+    estimated : tuple of (image, box)
+        Faces that it did not find; they got a box that lies to the landmarks as those of the
+        others do.
+    """
+
+    dataset: FaceDataset
+    found: int
+    estimated: tuple[tuple[AnnotatedImage, FaceBox], ...]
+
+
+def rebox_dataset(
+    dataset: FaceDataset,
+    find: FindFaces,
+    progress: Callable[[float, str], None] | None = None,
+) -> Reboxed:
+    """Replace the boxes of faces with landmarks by those of a detector.
+
+    Landmark models start from the box, so they should be trained on boxes as they will get them.
+    Faces that the detector does not find get the median offset and size of those it finds.
+    Boxes marked `ignore` and boxes without landmarks stay as they are.
+
+    Raises
+    ------
+    DatasetEditError
+        When no face at all is found.
+    """
+    names = part_names(dataset)
+    detected: list[list[Sequence[float] | None]] = []
+    relations: list[Float64] = []
+    for done, image in enumerate(dataset.images):
+        if progress is not None:
+            progress(done / len(dataset.images), f"finding faces in {image.path.name}")
+        faces = [None if box.ignore else _extent(box, names) for box in image.boxes]
+        found = list(find(image.path)) if any(face is not None for face in faces) else []
+        own: list[Sequence[float] | None] = []
+        for box, extent in zip(image.boxes, faces, strict=True):
+            match = None if extent is None else _matching(found, parts_array(box, names), extent)
+            own.append(match)
+            if match is not None and extent is not None:
+                found.remove(match)
+                relations.append(_relation(np.asarray(match, dtype=np.float64), extent))
+        detected.append(own)
+    if not relations:
+        raise DatasetEditError(
+            f"{dataset.path or 'the data set'}: the detector found none of the faces that have "
+            "landmarks; try --upsample, or boxes around the landmarks"
+        )
+    typical = np.median(np.stack(relations), axis=0)
+    estimated: list[tuple[AnnotatedImage, FaceBox]] = []
+
+    def with_box(image_index: int, box_index: int, box: FaceBox) -> FaceBox:
+        extent = None if box.ignore else _extent(box, names)
+        if extent is None:
+            return box
+        match = detected[image_index][box_index]
+        if match is None:
+            estimated.append((dataset.images[image_index], box))
+            corners = _from_relation(typical, extent)
+        else:
+            corners = np.asarray(match, dtype=np.float64)
+        left, top, right, bottom = (round(value) for value in corners)
+        size = {"width": max(1, right - left + 1), "height": max(1, bottom - top + 1)}
+        return replace(box, left=left, top=top, **size)
+
+    images = tuple(
+        replace(
+            image, boxes=tuple(with_box(i, number, box) for number, box in enumerate(image.boxes))
+        )
+        for i, image in enumerate(dataset.images)
+    )
+    return Reboxed(replace(dataset, images=images), len(relations), tuple(estimated))
+
+
+def _with_boxes(
+    dataset: FaceDataset, change: Callable[[AnnotatedImage, FaceBox], FaceBox]
+) -> FaceDataset:
+    images = tuple(
+        replace(image, boxes=tuple(change(image, box) for box in image.boxes))
+        for image in dataset.images
+    )
+    return replace(dataset, images=images)
+
+
+def _extent(box: FaceBox, names: Sequence[str]) -> Float64 | None:
+    """Left, top, right, bottom of the landmarks, None where there are too few."""
+    points = parts_array(box, names)
+    marked = points[np.isfinite(points).all(axis=1)]
+    if len(marked) < 2:
+        return None
+    return np.concatenate([marked.min(axis=0), marked.max(axis=0)])
+
+
+def _matching(
+    found: Sequence[Sequence[float]], points: Float64, extent: Float64
+) -> Sequence[float] | None:
+    """Return the box that covers most of the landmarks and is about their size."""
+    marked = points[np.isfinite(points).all(axis=1)]
+    width = max(1.0, float(np.max(extent[2:] - extent[:2])))
+    best, best_covered = None, _COVERED
+    for box in found:
+        left, top, right, bottom = box
+        inside = (marked >= (left, top)).all(axis=1) & (marked <= (right, bottom)).all(axis=1)
+        covered = float(inside.mean())
+        if covered > best_covered and right - left + 1 <= _WIDEST * width:
+            best, best_covered = box, covered
+    return best
+
+
+def _relation(box: Float64, extent: Float64) -> Float64:
+    """Centre and size of a box, measured from the landmarks and in their size."""
+    size = np.sqrt(np.prod(np.maximum(extent[2:] - extent[:2], 1.0)))
+    centre = (box[:2] + box[2:] - extent[:2] - extent[2:]) / 2.0
+    return np.concatenate([centre / size, (box[2:] - box[:2] + 1.0) / size])
+
+
+def _from_relation(relation: Float64, extent: Float64) -> Float64:
+    size = np.sqrt(np.prod(np.maximum(extent[2:] - extent[:2], 1.0)))
+    centre = (extent[:2] + extent[2:]) / 2.0 + relation[:2] * size
+    half = (relation[2:] * size - 1.0) / 2.0
+    return np.concatenate([centre - half, centre + half])

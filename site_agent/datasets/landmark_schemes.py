@@ -1,0 +1,129 @@
+"""The 68 landmarks of iBUG's 300-W: which belong to which feature, and what a face looks like.
+
+Landmarks are counted from 0 here. Right and left are the person's: the right eye (36 to 41) lies
+on the left of an upright picture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+
+IBUG_PARTS = 68
+
+PART_GROUPS: dict[str, tuple[int, ...]] = {
+    "jaw": tuple(range(17)),
+    "right-brow": tuple(range(17, 22)),
+    "left-brow": tuple(range(22, 27)),
+    "brows": tuple(range(17, 27)),
+    "nose": tuple(range(27, 36)),
+    "right-eye": tuple(range(36, 42)),
+    "left-eye": tuple(range(42, 48)),
+    "eyes": tuple(range(36, 48)),
+    "mouth": tuple(range(48, 68)),
+    "outer-mouth": tuple(range(48, 60)),
+    "inner-mouth": tuple(range(60, 68)),
+    "inner": tuple(range(17, 68)),
+}
+"""Names for groups of landmarks, for `expand_parts`; ``inner`` is all but the jaw."""
+
+IBUG_MIRROR: tuple[int, ...] = (
+    *range(16, -1, -1),
+    *range(26, 16, -1),
+    *range(27, 31),
+    *range(35, 30, -1),
+    *(45, 44, 43, 42, 47, 46, 39, 38, 37, 36, 41, 40),
+    *range(54, 47, -1),
+    *range(59, 54, -1),
+    *range(64, 59, -1),
+    *(67, 66, 65),
+)
+"""The landmark on the other side of the face, for each."""
+
+# Mean of faces that `site_agent.datasets.synthetic` draws, made symmetric; the left half.
+_HALF_FACE = (
+    *((-106, -64), (-107, -34), (-106, -5), (-102, 25), (-93, 53), (-76, 77), (-55, 98)),
+    *((-29, 111), (0, 116), (-76, -93), (-62, -101), (-49, -104), (-35, -103), (-21, -98)),
+    *((0, -59), (0, -37), (0, -16), (0, 6), (-17, 16), (-8, 19), (0, 22), (-73, -62)),
+    *((-58, -67), (-42, -67), (-27, -60), (-42, -57), (-58, -57), (-40, 53), (-25, 48)),
+    *((-10, 46), (0, 47), (0, 69), (-10, 69), (-25, 64), (-34, 53), (-12, 53), (0, 53)),
+    *((0, 58), (-12, 57)),
+)
+_HALF_NUMBERS = (
+    *(*range(9), *range(17, 22), *range(27, 34), *range(36, 42)),
+    *(*range(48, 52), *range(57, 60), *range(60, 63), *range(66, 68)),
+)
+
+
+def ibug_mean_face() -> Float64:
+    """Return an upright mean face of the 68 landmarks: shape (68, 2), y down, any unit."""
+    face = np.zeros((IBUG_PARTS, 2))
+    for number, (x, y) in zip(_HALF_NUMBERS, _HALF_FACE, strict=True):
+        face[number] = x, y
+        face[IBUG_MIRROR[number]] = -x, y
+    return face
+
+
+def ibug_places(names: Sequence[str]) -> dict[int, int]:
+    """Return the index of each iBUG number among landmarks of these names.
+
+    Empty for another scheme. Names are numbers from 0 or from 1, or anything where there are
+    just 68; numbers with gaps are an excerpt of the 68, counted from 0.
+    """
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    if not names:
+        return {}
+    first = min(numbers, default=0)
+    if len(numbers) != len(names) or len(set(numbers)) != len(names):
+        return {i: i for i in range(IBUG_PARTS)} if len(names) == IBUG_PARTS else {}
+    if len(names) == IBUG_PARTS and max(numbers) - first == IBUG_PARTS - 1:
+        return {number - first: index for index, number in enumerate(numbers)}
+    # A run that begins at 0 or 1 is a scheme of its own; with gaps it is an excerpt of the 68.
+    is_run = first <= 1 and max(numbers, default=0) - first == len(numbers) - 1
+    if is_run or max(numbers) >= IBUG_PARTS:
+        return {}
+    return {number: index for index, number in enumerate(numbers)}
+
+
+def expand_parts(words: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Find the landmarks that words mean.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Names of landmarks, ranges of numbers (``36-47``), or the groups of `PART_GROUPS` where
+        the landmarks are iBUG's.
+    names : sequence of str
+        All landmarks, in their order.
+
+    Returns
+    -------
+    (parts, unknown)
+        The names meant, in the order of `names`, and the words that mean none.
+    """
+    places = ibug_places(names)
+    chosen: set[str] = set()
+    unknown = []
+    for word in words:
+        found = _meant_by(word, names, places)
+        chosen.update(found)
+        if not found:
+            unknown.append(word)
+    return tuple(name for name in names if name in chosen), unknown
+
+
+def _meant_by(word: str, names: Sequence[str], places: dict[int, int]) -> set[str]:
+    if word in names:
+        return {word}
+    group = PART_GROUPS.get(word.lower().replace("_", "-"), ())
+    if group and all(number in places for number in group):
+        return {names[places[number]] for number in group}
+    if ends := re.fullmatch(r"(\d+)-(\d+)", word):
+        first, last = int(ends[1]), int(ends[2])
+        return {name for name in names if name.isdigit() and first <= int(name) <= last}
+    return set()

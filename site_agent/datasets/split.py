@@ -1,0 +1,274 @@
+"""A data set cut into parts: sites of a simulated study, or training and test.
+
+What belongs together - the pictures of a person, of a folder, copies of the same file - goes into
+one part as a whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from site_agent.datasets.records import AnnotatedImage, FaceDataset
+from site_agent.errors import AnnotationFileError, DatasetEditError
+
+GroupOf = Callable[[AnnotatedImage], str]
+"""Says what an image belongs to: a person, a folder."""
+
+_MOST_PARTS = 1000
+
+
+def site_shares(sites: int, test: float = 0.0) -> dict[str, float]:
+    """Return equal shares for ``site-1``, ``site-2`` ..., after a part for ``test``.
+
+    With one site the parts are ``train`` and ``test``.
+
+    Raises
+    ------
+    DatasetEditError
+        Fewer than two parts in all, or no part left to train on.
+    """
+    if not 0.0 <= test < 1.0:
+        raise DatasetEditError(f"the test part is {test:g} of the data; expected 0 to below 1")
+    if not 1 <= sites <= _MOST_PARTS:
+        raise DatasetEditError(f"{sites} sites; expected 1 to {_MOST_PARTS}")
+    if sites == 1 and not test:
+        raise DatasetEditError("one site and no test part is no split; say how many sites, or test")
+    digits = len(str(sites))
+    names = ["train"] if sites == 1 else [f"site-{i + 1:0{digits}d}" for i in range(sites)]
+    shares = dict.fromkeys(names, (1.0 - test) / sites)
+    return {**shares, "test": test} if test else shares
+
+
+def split_dataset(
+    dataset: FaceDataset,
+    shares: Mapping[str, float],
+    *,
+    group_of: GroupOf | None = None,
+    seed: int = 0,
+) -> dict[str, FaceDataset]:
+    """Cut a data set into parts.
+
+    Parameters
+    ----------
+    dataset : FaceDataset
+    shares : mapping of str to float
+        Names of the parts, and what part of the images each gets; above 0.
+    group_of : callable, optional
+        What an image belongs to. Files of the same content belong together in any case.
+    seed : int
+        The same gives the same parts, whatever the order of the images in the file.
+
+    Returns
+    -------
+    dict of str to FaceDataset
+        Images in the order of the data set; `path` is None.
+
+    Raises
+    ------
+    DatasetEditError
+        Fewer groups than parts.
+    """
+    total = sum(shares.values())
+    if not shares or any(not share > 0 for share in shares.values()):
+        raise DatasetEditError(f"the shares are {dict(shares)}; expected numbers above 0")
+    groups = _groups(dataset, group_of)
+    if len(groups) < len(shares):
+        raise DatasetEditError(
+            f"{dataset.path or 'the data set'} has {len(groups)} groups of images that belong "
+            f"together, too few for {len(shares)} parts ({', '.join(shares)})"
+        )
+    order = np.random.default_rng(seed).permutation(len(groups))
+    # Large groups first: the small ones then even out what is left.
+    by_size = sorted((groups[i] for i in order), key=len, reverse=True)
+    wanted = {name: share / total * len(dataset.images) for name, share in shares.items()}
+    part_of: dict[int, str] = {}
+    empty = set(shares)
+    for place, group in enumerate(by_size):
+        # No part stays empty, however small its share.
+        open_parts = empty if len(by_size) - place <= len(empty) else set(shares)
+        name = max((n for n in shares if n in open_parts), key=lambda n: wanted[n])
+        wanted[name] -= len(group)
+        empty.discard(name)
+        part_of.update(dict.fromkeys(group, name))
+    return {
+        name: replace(
+            dataset,
+            path=None,
+            images=tuple(image for i, image in enumerate(dataset.images) if part_of[i] == name),
+        )
+        for name in shares
+    }
+
+
+def by_folder(image: AnnotatedImage) -> str:
+    """Group images by the folder they lie in."""
+    return image.path.parent.as_posix()
+
+
+def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
+    """Group images by what a regular expression finds in their names.
+
+    Parameters
+    ----------
+    dataset : FaceDataset
+        Names are looked at relative to its folder, with ``/`` between folders.
+    pattern : str
+        Its group called ``person``, or its first group, or all that it matches.
+
+    Raises
+    ------
+    DatasetEditError
+        When the expression is none, or the name of an image does not match.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise DatasetEditError(f"{pattern!r} is no regular expression: {error}") from error
+
+    def group_of(image: AnnotatedImage) -> str:
+        name = _name_in(dataset, image)
+        found = expression.search(name)
+        if found is None:
+            raise DatasetEditError(f"{_place(dataset, image)}: {name!r} does not match {pattern!r}")
+        if "person" in expression.groupindex:
+            return str(found["person"])
+        return str(found[1] if expression.groups else found[0])
+
+    return group_of
+
+
+def by_table(
+    dataset: FaceDataset, table: Path | str, *, column: str = "person", file_column: str = "file"
+) -> GroupOf:
+    """Group images by a column of a CSV file, such as a person's number.
+
+    Parameters
+    ----------
+    dataset : FaceDataset
+    table : Path or str
+        With a header. Files are named relative to the folder of the data set, or by their names
+        alone where these are unique.
+    column, file_column : str
+        Names of the columns.
+
+    Raises
+    ------
+    AnnotationFileError
+        When the table cannot be read or lacks a column.
+    DatasetEditError
+        When an image is not in the table.
+    """
+    table = Path(table)
+    rows = _rows(table, column, file_column)
+    by_name: dict[str, set[str]] = defaultdict(set)
+    for name, value in rows.items():
+        by_name[name.rsplit("/", 1)[-1]].add(value)
+
+    def group_of(image: AnnotatedImage) -> str:
+        name = _name_in(dataset, image)
+        if name in rows:
+            return rows[name]
+        values = by_name.get(image.path.name, set())
+        if len(values) != 1:
+            found = "names several persons for it" if values else "does not have it"
+            raise DatasetEditError(f"{_place(dataset, image)}: {table} {found}: {name}")
+        return next(iter(values))
+
+    return group_of
+
+
+def _rows(table: Path, column: str, file_column: str) -> dict[str, str]:
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream)
+            header = reader.fieldnames or []
+            absent = [name for name in (file_column, column) if name not in header]
+            if absent:
+                problem = f"has no column {' and '.join(map(repr, absent))}; it has: "
+                raise AnnotationFileError(table, 1, problem + (", ".join(header) or "nothing"))
+            rows: dict[str, str] = {}
+            for row in reader:
+                name, value = (row[key] for key in (file_column, column))
+                if not name or not value:
+                    raise AnnotationFileError(table, reader.line_num, f"lacks {column!r} of a file")
+                name = name.replace("\\", "/").removeprefix("./")
+                if rows.setdefault(name, value) != value:
+                    problem = f"says {value!r} of {name}, above it said {rows[name]!r}"
+                    raise AnnotationFileError(table, reader.line_num, problem)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise AnnotationFileError(table, 0, f"cannot be read: {error}") from error
+    return rows
+
+
+def _groups(dataset: FaceDataset, group_of: GroupOf | None) -> list[list[int]]:
+    """Return the images of each group, groups in an order that the file's does not change."""
+    keys: list[list[str]] = []
+    for image in dataset.images:
+        own = [f"content {_content(image)}"]
+        if group_of is not None:
+            own.append(f"group {group_of(image)}")
+        keys.append(own)
+    first_with: dict[str, int] = {}
+    parent = list(range(len(keys)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = index = parent[parent[index]]
+        return index
+
+    for index, of_image in enumerate(keys):
+        for key in of_image:
+            parent[root(index)] = root(first_with.setdefault(key, index))
+    members: dict[int, list[int]] = defaultdict(list)
+    for index in range(len(keys)):
+        members[root(index)].append(index)
+    return sorted(members.values(), key=lambda group: min(min(keys[index]) for index in group))
+
+
+def _content(image: AnnotatedImage) -> str:
+    try:
+        with image.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:  # `check_dataset` tells of it
+        return image.path.as_posix()
+
+
+def _name_in(dataset: FaceDataset, image: AnnotatedImage) -> str:
+    folder = _folder(dataset)
+    try:
+        return image.path.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        return image.path.as_posix()
+
+
+def _folder(dataset: FaceDataset) -> Path:
+    if dataset.path is None:
+        return Path()
+    return dataset.path if dataset.path.is_dir() else dataset.path.parent
+
+
+def _place(dataset: FaceDataset, image: AnnotatedImage) -> str:
+    place = str(dataset.path or image.path)
+    return f"{place}, line {image.line}" if image.line else place
+
+
+def free_names(paths: Iterable[Path]) -> list[str]:
+    """Return file names for copies of these files in one folder, each once."""
+    taken: set[str] = set()
+    names = []
+    for path in paths:
+        name, number = path.name, 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{path.stem}-{number}{path.suffix}"
+        taken.add(name.lower())
+        names.append(name)
+    return names

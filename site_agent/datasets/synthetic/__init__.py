@@ -1,0 +1,51 @@
+"""Faces that the project draws itself: persons, pictures, data sets and videos.
+
+Nobody's picture is needed to try the project out or to test it. Everything is made from numbers:
+the same seed gives the same pictures, and what is true of them (landmarks, boxes, closure of the
+lids, blinks) is known exactly.
+"""
+
+from __future__ import annotations
+
+from site_agent.datasets.synthetic.accessories import Accessories
+from site_agent.datasets.synthetic.camera import Camera
+from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import Person, person
+from site_agent.datasets.synthetic.portraits import (
+    Portrait,
+    RenderedFace,
+    eye_aspect_ratios,
+    face_box,
+    render_face,
+    render_group,
+)
+from site_agent.datasets.synthetic.rendering import Light
+from site_agent.datasets.synthetic.sheets import contact_sheet
+from site_agent.datasets.synthetic.sites import SITE_STYLES, SiteStyle, write_face_dataset
+from site_agent.datasets.synthetic.videos import VideoScene, write_blink_video
+
+__all__ = [
+    "SITE_STYLES",
+    "Accessories",
+    "Blink",
+    "Camera",
+    "Expression",
+    "Light",
+    "Person",
+    "Portrait",
+    "Pose",
+    "RenderedFace",
+    "SiteStyle",
+    "VideoScene",
+    "closure_curve",
+    "contact_sheet",
+    "eye_aspect_ratios",
+    "face_box",
+    "person",
+    "random_blinks",
+    "render_face",
+    "render_group",
+    "write_blink_video",
+    "write_face_dataset",
+]

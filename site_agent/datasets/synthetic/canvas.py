@@ -1,0 +1,219 @@
+"""Painting soft shapes on arrays: the door to OpenCV for everything that is drawn."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+UInt8 = NDArray[np.uint8]
+Image = TypeVar("Image", UInt8, Float32)
+
+_SHIFT = 4  # fractional bits of the corners that OpenCV fills between
+
+
+class Canvas:
+    """A colour image on which shapes are painted in the units of the caller.
+
+    Parameters
+    ----------
+    pixels : float32, shape (H, W, 3)
+        Colours in 0..255; painted on in place.
+    scale : float
+        Pixels per unit.
+    origin : (x, y)
+        Coordinates of the centre of the upper left pixel.
+    """
+
+    def __init__(self, pixels: Float32, scale: float = 1.0, origin: ArrayLike = (0, 0)) -> None:
+        self.pixels = pixels
+        self.scale = scale
+        self.origin = np.asarray(origin, dtype=np.float64)
+
+    def fill(
+        self,
+        outline: ArrayLike,
+        colour: ArrayLike,
+        *,
+        softness: float = 0.0,
+        opacity: float = 1.0,
+        multiply: bool = False,
+    ) -> None:
+        """Fill a polygon of shape (n, 2), or several of shape (m, n, 2) as one shape.
+
+        Parameters
+        ----------
+        outline : array
+            Corners; with three axes, the union of the polygons is painted once.
+        colour : (red, green, blue)
+            With `multiply`, factors for what is there.
+        softness : float
+            Standard deviation, in units, of the Gaussian that blurs the edge.
+        opacity : float
+            0..1.
+        """
+        points = (np.asarray(outline, dtype=np.float64) - self.origin) * self.scale
+        window = self._window(points.reshape(-1, 2), softness * self.scale)
+        if window is None:
+            return
+        left, top, right, bottom = window
+        mask = polygon_mask((bottom - top, right - left), points - (left, top))
+        if softness * self.scale > 0.3:
+            mask = blurred(mask, softness * self.scale)
+        share = mask.astype(np.float32)[..., None] * np.float32(opacity / 255)
+        target = self.pixels[top:bottom, left:right]
+        paint = np.asarray(colour, dtype=np.float32)
+        if multiply:
+            target *= 1 + share * (paint - 1)
+        else:
+            target += share * (paint - target)
+
+    def ribbon(
+        self,
+        line: ArrayLike,
+        widths: ArrayLike,
+        colour: ArrayLike,
+        *,
+        softness: float = 0.0,
+        opacity: float = 1.0,
+        multiply: bool = False,
+    ) -> None:
+        """Paint along a line of shape (n, 2); `widths` is one number or one for each point."""
+        outline = ribbon_outline(np.asarray(line, dtype=np.float64), widths)
+        self.fill(outline, colour, softness=softness, opacity=opacity, multiply=multiply)
+
+    def ellipse(
+        self,
+        centre: ArrayLike,
+        radii: ArrayLike,
+        colour: ArrayLike,
+        *,
+        softness: float = 0.0,
+        opacity: float = 1.0,
+        multiply: bool = False,
+    ) -> None:
+        """Paint an upright ellipse."""
+        outline = ellipse_outline(centre, radii)
+        self.fill(outline, colour, softness=softness, opacity=opacity, multiply=multiply)
+
+    def _window(self, points: Float64, sigma: float) -> tuple[int, int, int, int] | None:
+        """Pixels that painting these points can change: left, top, right, bottom, half-open."""
+        height, width = self.pixels.shape[:2]
+        margin = 3 * sigma + 2
+        low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
+        left, top = max(int(low[0]), 0), max(int(low[1]), 0)
+        right, bottom = min(int(high[0]) + 2, width), min(int(high[1]) + 2, height)
+        return (left, top, right, bottom) if left < right and top < bottom else None
+
+
+_ANGLES = np.linspace(0, 2 * np.pi, 28, endpoint=False)
+_CIRCLE = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
+
+
+def ellipse_outline(centre: ArrayLike, radii: ArrayLike) -> Float64:
+    """Corners of an upright ellipse, shape (28, 2)."""
+    outline: Float64 = np.asarray(centre) + _CIRCLE * np.asarray(radii)
+    return outline
+
+
+def moved(points: Float64, x: float, y: float) -> Float64:
+    """The same points elsewhere."""
+    shifted: Float64 = points + np.array([x, y])
+    return shifted
+
+
+def ribbon_outline(line: Float64, widths: ArrayLike) -> Float64:
+    """Outline of a band along a line: to the end on one side and back on the other.
+
+    `line` of shape (..., n, 2) gives outlines of shape (..., 2 n, 2).
+    """
+    along = np.empty_like(line)
+    along[..., 1:-1, :] = line[..., 2:, :] - line[..., :-2, :]
+    along[..., 0, :] = line[..., 1, :] - line[..., 0, :]
+    along[..., -1, :] = line[..., -1, :] - line[..., -2, :]
+    across = np.stack([-along[..., 1], along[..., 0]], axis=-1)
+    across /= np.maximum(np.hypot(across[..., 0], across[..., 1]), 1e-9)[..., None]
+    offset = across * (np.asarray(widths, dtype=np.float64)[..., None] / 2)
+    return np.concatenate([line + offset, (line - offset)[..., ::-1, :]], axis=-2)
+
+
+def smooth_line(knots: ArrayLike, points: int) -> Float64:
+    """Curve through knots of shape (k, 2), k >= 3: `points` places spaced evenly along it."""
+    k = np.asarray(knots, dtype=np.float64)
+    before, after = 2 * k[0] - k[1], 2 * k[-1] - k[-2]
+    padded = np.concatenate([before[None], k, after[None]])
+    t = np.linspace(0, 1, 12, endpoint=False)[:, None, None]
+    p0, p1, p2, p3 = (padded[i : len(padded) - 3 + i] for i in range(4))
+    # Catmull-Rom: passes through every knot and needs no equations to be solved.
+    curve = 0.5 * (
+        2 * p1
+        + (p2 - p0) * t
+        + (2 * p0 - 5 * p1 + 4 * p2 - p3) * t**2
+        + (3 * p1 - p0 - 3 * p2 + p3) * t**3
+    )
+    dense = np.concatenate([curve.transpose(1, 0, 2).reshape(-1, 2), k[-1:]])
+    length = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(dense, axis=0).T))])
+    places = np.linspace(0, length[-1], points)
+    return np.stack([np.interp(places, length, dense[:, i]) for i in range(2)], axis=1)
+
+
+def polygon_mask(shape: tuple[int, int], points: Float64) -> UInt8:
+    """Mask, 0..255 with smooth edges, of a polygon (n, 2) or of several (m, n, 2) in pixels."""
+    mask: UInt8 = np.zeros(shape, dtype=np.uint8)
+    corners = np.round(np.clip(points, -9000, 9000) * (1 << _SHIFT)).astype(np.int32)
+    # One by one: together they would cancel out where they overlap.
+    for outline in corners.reshape(-1, *corners.shape[-2:]):
+        cv2.fillPoly(mask, [outline], 255, lineType=cv2.LINE_AA, shift=_SHIFT)
+    return mask
+
+
+def depth_inside(mask: UInt8) -> Float32:
+    """Distance in pixels of every place inside a mask from its edge; 0 outside."""
+    return np.asarray(cv2.distanceTransform(mask, cv2.DIST_L2, 5), dtype=np.float32)
+
+
+def blurred(image: Image, sigma_px: float) -> Image:
+    """Gaussian blur with repeated edges."""
+    size = 2 * int(np.ceil(2.5 * sigma_px)) + 1
+    return np.asarray(
+        cv2.GaussianBlur(image, (size, size), sigma_px, borderType=cv2.BORDER_REPLICATE),
+        dtype=image.dtype,
+    )
+
+
+def resized(image: Float32, shape: tuple[int, int]) -> Float32:
+    """Bilinear resize to (rows, columns)."""
+    return np.asarray(
+        cv2.resize(image, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR), dtype=np.float32
+    )
+
+
+def sampled(image: Float32, x: Float32, y: Float32) -> Float32:
+    """Values of an image at pixel coordinates, bilinear, edges repeated."""
+    return np.asarray(
+        cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE), dtype=np.float32
+    )
+
+
+def cloud(rng: np.random.Generator, shape: tuple[int, int], cell_px: float) -> Float32:
+    """Smooth noise of about unit variance whose grains are about `cell_px` wide."""
+    rows, columns = (max(2, int(np.ceil(side / cell_px)) + 1) for side in shape)
+    grains = rng.standard_normal((rows, columns)).astype(np.float32)
+    return np.asarray(
+        cv2.resize(grains, (shape[1], shape[0]), interpolation=cv2.INTER_CUBIC), dtype=np.float32
+    )
+
+
+def jpeg_artefacts(image: UInt8, quality: int) -> UInt8:
+    """The RGB image as it looks after a JPEG file of that quality (1..100)."""
+    done, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise RuntimeError("OpenCV has no JPEG encoder")
+    decoded = cv2.imdecode(data, cv2.IMREAD_COLOR)
+    if decoded is None:
+        raise RuntimeError("OpenCV cannot decode its own JPEG")
+    return np.ascontiguousarray(decoded[..., ::-1], dtype=np.uint8)

@@ -1,0 +1,384 @@
+"""Conditioning sessions whose responses are known, at any frame rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.trials import Trial, TrialType
+
+Float64 = NDArray[np.float64]
+RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]
+
+_LEAD_IN_S, _LEAD_OUT_S = 3.0, 2.0
+_MOST_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True)
+class ConditioningDesign:
+    """What a drawn session is like.
+
+    Attributes
+    ----------
+    n_trials : int
+    share_cs_only, share_us_only : float
+        Of the trials; the others are paired.
+    cs_us_ms : float
+    trial_interval_s : (shortest, longest)
+        From one trial to the next.
+    cr_probability : (first, last) or callable
+        Over the trials of the session, straight in between; or a function of the share of the
+        session that is over, 0..1.
+    cr_onset_ms, cr_onset_sd_ms : float
+        After the CS.
+    cr_peak_ms, cr_peak_sd_ms : float
+        After the US, before it when negative.
+    cr_amplitude : (least, most)
+        FEC at the peak.
+    least_in_window : float
+        A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this.
+    weak_share, weak_amplitude : float, (least, most)
+        Share of the trials without CR that hold a response too small to be one.
+    rise_form : {'min-jerk', 'half-cosine', 'gamma', 'linear'}
+    startle_share : float
+        Share of trials with a CS that hold a short closure 20-50 ms after it.
+    ur_latency_ms, ur_rise_ms, ur_fall_ms, ur_amplitude : float
+    blinks_per_min : float
+        Spontaneous blinks, anywhere.
+    drift_fec : float
+        Largest slow change of the resting level.
+    noise_fec : float
+        Standard deviation of what each frame adds.
+    open_ear, closed_ear : float
+    lost_share : float
+        Of the frames; half of them one by one, half in bursts.
+    rate_jitter : float
+        Standard deviation of frame intervals as a share of them.
+    slow_share : float
+        Share of the time in which the camera runs at half its rate.
+    """
+
+    n_trials: int = 60
+    share_cs_only: float = 0.2
+    share_us_only: float = 0.05
+    cs_us_ms: float = 450.0
+    trial_interval_s: tuple[float, float] = (6.0, 9.0)
+    cr_probability: tuple[float, float] | Callable[[float], float] = (0.2, 0.9)
+    cr_onset_ms: float = 220.0
+    cr_onset_sd_ms: float = 50.0
+    cr_peak_ms: float = -10.0
+    cr_peak_sd_ms: float = 35.0
+    cr_amplitude: tuple[float, float] = (0.25, 0.9)
+    least_in_window: float = 0.16
+    weak_share: float = 0.3
+    weak_amplitude: tuple[float, float] = (0.01, 0.04)
+    rise_form: RiseForm = "min-jerk"
+    startle_share: float = 0.0
+    ur_latency_ms: float = 35.0
+    ur_rise_ms: float = 60.0
+    ur_fall_ms: float = 220.0
+    ur_amplitude: float = 0.95
+    blinks_per_min: float = 8.0
+    drift_fec: float = 0.03
+    noise_fec: float = 0.02
+    open_ear: float = 0.30
+    closed_ear: float = 0.08
+    lost_share: float = 0.0
+    rate_jitter: float = 0.0
+    slow_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrialTruth:
+    """What was drawn into one trial; NaN and False where nothing was.
+
+    Attributes
+    ----------
+    cr : bool
+    onset_ms, peak_ms : float
+        Begin and end of the CR's rise, after the CS.
+    amplitude : float
+        FEC of the CR at its peak.
+    window_mean : float
+        Mean FEC of the response without blinks, drift and noise, 40 to 2 ms before the US.
+    ur_peak_ms : float
+        After the US.
+    startle : bool
+    blink_near : bool
+        A spontaneous blink lies in the baseline or before the US: no analysis can tell it from
+        a response.
+    """
+
+    cr: bool = False
+    onset_ms: float = math.nan
+    peak_ms: float = math.nan
+    amplitude: float = math.nan
+    window_mean: float = math.nan
+    ur_peak_ms: float = math.nan
+    startle: bool = False
+    blink_near: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticConditioning:
+    """A drawn session.
+
+    Attributes
+    ----------
+    timestamps_s, fec_true, fec, ear : float64, shape (n,)
+        Times of the frames that were not lost; FEC without and with noise; EAR that belongs to it.
+    trials : tuple of Trial
+    truth : tuple of TrialTruth
+        One for each trial.
+    blinks_s : float64, shape (m,)
+        Onsets of the spontaneous blinks.
+    lost_frames : int
+    """
+
+    timestamps_s: Float64
+    fec_true: Float64
+    fec: Float64
+    ear: Float64
+    trials: tuple[Trial, ...]
+    truth: tuple[TrialTruth, ...]
+    blinks_s: Float64
+    lost_frames: int
+
+
+@dataclass(frozen=True)
+class _Closure:
+    """A closing and opening of the lid; times in seconds."""
+
+    start_s: float
+    rise_s: float
+    fall_s: float
+    amplitude: float
+    form: RiseForm = "min-jerk"
+
+
+def draw_conditioning_session(
+    seed: int, frame_rate_hz: float = 200.0, design: ConditioningDesign | None = None
+) -> SyntheticConditioning:
+    """Draw a session of eyeblink conditioning.
+
+    What happens is the same for all frame rates: the rate, the losses and the noise have random
+    numbers of their own.
+
+    Parameters
+    ----------
+    seed : int
+    frame_rate_hz : float
+        1..2000.
+    design : ConditioningDesign, optional
+
+    Raises
+    ------
+    ConditioningError
+        The frame rate or the number of trials cannot be drawn.
+    """
+    design = design or ConditioningDesign()
+    if not 1 <= frame_rate_hz <= 2000 or design.n_trials < 1:
+        raise ConditioningError(
+            f"frame rate {frame_rate_hz:g} and {design.n_trials} trials: expected 1..2000 frames "
+            "a second and at least one trial"
+        )
+    events, camera = (np.random.default_rng([seed, stream]) for stream in range(2))
+    trials = _draw_trials(events, design)
+    duration_s = max(trial.reference_s for trial in trials) + _LEAD_OUT_S
+    blinks = _draw_blinks(events, design, duration_s)
+    drawn = [
+        _draw_response(events, design, trial, index / max(design.n_trials - 1, 1))
+        for index, trial in enumerate(trials)
+    ]
+    truth = tuple(
+        _with_blinks(trial, found, blinks) for trial, (found, _) in zip(trials, drawn, strict=True)
+    )
+    times_s, lost = _draw_times(camera, design, duration_s, frame_rate_hz)
+    fec_true = _rest(events, design, times_s)
+    open_share = np.ones(len(times_s))
+    for closure in [*blinks, *(item for _, closures in drawn for item in closures)]:
+        _add(open_share, times_s, closure)
+    fec_true = fec_true + (1.0 - open_share)
+    fec = fec_true + design.noise_fec * camera.standard_normal(len(times_s))
+    ear = design.open_ear - fec * (design.open_ear - design.closed_ear)
+    starts_s = np.array([blink.start_s for blink in blinks])
+    return SyntheticConditioning(times_s, fec_true, fec, ear, trials, truth, starts_s, lost)
+
+
+def rise(share: Float64, form: RiseForm) -> Float64:
+    """Return the way from 0 to 1 of a closing lid; `share` of the rise's time, any number."""
+    u = np.clip(share, 0.0, 1.0)
+    if form == "linear":
+        return u
+    if form == "half-cosine":
+        return (1.0 - np.cos(np.pi * u)) / 2.0
+    if form == "gamma":
+        # The flank of t^2 exp(-t) up to its peak at t = 2.
+        return u**2 * np.exp(2.0 - 2.0 * u)
+    return u**3 * (10.0 - 15.0 * u + 6.0 * u**2)
+
+
+def _draw_trials(events: np.random.Generator, design: ConditioningDesign) -> tuple[Trial, ...]:
+    types = [TrialType.CS_ONLY] * round(design.n_trials * design.share_cs_only)
+    types += [TrialType.US_ONLY] * round(design.n_trials * design.share_us_only)
+    types = types[: design.n_trials]
+    types += [TrialType.PAIRED] * (design.n_trials - len(types))
+    order = events.permutation(design.n_trials)
+    intervals_s = events.uniform(*design.trial_interval_s, design.n_trials)
+    onsets_s = _LEAD_IN_S + np.concatenate([[0.0], np.cumsum(intervals_s)[:-1]])
+    trials = []
+    for number, (onset_s, place) in enumerate(zip(onsets_s, order, strict=True), start=1):
+        trial_type = types[place]
+        cs_s = math.nan if trial_type is TrialType.US_ONLY else float(onset_s)
+        us_s = float(onset_s) + design.cs_us_ms / 1000.0
+        us_s = math.nan if trial_type is TrialType.CS_ONLY else us_s
+        trials.append(Trial(str(number), trial_type, cs_s, us_s))
+    return tuple(trials)
+
+
+def _draw_blinks(
+    events: np.random.Generator, design: ConditioningDesign, duration_s: float
+) -> list[_Closure]:
+    count = events.poisson(design.blinks_per_min * duration_s / 60.0)
+    starts_s = np.sort(events.uniform(0.5, duration_s, count))
+    return [
+        _Closure(
+            float(start_s),
+            float(events.uniform(0.07, 0.11)),
+            float(events.uniform(0.12, 0.22)),
+            float(events.uniform(0.75, 1.0)),
+        )
+        for start_s in starts_s
+    ]
+
+
+def _draw_response(
+    events: np.random.Generator, design: ConditioningDesign, trial: Trial, progress: float
+) -> tuple[TrialTruth, list[_Closure]]:
+    """Draw what the lid does in a trial because of its stimuli."""
+    closures: list[_Closure] = []
+    is_cr = startle = False
+    values: dict[str, Any] = {}
+    if trial.trial_type is not TrialType.US_ONLY:
+        is_cr = bool(events.uniform() < _cr_probability(design, progress))
+        startle = bool(events.uniform() < design.startle_share)
+        response = _draw_cr(events, design, trial.cs_onset_s, is_cr)
+        if startle:
+            start_s = trial.cs_onset_s + float(events.uniform(0.02, 0.05))
+            closures.append(_Closure(start_s, 0.04, 0.06, float(events.uniform(0.12, 0.3))))
+        if response is not None:
+            closures.append(response)
+            values["window_mean"] = _window_mean(response, trial.cs_onset_s, design)
+        if is_cr and response is not None:
+            values["onset_ms"] = (response.start_s - trial.cs_onset_s) * 1000.0
+            values["peak_ms"] = values["onset_ms"] + response.rise_s * 1000.0
+            values["amplitude"] = response.amplitude
+    if trial.trial_type is not TrialType.CS_ONLY:
+        start_s = trial.us_onset_s + design.ur_latency_ms / 1000.0
+        closures.append(
+            _Closure(
+                start_s, design.ur_rise_ms / 1000, design.ur_fall_ms / 1000, design.ur_amplitude
+            )
+        )
+        values["ur_peak_ms"] = design.ur_latency_ms + design.ur_rise_ms
+    return replace(TrialTruth(cr=is_cr, startle=startle), **values), closures
+
+
+def _draw_cr(
+    events: np.random.Generator, design: ConditioningDesign, cs_onset_s: float, is_cr: bool
+) -> _Closure | None:
+    latest_ms = design.cs_us_ms - 120.0
+    for _ in range(_MOST_ATTEMPTS):
+        onset_ms = float(
+            np.clip(events.normal(design.cr_onset_ms, design.cr_onset_sd_ms), 90.0, latest_ms)
+        )
+        peak_ms = design.cs_us_ms + float(events.normal(design.cr_peak_ms, design.cr_peak_sd_ms))
+        peak_ms = min(max(peak_ms, onset_ms + 90.0), design.cs_us_ms + 80.0)
+        amplitudes = design.cr_amplitude if is_cr else design.weak_amplitude
+        amplitude = float(events.uniform(*amplitudes))
+        fall_s = float(events.uniform(0.25, 0.4))
+        response = _Closure(
+            cs_onset_s + onset_ms / 1000.0,
+            (peak_ms - onset_ms) / 1000.0,
+            fall_s,
+            amplitude,
+            design.rise_form,
+        )
+        if not is_cr:
+            return response if events.uniform() < design.weak_share else None
+        if _window_mean(response, cs_onset_s, design) >= design.least_in_window:
+            return response
+    raise ConditioningError(
+        f"no CR reaches a mean of {design.least_in_window:g} FEC before the US with amplitudes of "
+        f"{design.cr_amplitude} FEC and a CS-US interval of {design.cs_us_ms:g} ms"
+    )
+
+
+def _cr_probability(design: ConditioningDesign, progress: float) -> float:
+    if callable(design.cr_probability):
+        return design.cr_probability(progress)
+    first, last = design.cr_probability
+    return first + (last - first) * progress
+
+
+def _window_mean(response: _Closure, cs_onset_s: float, design: ConditioningDesign) -> float:
+    us_s = cs_onset_s + design.cs_us_ms / 1000.0
+    return float(_closure_at(np.linspace(us_s - 0.040, us_s - 0.002, 200), response).mean())
+
+
+def _with_blinks(trial: Trial, found: TrialTruth, blinks: list[_Closure]) -> TrialTruth:
+    from_s, to_s = trial.reference_s - 0.5, trial.reference_s + 0.5
+    near = any(
+        blink.start_s < to_s and blink.start_s + blink.rise_s + blink.fall_s > from_s
+        for blink in blinks
+    )
+    return replace(found, blink_near=near)
+
+
+def _draw_times(
+    camera: np.random.Generator, design: ConditioningDesign, duration_s: float, frame_rate_hz: float
+) -> tuple[Float64, int]:
+    """Presentation times of the frames that are there, and how many are not."""
+    count = int(duration_s * frame_rate_hz) + 1
+    intervals_s = np.full(count, 1.0 / frame_rate_hz)
+    if design.slow_share > 0:
+        # Automatic exposure: a few seconds at a time at half the rate.
+        phase = np.arange(count) / frame_rate_hz
+        intervals_s[(phase % 20.0) < 20.0 * design.slow_share] *= 2.0
+    if design.rate_jitter > 0:
+        intervals_s *= np.clip(camera.normal(1.0, design.rate_jitter, count), 0.3, 3.0)
+    times_s = np.cumsum(intervals_s) - intervals_s[0]
+    times_s = times_s[times_s <= duration_s]
+    kept = camera.uniform(size=len(times_s)) >= design.lost_share / 2.0
+    bursts = camera.uniform(size=len(times_s)) < design.lost_share / 2.0 / 4.0
+    for shift in range(4):
+        kept[shift:] &= ~bursts[: len(bursts) - shift]
+    return np.round(times_s[kept], 6), int((~kept).sum())
+
+
+def _rest(events: np.random.Generator, design: ConditioningDesign, times_s: Float64) -> Float64:
+    """The slowly changing level of the eye at rest."""
+    phases = events.uniform(0.0, 2.0 * np.pi, 3)
+    periods_s = np.array([47.0, 83.0, 131.0])
+    waves = np.sin(2.0 * np.pi * times_s[:, None] / periods_s + phases)
+    return np.asarray(design.drift_fec * waves.mean(axis=1), dtype=np.float64)
+
+
+def _add(open_share: Float64, times_s: Float64, closure: _Closure) -> None:
+    """Close what is still open: two closures together never close more than the whole eye."""
+    end_s = closure.start_s + closure.rise_s + closure.fall_s
+    first, last = np.searchsorted(times_s, [closure.start_s, end_s])
+    open_share[first:last] *= 1.0 - _closure_at(times_s[first:last], closure)
+
+
+def _closure_at(times_s: Float64, closure: _Closure) -> Float64:
+    since_s = times_s - closure.start_s
+    closing = rise(since_s / closure.rise_s, closure.form)
+    opening = rise((since_s - closure.rise_s) / closure.fall_s, "min-jerk")
+    return closure.amplitude * closing * (1.0 - opening)

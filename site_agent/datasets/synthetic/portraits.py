@@ -1,0 +1,216 @@
+"""Pictures of drawn persons with their landmarks and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from site_agent.datasets.synthetic.accessories import Accessories, draw_glasses, draw_hose
+from site_agent.datasets.synthetic.bodies import draw_body
+from site_agent.datasets.synthetic.camera import Camera, expose
+from site_agent.datasets.synthetic.canvas import Float32, Float64, UInt8
+from site_agent.datasets.synthetic.head_model import Expression, Placement, Pose
+from site_agent.datasets.synthetic.persons import Person
+from site_agent.datasets.synthetic.rendering import Light, PaintedHead, draw_head, paint_head
+from site_agent.datasets.synthetic.scenes import Background, background
+from site_agent.errors import SyntheticFaceError
+
+# Measured between dlib's stock detector and 68 landmarks on photographs: side of the square over
+# the landmarks' root mean square distance from their mean, and the shift of its centre.
+_BOX_SIDE, _BOX_SHIFT_Y = 2.96, -0.17
+_STEEPEST_DEG = 25.0
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """One person in one picture.
+
+    Attributes
+    ----------
+    person : Person
+    centre_px : (x, y)
+        Where the middle of the head is.
+    scale_px : float
+        Pixels per face unit (half the width of the face); the face box is about 2.2 times that.
+    pose, expression, accessories
+    closure_left, closure_right : float
+        Of the subject's left and right eyelid, 0 open to 1 closed.
+    gaze : (x, y)
+        Each in -1..1.
+    """
+
+    person: Person
+    centre_px: tuple[float, float]
+    scale_px: float
+    pose: Pose = field(default_factory=Pose)
+    expression: Expression = field(default_factory=Expression)
+    accessories: Accessories = field(default_factory=Accessories)
+    closure_left: float = 0.0
+    closure_right: float = 0.0
+    gaze: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class RenderedFace:
+    """A picture and what is true of the face in it.
+
+    Attributes
+    ----------
+    image : uint8, shape (H, W, 3)
+        RGB.
+    landmarks : float64, shape (68, 2)
+        Pixels, in the order of iBUG 300-W.
+    box : left, top, right, bottom
+        In pixels, all inside the box; placed as dlib's stock detector places it.
+    """
+
+    image: UInt8
+    landmarks: Float64
+    box: tuple[int, int, int, int]
+
+
+def render_face(
+    person: Person,
+    pose: Pose = Pose(),
+    closure_left: float = 0.0,
+    closure_right: float = 0.0,
+    *,
+    light: Light = Light(),
+    camera: Camera = Camera(),
+    accessories: Accessories = Accessories(),
+    size: tuple[int, int] = (320, 320),
+    rng: np.random.Generator | None = None,
+    expression: Expression = Expression(),
+    gaze: tuple[float, float] = (0.0, 0.0),
+    scenery: Background = "room",
+    scale_px: float | None = None,
+) -> RenderedFace:
+    """Draw one face in the middle of a picture.
+
+    Parameters
+    ----------
+    person, pose, light, camera, accessories, expression, gaze
+        What is drawn; angles within +-25 degrees.
+    closure_left, closure_right : float
+        Of the subject's eyelids, 0 open to 1 closed.
+    size : (width, height)
+        Pixels.
+    rng : numpy.random.Generator, optional
+        For background and noise; a fixed one where absent.
+    scenery : {'plain', 'room', 'clutter'}
+    scale_px : float, optional
+        Pixels per face unit; a fifth of the picture's shorter side where absent.
+
+    Raises
+    ------
+    SyntheticFaceError
+        When a closure or an angle is out of range.
+    """
+    rng = rng or np.random.default_rng(person.number)
+    width, height = size
+    portrait = Portrait(
+        person,
+        (width / 2, height * 0.47),
+        scale_px or 0.2 * min(size),
+        pose,
+        expression,
+        accessories,
+        closure_left,
+        closure_right,
+        gaze,
+    )
+    scene = background(rng, size, scenery)
+    landmarks = draw_portrait(scene, portrait, light)
+    return RenderedFace(expose(scene, camera, rng), landmarks, face_box(landmarks))
+
+
+def render_group(
+    portraits: Sequence[Portrait],
+    light: Light,
+    camera: Camera,
+    *,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    scenery: Background = "room",
+) -> tuple[UInt8, list[Float64]]:
+    """Draw several persons in one picture; the later stand in front of the earlier.
+
+    Returns
+    -------
+    image : uint8, shape (H, W, 3)
+    landmarks : list of float64, shape (68, 2) each
+    """
+    scene = background(rng, size, scenery)
+    landmarks = [draw_portrait(scene, portrait, light) for portrait in portraits]
+    return expose(scene, camera, rng), landmarks
+
+
+def draw_portrait(
+    scene: Float32,
+    portrait: Portrait,
+    light: Light,
+    head: PaintedHead | None = None,
+    *,
+    with_body: bool = True,
+) -> Float64:
+    """Draw a person into a scene, in place, and return the landmarks, shape (68, 2) in pixels.
+
+    A `head` painted before (`paint_head` with the portrait's person, expression and scale) saves
+    most of the time where one person is drawn often.
+    """
+    _check(portrait)
+    head = head or paint_head(portrait.person, portrait.expression, portrait.scale_px)
+    placement = placement_of(portrait)
+    if with_body:
+        draw_body(scene, portrait.person, placement, portrait.pose, light)
+    closures = (portrait.closure_right, portrait.closure_left)
+    draw_head(scene, head, placement, light, closures=closures, gaze=portrait.gaze)
+    brightness = light.ambient + 0.6 * light.strength
+    if portrait.accessories.glasses:
+        draw_glasses(scene, head.shape, placement, brightness)
+    if portrait.accessories.hose is not None:
+        # The hose stands still: it is fixed to the chair, not to the turning head.
+        still = placement_of(replace(portrait, pose=Pose()))
+        draw_hose(scene, head.shape, still, portrait.accessories.hose, brightness)
+    return placement.project(head.shape.landmarks(*closures))
+
+
+def placement_of(portrait: Portrait) -> Placement:
+    """Where the head of a portrait is in its picture."""
+    return Placement(portrait.pose.matrix(), portrait.scale_px, portrait.centre_px)
+
+
+def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
+    """The square that dlib's stock detector would give: left, top, right, bottom, inclusive."""
+    middle = landmarks.mean(axis=0)
+    spread = float(np.sqrt(((landmarks - middle) ** 2).sum(axis=1).mean()))
+    side = max(round(_BOX_SIDE * spread), 1)
+    left = round(float(middle[0]) - side / 2)
+    top = round(float(middle[1]) + _BOX_SHIFT_Y * spread - side / 2)
+    return left, top, left + side - 1, top + side - 1
+
+
+def eye_aspect_ratios(landmarks: Float64) -> tuple[float, float]:
+    """Eye aspect ratios of the subject's right and left eye from 68 landmarks, shape (68, 2)."""
+    ratios = []
+    for first in (36, 42):
+        a, b, c, d, e, f = landmarks[first : first + 6]
+        ratios.append(float((np.hypot(*(b - f)) + np.hypot(*(c - e))) / (2 * np.hypot(*(a - d)))))
+    return ratios[0], ratios[1]
+
+
+def _check(portrait: Portrait) -> None:
+    for name in ("closure_left", "closure_right"):
+        value = getattr(portrait, name)
+        if not 0.0 <= value <= 1.0:
+            raise SyntheticFaceError(f"{name} is {value}; expected 0 (open) to 1 (closed)")
+    for name in ("yaw_deg", "pitch_deg"):
+        value = getattr(portrait.pose, name)
+        if not abs(value) <= _STEEPEST_DEG:
+            raise SyntheticFaceError(
+                f"{name} is {value}; drawn heads can be turned by at most {_STEEPEST_DEG:g} degrees"
+            )
+    if not portrait.scale_px > 4:
+        raise SyntheticFaceError(f"scale_px is {portrait.scale_px}; expected more than 4 pixels")

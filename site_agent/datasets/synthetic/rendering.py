@@ -1,0 +1,262 @@
+"""From geometry and paint to pixels: light on the relief, and the turned head in the picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from site_agent.datasets.synthetic.canvas import (
+    Canvas,
+    Float32,
+    Float64,
+    blurred,
+    polygon_mask,
+    resized,
+    sampled,
+)
+from site_agent.datasets.synthetic.eyes import paint_eye
+from site_agent.datasets.synthetic.hair import hair_mask, hair_shape, paint_hair
+from site_agent.datasets.synthetic.head_model import (
+    BOTTOM,
+    LEFT,
+    RELIEF_PX_PER_UNIT,
+    RIGHT,
+    TOP,
+    Expression,
+    HeadShape,
+    Placement,
+    head_shape,
+    plane_grid,
+)
+from site_agent.datasets.synthetic.persons import Colour, Person
+from site_agent.datasets.synthetic.skin import ear_outlines, paint_ears, paint_skin
+
+# Paint is applied somewhat finer than it will be seen; finer still would only alias.
+_PAINT_FINENESS = 1.15
+_LEAST_DENSITY, _MOST_DENSITY = 26.0, 170.0
+
+
+@dataclass(frozen=True)
+class Light:
+    """One lamp and the light that comes from everywhere.
+
+    Attributes
+    ----------
+    azimuth_deg : float
+        Direction of the lamp: 0 in front, positive from the right of the picture.
+    elevation_deg : float
+        Positive: from above.
+    strength : float
+        Of the lamp, about 0.2..1.
+    ambient : float
+        Light from everywhere, about 0.3..0.8; `strength` + `ambient` near 1.1 exposes well.
+    colour : (red, green, blue)
+        Factors near 1.
+    """
+
+    azimuth_deg: float = -25.0
+    elevation_deg: float = 35.0
+    strength: float = 0.60
+    ambient: float = 0.55
+    colour: Colour = (1.0, 0.99, 0.97)
+
+    def direction(self) -> Float64:
+        """Unit vector towards the lamp in picture axes, z towards the viewer."""
+        azimuth, elevation = np.radians([self.azimuth_deg, self.elevation_deg])
+        vector: Float64 = np.array(
+            [
+                np.sin(azimuth) * np.cos(elevation),
+                -np.sin(elevation),
+                np.cos(azimuth) * np.cos(elevation),
+            ]
+        )
+        return vector
+
+
+@dataclass(frozen=True, eq=False)
+class PaintedHead:
+    """A head whose lasting paint is done; only eyes, light and pose are missing.
+
+    Attributes
+    ----------
+    shape : HeadShape
+    paint : float32, shape (H, W, 3)
+        Colours in even light.
+    cover : float32, shape (H, W)
+        1 where the head is, 0 beside it.
+    density : float
+        Pixels of `paint` per face unit.
+    height : float32, shape (h, w)
+        The relief with the hair on it, for light and shadow only.
+    normals : float32, shape (h, w, 3)
+        Of `height`.
+    openness : float32, shape (h, w)
+        How much of the surrounding light reaches each place, about 0.6..1.1.
+    """
+
+    shape: HeadShape
+    paint: Float32
+    cover: Float32
+    density: float
+    height: Float32
+    normals: Float32
+    openness: Float32
+
+
+def paint_head(person: Person, expression: Expression, scale: float, seed: int = 0) -> PaintedHead:
+    """Paint a person for pictures in which a face unit is about `scale` pixels.
+
+    The same arguments give the same paint, so that a person keeps freckles and strands of hair.
+    """
+    rng = np.random.default_rng([0x9A1E7, person.number, seed])
+    density = float(np.clip(scale * _PAINT_FINENESS, _LEAST_DENSITY, _MOST_DENSITY))
+    shape = head_shape(person, expression)
+    rows, columns = round((BOTTOM - TOP) * density) + 1, round((RIGHT - LEFT) * density) + 1
+    canvas = Canvas(np.empty((rows, columns, 3), np.float32), density, (LEFT, TOP))
+    paint_skin(canvas, shape, rng)
+    paint_ears(canvas, person)
+    relief, outlines = shape.relief, [shape.outline, *ear_outlines(person)]
+    hair = hair_shape(shape, rng)
+    if hair is not None:
+        mask = hair_mask(canvas, person, hair)
+        paint_hair(canvas, person, mask, rng)
+        relief = _with_hair(relief, mask, person)
+        outlines += hair.outlines()
+    np.clip(canvas.pixels, 0, 255, out=canvas.pixels)
+    cover = _cover(canvas, outlines)
+    normals, openness = _surface(relief)
+    return PaintedHead(shape, canvas.pixels, cover, density, relief, normals, openness)
+
+
+def draw_head(
+    picture: Float32,
+    head: PaintedHead,
+    placement: Placement,
+    light: Light,
+    *,
+    closures: tuple[float, float] = (0.0, 0.0),
+    gaze: tuple[float, float] = (0.0, 0.0),
+) -> None:
+    """Draw a head into a picture, in place.
+
+    Parameters
+    ----------
+    picture : float32, shape (H, W, 3)
+        Colours in 0..255.
+    head : PaintedHead
+    placement : Placement
+    light : Light
+    closures : (right, left)
+        Of the subject's right eye (left in the picture) and left eye: 0 open, 1 closed.
+    gaze : (x, y)
+        Each in -1..1.
+    """
+    window = _window(picture.shape, head, placement)
+    left, top, right, bottom = window
+    if left >= right or top >= bottom:
+        return
+    paint = head.paint.copy()
+    canvas = Canvas(paint, head.density, (LEFT, TOP))
+    paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
+    paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
+    shade, gloss = lit(head, placement.rotation, light)
+    x, y = plane_grid(placement, head.shape.relief, window)
+    x -= np.float32(LEFT)
+    y -= np.float32(TOP)
+    fine_x, fine_y = x * np.float32(head.density), y * np.float32(head.density)
+    coarse_x, coarse_y = x * np.float32(RELIEF_PX_PER_UNIT), y * np.float32(RELIEF_PX_PER_UNIT)
+    colour = sampled(paint, fine_x, fine_y)
+    colour *= sampled(shade, coarse_x, coarse_y)[..., None] * np.asarray(light.colour, np.float32)
+    colour += sampled(gloss, coarse_x, coarse_y)[..., None]
+    cover = sampled(head.cover, fine_x, fine_y)[..., None]
+    target = picture[top:bottom, left:right]
+    target += cover * (colour - target)
+
+
+def lit(head: PaintedHead, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
+    """Light on the relief of a turned head.
+
+    Returns
+    -------
+    shade : float32, shape (h, w)
+        Factor for the colour of the paint.
+    gloss : float32, shape (h, w)
+        What shines back whatever the colour, in 0..255.
+    """
+    lamp = (rotation.T @ light.direction()).astype(np.float32)
+    viewer = rotation.T @ np.array([0.0, 0.0, 1.0])
+    facing = head.normals @ lamp
+    # Skin scatters light a little way round the edge of a shadow.
+    diffuse = np.maximum((facing + np.float32(0.18)) / np.float32(1.18), 0)
+    diffuse *= 1 - 0.5 * _cast_shadow(head.height, lamp)
+    shade = np.float32(light.ambient) * head.openness + np.float32(light.strength) * diffuse
+    half = (lamp + viewer) / np.linalg.norm(lamp + viewer)
+    gloss = np.maximum(head.normals @ half.astype(np.float32), 0) ** 22
+    return shade.astype(np.float32), (gloss * np.float32(26 * light.strength)).astype(np.float32)
+
+
+def _cast_shadow(height: Float32, lamp: Float32) -> Float32:
+    """Share of the lamp that the relief itself keeps away, 0..1, soft."""
+    rows, columns = height.shape
+    small = resized(height, (rows // 2, columns // 2))
+    step = RELIEF_PX_PER_UNIT / 2
+    across = lamp[:2] / max(float(lamp[2]), 0.25)
+    x, y = np.meshgrid(
+        np.arange(columns // 2, dtype=np.float32), np.arange(rows // 2, dtype=np.float32)
+    )
+    deepest = np.zeros_like(small)
+    for rise in (0.07, 0.14, 0.24, 0.36):
+        # A place that this much higher on the way to the lamp is still relief lies in shadow.
+        shifted = sampled(
+            small,
+            x + np.float32(across[0] * rise * step),
+            y + np.float32(across[1] * rise * step),
+        )
+        deepest = np.maximum(deepest, shifted - small - np.float32(rise))
+    shadow = np.clip(deepest / np.float32(0.07), 0, 1)
+    return resized(blurred(shadow, 1.4), (rows, columns))
+
+
+def _surface(relief: Float32) -> tuple[Float32, Float32]:
+    down, right = np.gradient(relief, np.float32(1 / RELIEF_PX_PER_UNIT))
+    normals = np.stack([-right, -down, np.ones_like(relief)], axis=2)
+    normals /= np.sqrt((normals**2).sum(axis=2, keepdims=True))
+    around = blurred(relief, 0.16 * RELIEF_PX_PER_UNIT)
+    openness = np.clip(1 + 1.7 * (relief - around), 0.55, 1.12)
+    # What faces down sees the dark chest rather than the ceiling.
+    openness *= 1 - 0.16 * np.clip(normals[..., 1], 0, 1)
+    return normals.astype(np.float32), openness.astype(np.float32)
+
+
+def _with_hair(relief: Float32, hair: Float32, person: Person) -> Float32:
+    thickness = {"fuzz": 0.0, "buzz": 0.015, "bald": 0.0}.get(person.hair_style, 0.09)
+    if thickness == 0.0:
+        return relief
+    soft = blurred(resized(hair, relief.shape[:2]), 0.05 * RELIEF_PX_PER_UNIT)
+    raised: Float32 = relief + np.float32(thickness) * soft
+    return raised
+
+
+def _cover(canvas: Canvas, outlines: list[Float64]) -> Float32:
+    rows, columns = canvas.pixels.shape[:2]
+    total = np.zeros((rows, columns), dtype=np.uint8)
+    for outline in outlines:
+        points = (outline - canvas.origin) * canvas.scale
+        total = np.maximum(total, polygon_mask(total.shape, points))
+    return blurred(total.astype(np.float32), 0.7) / np.float32(255)
+
+
+def _window(
+    shape: tuple[int, ...], head: PaintedHead, placement: Placement
+) -> tuple[int, int, int, int]:
+    """The part of the picture that the head can reach."""
+    corners = np.argwhere(head.cover > 0.01)
+    low, high = corners.min(axis=0) / head.density, corners.max(axis=0) / head.density
+    x = np.linspace(LEFT + low[1], LEFT + high[1], 9)
+    y = np.linspace(TOP + low[0], TOP + high[0], 9)
+    plane = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    seen = placement.project(head.shape.lift(plane))
+    left, top = np.floor(seen.min(axis=0)).astype(int) - 3
+    right, bottom = np.ceil(seen.max(axis=0)).astype(int) + 4
+    return max(left, 0), max(top, 0), min(right, shape[1]), min(bottom, shape[0])

@@ -1,0 +1,366 @@
+"""Data sets as several sites would record them: who comes, how the room is lit, what is worn."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from site_agent.datasets.imglab_xml import write_imglab_xml
+from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
+from site_agent.datasets.synthetic.accessories import Accessories
+from site_agent.datasets.synthetic.camera import Camera
+from site_agent.datasets.synthetic.canvas import Float64, UInt8
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import AgeGroup, person
+from site_agent.datasets.synthetic.portraits import (
+    Portrait,
+    eye_aspect_ratios,
+    face_box,
+    render_group,
+)
+from site_agent.datasets.synthetic.rendering import Light
+from site_agent.datasets.synthetic.scenes import Background
+from site_agent.errors import SyntheticFaceError
+
+TRUTH_COLUMNS = (
+    "file",
+    "face",
+    "person",
+    "age_group",
+    "yaw_deg",
+    "pitch_deg",
+    "roll_deg",
+    "closure_right",
+    "closure_left",
+    "ear_right",
+    "ear_left",
+    "mouth_open",
+    "glasses",
+    "hose",
+    "box_left",
+    "box_top",
+    "box_width",
+    "box_height",
+)
+
+
+@dataclass(frozen=True)
+class SiteStyle:
+    """What the pictures of one site have in common.
+
+    Attributes
+    ----------
+    ages : mapping of age group to weight, or None for the population's own mix
+    steepest_deg : float
+        Heads are turned by at most this about each axis.
+    azimuth_deg, elevation_deg : (low, high)
+        Where the lamp may be.
+    contrast : (low, high)
+        Share of the lamp in all light, 0..1.
+    warmth : float
+        -1 bluish to 1 reddish light.
+    blur_px, noise : (low, high)
+    grey : bool
+    hose, glasses : float
+        Share of pictures with an air-puff hose; share of owners who wear their glasses.
+    closing : float
+        Share of pictures with lids partly or wholly closed.
+    scenery : tuple of Background
+    box_spread : float
+        Standard deviation of the boxes' size, and three times that of their place, as a share of
+        their side. Boxes that all fit exactly would teach a landmark model to rely on that, and
+        a detector's boxes come in steps of size.
+    """
+
+    ages: tuple[tuple[AgeGroup, float], ...] | None = None
+    steepest_deg: float = 20.0
+    azimuth_deg: tuple[float, float] = (-60.0, 60.0)
+    elevation_deg: tuple[float, float] = (0.0, 55.0)
+    contrast: tuple[float, float] = (0.35, 0.7)
+    warmth: float = 0.0
+    blur_px: tuple[float, float] = (0.2, 1.1)
+    noise: tuple[float, float] = (0.5, 5.0)
+    grey: bool = False
+    hose: float = 0.3
+    glasses: float = 0.7
+    closing: float = 0.45
+    scenery: tuple[Background, ...] = ("plain", "room", "clutter")
+    box_spread: float = 0.07
+
+
+SITE_STYLES: dict[str, SiteStyle] = {
+    "mixed": SiteStyle(),
+    "adult-lab": SiteStyle(
+        ages=(("adult", 0.85), ("elder", 0.15)),
+        steepest_deg=14.0,
+        azimuth_deg=(-35.0, 35.0),
+        elevation_deg=(15.0, 45.0),
+        hose=0.0,
+        scenery=("plain", "room"),
+    ),
+    "infant-lab": SiteStyle(
+        ages=(("infant", 0.9), ("adult", 0.1)),
+        warmth=0.6,
+        contrast=(0.3, 0.5),
+        hose=0.15,
+        scenery=("room", "clutter"),
+    ),
+    "air-puff": SiteStyle(
+        ages=(("adult", 0.6), ("infant", 0.25), ("elder", 0.15)),
+        steepest_deg=12.0,
+        azimuth_deg=(-60.0, 60.0),
+        contrast=(0.45, 0.7),
+        warmth=-0.6,
+        grey=True,
+        hose=0.95,
+        closing=0.6,
+        scenery=("plain", "room"),
+    ),
+    "ward": SiteStyle(
+        ages=(("elder", 0.6), ("adult", 0.4)),
+        elevation_deg=(25.0, 65.0),
+        warmth=0.3,
+        blur_px=(0.7, 1.6),
+        noise=(3.0, 8.0),
+        hose=0.1,
+        scenery=("clutter", "room"),
+    ),
+}
+
+
+def write_face_dataset(
+    folder: Path | str,
+    images: int,
+    persons: int = 50,
+    seed: int = 0,
+    *,
+    faces_per_image: int = 1,
+    image_size: tuple[int, int] = (320, 320),
+    first_person: int = 0,
+    style: str | SiteStyle = "mixed",
+    name: str = "faces",
+    progress: Callable[[float, str], None] | None = None,
+) -> Path:
+    """Draw an annotated data set: PNG files, an XML file for dlib and a table of what is true.
+
+    Parameters
+    ----------
+    folder : Path or str
+        Made where absent. It gets ``<name>.xml``, ``<name>_truth.csv`` (one row a face) and
+        ``<name>/person-NNN_IIII.png``.
+    images : int
+        Number of pictures, at least 1.
+    persons : int
+        Persons who take turns, numbered from `first_person`. Data sets with disjoint ranges of
+        persons have nobody in common.
+    seed : int
+        The same arguments give the same files.
+    faces_per_image : int
+        1..16.
+    image_size : (width, height)
+        Pixels.
+    first_person : int
+    style : str or SiteStyle
+        A key of `SITE_STYLES` or a style of one's own.
+    name : str
+        Of the files.
+    progress : callable, optional
+        Called with the fraction done and a text.
+
+    Returns
+    -------
+    Path
+        The XML file.
+
+    Raises
+    ------
+    SyntheticFaceError
+        When an argument is out of range or a file cannot be written.
+    """
+    folder = Path(folder)
+    look = _style_of(style)
+    _check(images, persons, faces_per_image, image_size)
+    pictures = folder / name
+    annotated: list[AnnotatedImage] = []
+    rows: list[list[object]] = []
+    try:
+        pictures.mkdir(parents=True, exist_ok=True)
+        for index in range(images):
+            if progress is not None:
+                progress(index / images, f"drawing {index + 1} of {images}")
+            rng = np.random.default_rng([0xFACE5, seed, index])
+            first = first_person + index * faces_per_image % persons
+            numbers = [
+                first_person + (first - first_person + k) % persons for k in range(faces_per_image)
+            ]
+            portraits = list(_portraits(numbers, look, image_size, rng))
+            pixels, points = _taken(portraits, look, image_size, rng)
+            file = pictures / f"person-{numbers[0]:03d}_{index:04d}.png"
+            Image.fromarray(pixels).save(file, compress_level=1)
+            boxes = tuple(_annotated_face(landmarks, look, rng) for landmarks in points)
+            annotated.append(AnnotatedImage(file, boxes, *image_size))
+            relative = f"{name}/{file.name}"
+            faces = zip(portraits, points, boxes, strict=True)
+            rows += [_truth(relative, k, *face) for k, face in enumerate(faces)]
+        _write_truth(folder / f"{name}_truth.csv", rows)
+    except OSError as error:
+        where = error.filename or folder
+        raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
+    xml = folder / f"{name}.xml"
+    comment = f"Drawn by poolctl, seed {seed}; 68 landmarks in the order of iBUG 300-W."
+    write_imglab_xml(FaceDataset(xml, name, comment, tuple(annotated)), xml)
+    if progress is not None:
+        progress(1.0, f"{images} pictures drawn")
+    return xml
+
+
+def random_light(look: SiteStyle, rng: np.random.Generator) -> Light:
+    """A light that the site may have."""
+    lamp = float(rng.uniform(*look.contrast))
+    total = float(rng.uniform(0.98, 1.18))
+    warm = 0.06 * look.warmth + 0.02 * float(rng.normal())
+    return Light(
+        azimuth_deg=float(rng.uniform(*look.azimuth_deg)),
+        elevation_deg=float(rng.uniform(*look.elevation_deg)),
+        strength=total * lamp,
+        ambient=total * (1 - lamp),
+        colour=(1 + warm, 1.0, 1 - warm),
+    )
+
+
+def random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
+    """A camera setting that the site may have."""
+    return Camera(
+        blur_px=float(rng.uniform(*look.blur_px)),
+        noise=float(rng.uniform(*look.noise)),
+        exposure=float(rng.uniform(0.85, 1.1)),
+        jpeg_quality=int(rng.integers(55, 95)) if rng.random() < 0.3 else None,
+        grey=look.grey,
+    )
+
+
+def _style_of(style: str | SiteStyle) -> SiteStyle:
+    if isinstance(style, SiteStyle):
+        return style
+    if style not in SITE_STYLES:
+        raise SyntheticFaceError(
+            f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
+        )
+    return SITE_STYLES[style]
+
+
+def _check(images: int, persons: int, faces_per_image: int, size: tuple[int, int]) -> None:
+    if images < 1 or persons < 1:
+        raise SyntheticFaceError(
+            f"{images} images of {persons} persons asked for; both must be at least 1"
+        )
+    if not 1 <= faces_per_image <= 16:
+        raise SyntheticFaceError(f"{faces_per_image} faces per image asked for; expected 1 to 16")
+    if persons < faces_per_image:
+        raise SyntheticFaceError(
+            f"{faces_per_image} faces per image need at least as many persons, not {persons}"
+        )
+    if not all(64 <= side <= 8192 for side in size):
+        raise SyntheticFaceError(f"image size {size[0]} x {size[1]}; expected 64 to 8192 pixels")
+
+
+def _portraits(
+    numbers: list[int], look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
+) -> Iterator[Portrait]:
+    """Persons in the cells of a grid, each turned, lit and blinking as the style says."""
+    columns = int(np.ceil(np.sqrt(len(numbers) * size[0] / size[1])))
+    rows = int(np.ceil(len(numbers) / columns))
+    cell = np.array([size[0] / columns, size[1] / rows])
+    tight = 0.165 if len(numbers) == 1 else 0.175
+    for place, number in enumerate(numbers):
+        age = None
+        if look.ages is not None:
+            # Who comes to a site depends on the person alone, so that all pictures agree.
+            groups, weights = zip(*look.ages, strict=True)
+            share = np.asarray(weights) / sum(weights)
+            age = groups[np.random.default_rng([0xA6E, number]).choice(len(groups), p=share)]
+        someone = person(number, age)
+        scale = float(cell.min() * rng.uniform(tight, tight * 1.35))
+        spare = np.maximum(cell - 2.7 * scale, 0) / 2
+        middle = (np.array([place % columns, place // columns]) + 0.5) * cell - (0, 0.25 * scale)
+        centre = middle + rng.uniform(-0.8, 0.8, 2) * spare
+        hose = bool(rng.random() < look.hose)
+        closure = 0.0
+        if rng.random() < look.closing:
+            closure = float(rng.uniform(0.15, 1.0)) if rng.random() < 0.6 else 1.0
+        # Most people look towards the camera; the rest turn as far as the style allows.
+        steep = look.steepest_deg
+        angles = np.clip(rng.normal(0, 0.45 * steep, 3), -steep, steep)
+        yield Portrait(
+            someone,
+            (float(centre[0]), float(centre[1])),
+            scale,
+            Pose(*(float(angle) for angle in angles)),
+            Expression(float(np.clip(rng.normal(-0.1, 0.35), 0, 1)), float(rng.uniform(-0.5, 1.0))),
+            Accessories(
+                glasses=someone.glasses and bool(rng.random() < look.glasses),
+                hose=("left" if rng.random() < 0.5 else "right") if hose else None,
+            ),
+            closure_left=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
+            closure_right=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
+            gaze=(float(rng.uniform(-1, 1)), float(rng.uniform(-1, 1))),
+        )
+
+
+def _taken(
+    portraits: list[Portrait], look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
+) -> tuple[UInt8, list[Float64]]:
+    scenery = look.scenery[rng.integers(len(look.scenery))]
+    light, camera = random_light(look, rng), random_camera(look, rng)
+    return render_group(portraits, light, camera, size=size, rng=rng, scenery=scenery)
+
+
+def _annotated_face(landmarks: Float64, look: SiteStyle, rng: np.random.Generator) -> FaceBox:
+    """Landmarks with a box about as exact as people and detectors draw it."""
+    left, top, right, _ = face_box(landmarks)
+    side = right - left + 1
+    grown, across, down = rng.normal(0, 1, 3) * look.box_spread * np.array([1, 1 / 3, 1 / 3])
+    drawn = max(1, round(side * float(np.exp(np.clip(grown, -0.2, 0.2)))))
+    shift = (side - drawn) / 2
+    return FaceBox(
+        round(left + shift + across * side),
+        round(top + shift + down * side),
+        drawn,
+        drawn,
+        numbered_parts(landmarks),
+    )
+
+
+def _truth(
+    file: str, face: int, portrait: Portrait, landmarks: Float64, box: FaceBox
+) -> list[object]:
+    ear_right, ear_left = eye_aspect_ratios(landmarks)
+    pose = portrait.pose
+    return [
+        file,
+        face,
+        portrait.person.number,
+        portrait.person.age_group,
+        *(f"{angle:.3f}" for angle in (pose.yaw_deg, pose.pitch_deg, pose.roll_deg)),
+        *(f"{value:.4f}" for value in (portrait.closure_right, portrait.closure_left)),
+        *(f"{value:.5f}" for value in (ear_right, ear_left)),
+        f"{portrait.expression.mouth_open:.3f}",
+        int(portrait.accessories.glasses),
+        portrait.accessories.hose or "",
+        box.left,
+        box.top,
+        box.width,
+        box.height,
+    ]
+
+
+def _write_truth(path: Path, rows: list[list[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.writer(stream, lineterminator="\n")
+        table.writerow(TRUTH_COLUMNS)
+        table.writerows(rows)

@@ -1,0 +1,298 @@
+"""Videos of a drawn person who blinks at known times."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from site_agent.datasets.synthetic.accessories import Accessories
+from site_agent.datasets.synthetic.bodies import draw_body
+from site_agent.datasets.synthetic.camera import Camera, expose
+from site_agent.datasets.synthetic.canvas import Float32, Float64, UInt8
+from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.persons import Person, person
+from site_agent.datasets.synthetic.portraits import (
+    Portrait,
+    draw_portrait,
+    eye_aspect_ratios,
+    placement_of,
+)
+from site_agent.datasets.synthetic.rendering import Light, PaintedHead, paint_head
+from site_agent.datasets.synthetic.scenes import Background, background
+from site_agent.errors import SyntheticFaceError
+
+# Fine enough that any frame rate, constant or not, keeps its times to 11 microseconds.
+_TICKS_PER_S = 90_000
+FRAME_COLUMNS = ("frame", "timestamp_s", "closure", "ear_right", "ear_left", "ear")
+
+
+@dataclass(frozen=True)
+class VideoScene:
+    """What stays the same through a video."""
+
+    light: Light = field(default_factory=Light)
+    camera: Camera = field(default_factory=lambda: Camera(blur_px=0.6, noise=2.0))
+    accessories: Accessories = field(default_factory=Accessories)
+    scenery: Background = "room"
+    drift_deg: float = 5.0
+    drift_px: float = 5.0
+    scale_px: float | None = None
+
+
+def write_blink_video(
+    path: Path | str,
+    seconds: float = 20.0,
+    frame_rate_hz: float = 30.0,
+    seed: int = 0,
+    who: int | Person | None = None,
+    *,
+    blinks: Sequence[Blink] | None = None,
+    closure: Callable[[Float64], Float64] | None = None,
+    variable_frame_rate: bool = False,
+    lost_frames: float = 0.0,
+    size: tuple[int, int] = (640, 480),
+    scene: VideoScene | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> Path:
+    """Write an mp4 video of a blinking person, with a truth file beside it.
+
+    Frames are drawn, encoded and forgotten one by one; memory does not grow with the length.
+
+    Parameters
+    ----------
+    path : Path or str
+        The video. Beside it come ``<stem>_truth.json`` (settings and blinks) and
+        ``<stem>_truth.csv`` (time, closure and eye aspect ratio of every frame).
+    seconds : float
+        Length.
+    frame_rate_hz : float
+        Nominal rate, 1..1000.
+    seed : int
+        Decides on blinks, drift, gaze and noise.
+    who : int or Person, optional
+        The person or its number; `seed` where absent.
+    blinks : sequence of Blink, optional
+        Random ones where absent: every 2 to 6 s, some partial, some double.
+    closure : callable, optional
+        A curve of one's own instead of `blinks`: closure 0..1 at an array of times in seconds.
+    variable_frame_rate : bool
+        Frame intervals vary by up to 45 %; the times in the container are the true ones.
+    lost_frames : float
+        Share of frames that the camera dropped, 0..0.5.
+    size : (width, height)
+        Even numbers of pixels.
+    scene : VideoScene, optional
+    progress : callable, optional
+        Called with the fraction done and a text.
+
+    Returns
+    -------
+    Path
+        The truth file (JSON).
+
+    Raises
+    ------
+    SyntheticFaceError
+        When an argument is out of range or a file cannot be written.
+    """
+    path = Path(path)
+    scene = scene or VideoScene()
+    _check(seconds, frame_rate_hz, lost_frames, size)
+    rng = np.random.default_rng([0xB11F4, seed])
+    someone = who if isinstance(who, Person) else person(seed if who is None else who)
+    chosen = list(blinks) if blinks is not None else random_blinks(seconds, rng)
+    if closure is not None:
+        chosen = list(blinks or [])
+    times = _frame_times(seconds, frame_rate_hz, variable_frame_rate, lost_frames, rng)
+    lids = closure(times) if closure is not None else closure_curve(chosen, times)
+    lids = np.clip(np.asarray(lids, dtype=np.float64), 0.0, 1.0)
+    truth = path.with_name(f"{path.stem}_truth.json")
+    table = truth.with_suffix(".csv")
+    frames = _frames(someone, times, lids, scene, size=size, rng=rng)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with table.open("w", encoding="utf-8", newline="") as stream:
+            rows = csv.writer(stream, lineterminator="\n")
+            rows.writerow(FRAME_COLUMNS)
+            ticks = np.round(times * _TICKS_PER_S).astype(int)
+
+            def counted() -> Iterator[tuple[int, UInt8]]:
+                for index, (image, ears) in enumerate(frames):
+                    if progress is not None and index % 10 == 0:
+                        progress(index / len(times), f"drawing frame {index} of {len(times)}")
+                    rows.writerow(_frame_row(index, times[index], lids[index], ears))
+                    yield int(ticks[index]), image
+
+            _encode(path, counted(), size, frame_rate_hz)
+        settings = {
+            "seconds": seconds,
+            "frame_rate_hz": frame_rate_hz,
+            "variable_frame_rate": variable_frame_rate,
+            "lost_frames": lost_frames,
+            "size": list(size),
+            "seed": seed,
+            "person": someone.number,
+            "age_group": someone.age_group,
+        }
+        listed = [asdict(blink) | {"complete": blink.complete} for blink in chosen]
+        content = {"schema": "poolctl-blink-truth/1", "video": path.name, "frames": len(times)}
+        text = json.dumps({**content, "settings": settings, "blinks": listed}, indent=1)
+        truth.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        where = error.filename or path
+        raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
+    if progress is not None:
+        progress(1.0, f"{len(times)} frames drawn")
+    return truth
+
+
+def _check(seconds: float, frame_rate_hz: float, lost: float, size: tuple[int, int]) -> None:
+    if not 0 < seconds <= 24 * 3600:
+        raise SyntheticFaceError(f"a video of {seconds} s asked for; expected above 0, up to a day")
+    if not 1 <= frame_rate_hz <= 1000:
+        raise SyntheticFaceError(f"frame rate {frame_rate_hz} Hz; expected 1 to 1000")
+    if not 0 <= lost <= 0.5:
+        raise SyntheticFaceError(f"lost_frames is {lost}; expected a share from 0 to 0.5")
+    if not all(64 <= side <= 8192 and side % 2 == 0 for side in size):
+        raise SyntheticFaceError(
+            f"video size {size[0]} x {size[1]}; expected even numbers from 64 to 8192"
+        )
+
+
+def _frame_times(
+    seconds: float, rate_hz: float, variable: bool, lost: float, rng: np.random.Generator
+) -> Float64:
+    count = max(1, round(seconds * rate_hz))
+    steps = np.ones(count)
+    if variable:
+        steps = rng.uniform(0.55, 1.45, count)
+    times = np.concatenate([[0.0], np.cumsum(steps)[:-1]]) / rate_hz
+    kept = rng.random(count) >= lost
+    kept[0] = True
+    # What is written is what the container can hold.
+    return np.round(times[kept] * _TICKS_PER_S) / _TICKS_PER_S
+
+
+def _frame_row(
+    index: int, time_s: float, closure: float, ears: tuple[float, float]
+) -> list[object]:
+    right, left = ears
+    mean = (right + left) / 2
+    return [
+        index,
+        f"{time_s:.6f}",
+        *(f"{value:.5f}" for value in (closure, right, left, mean)),
+    ]
+
+
+def _frames(
+    someone: Person,
+    times: Float64,
+    lids: Float64,
+    scene: VideoScene,
+    *,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+) -> Iterator[tuple[UInt8, tuple[float, float]]]:
+    scale = scene.scale_px or 0.19 * min(size)
+    centre = (size[0] / 2, size[1] * 0.45)
+    portrait = Portrait(
+        someone, centre, scale, Pose(), Expression(0.0, 0.15), accessories=scene.accessories
+    )
+    head = paint_head(someone, portrait.expression, scale)
+    room = background(rng, size, scene.scenery)
+    draw_body(room, someone, placement_of(portrait), portrait.pose, scene.light)
+    film = _Film(room, scene.camera, rng)
+    poses, shifts = _drift(times, scene, rng)
+    gazes = _gazes(times, rng)
+    for index in range(len(times)):
+        moment = replace(
+            portrait,
+            pose=Pose(*(float(angle) for angle in poses[index])),
+            centre_px=(centre[0] + float(shifts[index, 0]), centre[1] + float(shifts[index, 1])),
+            closure_left=float(lids[index]),
+            closure_right=float(lids[index]),
+            gaze=(float(gazes[index, 0]), float(gazes[index, 1])),
+        )
+        yield film.take(moment, head, scene.light)
+
+
+class _Film:
+    """Takes frames of one room; what never changes is prepared once."""
+
+    _SPARE_PX = 64
+
+    def __init__(self, room: Float32, camera: Camera, rng: np.random.Generator) -> None:
+        self._room = room
+        self._rng = rng
+        self._camera = camera
+        # Noise is drawn once, larger than a frame, and a new place of it taken for every frame.
+        rows, columns = room.shape[:2]
+        grain = np.full((rows + self._SPARE_PX, columns + self._SPARE_PX, 3), 128, np.float32)
+        noisy = expose(grain, Camera(0, camera.noise, grey=camera.grey), rng)
+        self._noise = noisy.astype(np.int16) - np.int16(128)
+        self._quiet = replace(camera, noise=0.0, jpeg_quality=None)
+
+    def take(
+        self, moment: Portrait, head: PaintedHead, light: Light
+    ) -> tuple[UInt8, tuple[float, float]]:
+        picture = self._room.copy()
+        landmarks = draw_portrait(picture, moment, light, head, with_body=False)
+        clean = expose(picture, self._quiet, self._rng)
+        x, y = self._rng.integers(0, self._SPARE_PX, 2)
+        noise = self._noise[y : y + clean.shape[0], x : x + clean.shape[1]]
+        image: UInt8 = np.clip(clean + noise, 0, 255).astype(np.uint8)
+        return image, eye_aspect_ratios(landmarks)
+
+
+def _drift(times: Float64, scene: VideoScene, rng: np.random.Generator) -> tuple[Float64, Float64]:
+    """Slow sway of the head: angles in degrees, shape (n, 3); shifts in pixels, shape (n, 2)."""
+    waves = np.zeros((len(times), 5))
+    for column in range(5):
+        for share in (0.6, 0.3, 0.1):
+            rate_hz = rng.uniform(0.03, 0.25) / share**0.5
+            waves[:, column] += share * np.sin(2 * np.pi * (rate_hz * times + rng.random()))
+    return waves[:, :3] * scene.drift_deg * (1.0, 0.7, 0.5), waves[:, 3:] * scene.drift_px
+
+
+def _gazes(times: Float64, rng: np.random.Generator) -> Float64:
+    """Where the eyes look: still, with a jump every second or two; shape (n, 2)."""
+    length = float(times[-1]) + 1.0
+    jumps = np.cumsum(rng.uniform(0.5, 2.5, int(length / 0.5) + 2))
+    targets = np.clip(rng.normal(0, 0.35, (len(jumps) + 1, 2)), -1, 1)
+    chosen: Float64 = targets[np.searchsorted(jumps, times)]
+    return chosen
+
+
+def _encode(
+    path: Path, frames: Iterator[tuple[int, UInt8]], size: tuple[int, int], frame_rate_hz: float
+) -> None:
+    import av
+
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    options = {"crf": "18", "preset": "veryfast", "bf": "0"} if codec == "libx264" else {}
+    try:
+        with av.open(str(path), mode="w", format="mp4") as container:
+            rate = Fraction(frame_rate_hz).limit_denominator(1001)
+            stream = container.add_stream(codec, rate=rate, options=options)
+            assert isinstance(stream, av.VideoStream)
+            stream.width, stream.height = size
+            stream.pix_fmt = "yuv420p"
+            stream.codec_context.time_base = Fraction(1, _TICKS_PER_S)
+            if codec == "mpeg4":
+                stream.bit_rate = 8_000_000
+            for ticks, image in frames:
+                frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+                frame.pts = ticks
+                frame.time_base = Fraction(1, _TICKS_PER_S)
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+    except av.FFmpegError as error:
+        raise SyntheticFaceError(f"{path} cannot be written: {error}") from error

@@ -1,0 +1,272 @@
+"""Everything that `site_agent` raises on purpose; every leaf derives from `SiteAgentError`.
+
+None of them knows of exit codes; `cli/errors.py` maps the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class SiteAgentError(Exception):
+    """Root of all errors of this package."""
+
+
+class AnnotationFileError(SiteAgentError):
+    """An annotation file, or an image that it names, cannot be used.
+
+    Attributes
+    ----------
+    path : Path
+        The annotation file.
+    line : int
+        Line of it that is at fault, 0 where the whole file is.
+    problem : str
+        What was found and what was expected.
+    """
+
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        self.path = path
+        self.line = line
+        self.problem = problem
+        place = f"{path}, line {line}" if line else f"{path}"
+        super().__init__(f"{place}: {problem}")
+
+
+class SyntheticFaceError(SiteAgentError):
+    """Faces cannot be drawn as asked: a setting is out of its range, or a file is not writable."""
+
+
+class PoolClientError(SiteAgentError):
+    """Root of what goes wrong between a site and its pool.
+
+    Attributes
+    ----------
+    hint : str
+        What to do about it, where the pool or the client knows; may be empty.
+    code : str
+        The pool's own word for it (``"upload_busy"``); empty where it did not say one.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
+        self.hint = hint
+        self.code = code
+        super().__init__(message)
+
+
+class NotLoggedInError(PoolClientError):
+    """No pool or no token is known, or the pool does not know the token (any more)."""
+
+
+class ForbiddenError(PoolClientError):
+    """The token's role or site does not allow this."""
+
+
+class NotFoundError(PoolClientError):
+    """The pool, or the cache when offline, does not have what was asked for."""
+
+
+class ConflictError(PoolClientError):
+    """It exists already, or a quota would be exceeded."""
+
+
+class PoolUnreachableError(PoolClientError):
+    """No answer from the pool, or only failures, after several attempts; can be tried again."""
+
+
+class PoolRefusedFileError(PoolClientError):
+    """The pool found that the file is not what was promised, or no model it knows."""
+
+
+class PoolRefusedRequestError(PoolClientError):
+    """The pool does not take the request as it stands: a name, a label, a filter."""
+
+
+class PoolAnswerError(PoolClientError):
+    """An answer that does not follow the pool's interface: another program, or another version."""
+
+
+class DigestMismatchError(PoolClientError):
+    """Bytes that do not have the digest they should have."""
+
+
+class ProfileError(SiteAgentError):
+    """A profile that does not exist, or a configuration file that cannot be read."""
+
+
+class AddressError(SiteAgentError):
+    """A word that is no model address (``pool://SITE/NAME[@VERSION]``)."""
+
+
+class MissingExtraError(SiteAgentError):
+    """A part of the program that needs libraries which are not installed.
+
+    Attributes
+    ----------
+    library, extra : str
+        The library that is missing, and the extra of the distribution that brings it.
+    """
+
+    def __init__(self, library: str, extra: str) -> None:
+        self.library = library
+        self.extra = extra
+        super().__init__(
+            f"this needs the library {library!r}, which is not installed; "
+            f'install it with: pip install "poolctl[{extra}]"'
+        )
+
+
+class ImageFileError(SiteAgentError):
+    """A file that cannot be read as an image; names the file and the reason."""
+
+
+class VideoFileError(SiteAgentError):
+    """A video of which no frame can be had: missing, empty, without picture, unknown codec."""
+
+
+class CameraError(SiteAgentError):
+    """A camera that cannot be opened or delivers no picture."""
+
+
+class TraceFileError(SiteAgentError):
+    """A file of eye-aspect-ratio values that cannot be read; names the file and the line."""
+
+
+class FaceModelError(SiteAgentError):
+    """A file that is not the face model asked for; says what it is and what was expected."""
+
+
+class BlinkAnalysisError(SiteAgentError):
+    """An eyeblink analysis that cannot be done: unfit models, settings or output folder."""
+
+
+class TrainingSettingsError(SiteAgentError):
+    """A training setting is out of its range.
+
+    Attributes
+    ----------
+    setting : str
+        Its name (``"tree_depth"``).
+    """
+
+    def __init__(self, setting: str, found: object, expected: str) -> None:
+        self.setting = setting
+        super().__init__(f"{setting} is {found!r}, expected {expected}")
+
+
+class TrainingDataError(SiteAgentError):
+    """A data set cannot be trained on as it is.
+
+    Attributes
+    ----------
+    path : Path or None
+        The annotation file.
+    problems : tuple of (line, text)
+        What is wrong and where; line 0 where it concerns the whole file.
+    hint : str
+        What to do about it.
+    """
+
+    _MOST_SHOWN = 12
+
+    def __init__(
+        self, path: Path | None, problems: Iterable[tuple[int, str]], *, hint: str = ""
+    ) -> None:
+        self.path = path
+        self.problems = tuple(problems)
+        self.hint = hint
+        place = str(path) if path else "the data set"
+        lines = [
+            f"{place}, line {line}: {text}" if line else f"{place}: {text}"
+            for line, text in self.problems[: self._MOST_SHOWN]
+        ]
+        if len(self.problems) > self._MOST_SHOWN:
+            lines.append(f"... and {len(self.problems) - self._MOST_SHOWN} more of this kind")
+        if hint:
+            lines.append(hint)
+        super().__init__("\n".join(lines))
+
+
+class TrainingFailedError(SiteAgentError):
+    """The training process ended without a model."""
+
+
+class EvaluationError(SiteAgentError):
+    """A model cannot be scored on a data set: nothing to compare with, or parts that differ."""
+
+
+class PredictionInputError(SiteAgentError):
+    """Nothing to predict on: no images, or no boxes for a landmark model to start from."""
+
+
+class TableFileError(SiteAgentError):
+    """A table that a person made and that cannot be used; names every bad line.
+
+    Attributes
+    ----------
+    path : Path
+    problems : tuple of (line, text)
+        What is wrong and where, counted from 1; line 0 where it concerns the whole file.
+    """
+
+    _MOST_SHOWN = 12
+
+    def __init__(self, path: Path, problems: Iterable[tuple[int, str]]) -> None:
+        self.path = path
+        self.problems = tuple(problems)
+        lines = [
+            f"{path}, line {line}: {text}" if line else f"{path}: {text}"
+            for line, text in self.problems[: self._MOST_SHOWN]
+        ]
+        if len(self.problems) > self._MOST_SHOWN:
+            lines.append(f"... and {len(self.problems) - self._MOST_SHOWN} more")
+        super().__init__("\n".join(lines))
+
+
+class TrialFileError(TableFileError):
+    """A list of trials or a log of stimulus pulses that cannot be used."""
+
+
+class ConditioningError(SiteAgentError):
+    """Conditioning measures that cannot be had: settings, trials or a trace that do not fit."""
+
+
+class QuickstartError(SiteAgentError):
+    """The quickstart cannot begin, or its pool does not answer."""
+
+
+class ReviewFolderError(SiteAgentError):
+    """A folder that cannot be reviewed: no result of an analysis, or a damaged review."""
+
+
+class ReviewBusyError(SiteAgentError):
+    """Another process reviews the same result."""
+
+
+class ReviewOutdatedError(SiteAgentError):
+    """Corrections, a video or a model that belong to another result than the one that is there."""
+
+
+class ReviewActionError(SiteAgentError):
+    """An action of a reviewer that does not apply to the blinks as they stand."""
+
+
+class ReviewExportError(SiteAgentError):
+    """A training set that cannot be made from a review: nothing chosen, or no landmarks."""
+
+
+class SessionTableError(TableFileError):
+    """The table of a batch cannot be used."""
+
+
+class StudyFolderError(SiteAgentError):
+    """A folder that holds no sessions of a study, or one that cannot become a study's folder."""
+
+
+class StudyBusyError(SiteAgentError):
+    """Another batch writes into the same study."""
+
+
+class DatasetEditError(SiteAgentError):
+    """A data set cannot be split, converted or drawn as asked."""

@@ -1,0 +1,58 @@
+"""How far a score may be off because these images and not others were tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Interval = tuple[float, float]
+_COVERED_PERCENT = 95.0
+
+
+def bootstrap_intervals(
+    statistics: Callable[[NDArray[np.int64]], dict[str, float]],
+    images: int,
+    *,
+    resamples: int,
+    seed: int,
+) -> dict[str, Interval]:
+    """Return 95 % percentile intervals from resampling whole images.
+
+    Faces of one image are not independent of each other, so images are drawn and not faces.
+
+    Parameters
+    ----------
+    statistics : callable
+        From how often each image was drawn, int64 (images,), to scores by name; NaN where a
+        resample has none.
+    images : int
+    resamples : int
+        0: no intervals.
+    seed : int
+
+    Returns
+    -------
+    dict of str to (low, high)
+        Empty for fewer than two images or no resamples.
+    """
+    if images < 2 or resamples < 1:
+        return {}
+    generator = np.random.default_rng(seed)
+    drawn: dict[str, list[float]] = {}
+    for _ in range(resamples):
+        picks = generator.integers(0, images, images)
+        for name, value in statistics(np.bincount(picks, minlength=images)).items():
+            drawn.setdefault(name, []).append(value)
+    return {name: _interval(np.array(values)) for name, values in drawn.items()}
+
+
+def _interval(values: NDArray[Any]) -> Interval:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return float("nan"), float("nan")
+    tail = (100.0 - _COVERED_PERCENT) / 2
+    low, high = np.percentile(finite, [tail, 100.0 - tail])
+    return float(low), float(high)

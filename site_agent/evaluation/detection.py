@@ -1,0 +1,380 @@
+"""How well a face detector finds the faces of an annotated data set.
+
+The rules are dlib's (``test_simple_object_detector``), and so are the numbers: a detection is
+right when it covers a face that no better one covers already; two boxes cover each other when
+their common area is more than half of the smallest rectangle *around* both. Detections on boxes
+marked `ignore` do not count. The average precision is taken over the detections above the
+threshold alone; a lower `threshold` gathers more of them and changes recall and precision, too.
+
+With `upsample` dlib compares boxes in the enlarged image and this module in the image itself, to
+which dlib maps its detections back in whole pixels; a face on the very edge of the rule may come
+out differently.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.datasets import AnnotatedImage, FaceDataset
+from site_agent.errors import EvaluationError
+from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.evaluation.image_workers import DetectionTask, detect_in_images
+from site_agent.faces.detector import Detection, FaceDetector, open_detector
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+ProgressCallback = Callable[[float | None, str], None]
+
+MATCH_THRESHOLD = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ImageMatches:
+    """The detections of one image, held against its boxes.
+
+    Attributes
+    ----------
+    image : str
+        Name of the image file.
+    scores : float64, shape (detections,)
+        Of the detections that count, best first.
+    hits : bool, shape (detections,)
+        Which of them found a face.
+    faces, missed : int
+        Faces marked in the image, and those not found.
+    ignored : int
+        Detections that fell on ignored boxes and do not count.
+    """
+
+    image: str
+    scores: Float64
+    hits: Bool
+    faces: int
+    missed: int
+    ignored: int
+
+
+@dataclass(frozen=True, eq=False)
+class DetectionScores:
+    """Scores of a detector on a data set.
+
+    Attributes
+    ----------
+    recall : float
+        Part of the faces that are found; 1 where there are none.
+    precision : float
+        Part of the detections that are faces; 1 where there are none.
+    f1 : float
+        Harmonic mean of both.
+    average_precision : float
+        Mean over the faces of the best precision with which each is found, 0 for those missed.
+    true_positives, false_positives, false_negatives : int
+    images, faces : int
+    ignored_detections : int
+    intervals : dict
+        95 % intervals of the four scores, from resampling images.
+    threshold, match_threshold : float
+    upsample : int
+    per_image : tuple of ImageMatches
+    curve : tuple of ImageMatches
+        The same with detections below the threshold, for `precision_recall`; empty where none
+        were gathered.
+    """
+
+    recall: float
+    precision: float
+    f1: float
+    average_precision: float
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    images: int
+    faces: int
+    ignored_detections: int
+    intervals: dict[str, Interval]
+    threshold: float
+    match_threshold: float
+    upsample: int
+    per_image: tuple[ImageMatches, ...] = field(repr=False)
+    curve: tuple[ImageMatches, ...] = field(repr=False, default=())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The headline numbers by name, for upload and tables."""
+        return {
+            "recall": self.recall,
+            "precision": self.precision,
+            "f1": self.f1,
+            "average_precision": self.average_precision,
+        }
+
+    def precision_recall(self) -> tuple[Float64, Float64, Float64]:
+        """Return scores, precision and recall at each detection, from the best one on.
+
+        It goes on below the threshold as far as detections were gathered there.
+        """
+        scores, hits, _ = _ranked(self.curve or self.per_image)
+        found = np.cumsum(hits)
+        return scores, found / np.arange(1, len(hits) + 1), found / max(1, self.faces)
+
+    def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:
+        """Return plain data for JSON; names of images only when asked for."""
+        plain: dict[str, Any] = {
+            "kind": "hog-svm",
+            **self.metrics,
+            "true_positives": self.true_positives,
+            "false_positives": self.false_positives,
+            "false_negatives": self.false_negatives,
+            "images": self.images,
+            "faces": self.faces,
+            "ignored_detections": self.ignored_detections,
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "threshold": self.threshold,
+            "match_threshold": self.match_threshold,
+            "upsample": self.upsample,
+        }
+        if per_image:
+            plain["per_image"] = [
+                {
+                    "image": image.image,
+                    "faces": image.faces,
+                    "missed": image.missed,
+                    "scores": image.scores.tolist(),
+                    "hits": image.hits.tolist(),
+                    "ignored": image.ignored,
+                }
+                for image in self.per_image
+            ]
+        return plain
+
+
+def evaluate_detector(
+    detector: FaceDetector | Path | str,
+    dataset: FaceDataset,
+    *,
+    upsample: int | None = None,
+    threshold: float = 0.0,
+    curve_below: float = 0.0,
+    match_threshold: float = MATCH_THRESHOLD,
+    resamples: int = 1000,
+    seed: int = 0,
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> DetectionScores:
+    """Run a detector on every image of a data set and count what it finds.
+
+    Parameters
+    ----------
+    detector : FaceDetector or path
+    dataset : FaceDataset
+        Images without boxes count, too: whatever is found there is wrong.
+    upsample : int, optional
+        How often images are doubled first; by default what the detector file asks for.
+    threshold : float
+        Added to the score that a detection needs.
+    curve_below : float
+        How far below that detections are gathered for the curve of precision over recall; all
+        other numbers stay the same.
+    match_threshold : float
+        How much of the rectangle around both two boxes must share.
+    resamples, seed : int
+        Of the intervals.
+    workers : int
+        Processes at once; 0: as many as the machine has processors.
+    progress : callable, optional
+        Called with the fraction done and a text.
+
+    Raises
+    ------
+    EvaluationError
+        A data set without images or without faces.
+    """
+    if not isinstance(detector, FaceDetector):
+        detector = open_detector(detector)
+    if not any(True for _ in dataset.boxes()):
+        raise EvaluationError(
+            f"{dataset.path or 'the data set'} has no face boxes to compare detections with"
+        )
+    lowest = threshold - max(0.0, curve_below)
+    tasks = [DetectionTask(image.path, upsample, lowest, False) for image in dataset.images]
+    matches, curve = [], []
+    found = detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
+    for image, result in zip(dataset.images, found, strict=True):
+        # Better detections never give way to worse ones, so leaving these out afterwards is the
+        # same as not having found them.
+        above = [d for d in result.detections if d.score >= threshold]
+        matches.append(_match(image, above, match_threshold))
+        if curve_below > 0:
+            curve.append(_match(image, result.detections, match_threshold))
+        if progress:
+            done = len(matches)
+            progress(done / len(tasks), f"image {done} of {len(tasks)}")
+    scores = summarise_detections(
+        matches,
+        threshold=threshold,
+        match_threshold=match_threshold,
+        upsample=detector.default_upsample if upsample is None else upsample,
+        resamples=resamples,
+        seed=seed,
+    )
+    return replace(scores, curve=tuple(curve))
+
+
+def _match(
+    image: AnnotatedImage, detections: Sequence[Detection], match_threshold: float
+) -> ImageMatches:
+    return match_image(
+        [box.corners for box in image.boxes if not box.ignore],
+        [box.corners for box in image.boxes if box.ignore],
+        [(d.left, d.top, d.right, d.bottom) for d in detections],
+        [d.score for d in detections],
+        match_threshold=match_threshold,
+        image=image.path.name,
+    )
+
+
+def match_image(
+    faces: Sequence[Sequence[float]],
+    ignored: Sequence[Sequence[float]],
+    detections: Sequence[Sequence[float]],
+    scores: Sequence[float],
+    *,
+    match_threshold: float = MATCH_THRESHOLD,
+    image: str = "",
+) -> ImageMatches:
+    """Hold the detections of one image against its boxes.
+
+    Each face in turn takes the best-scored detection that covers it and that no face before it
+    has taken; of the others, those on ignored boxes are left out.
+
+    Parameters
+    ----------
+    faces, ignored, detections : sequences of (left, top, right, bottom)
+        In pixels, all four edges inside the box.
+    scores : sequence of float
+        Of the detections, best first.
+    """
+    taken = np.zeros(len(detections), dtype=bool)
+    covers = overlap_scores(faces, detections) > match_threshold
+    missed = 0
+    for row in covers:
+        free = np.flatnonzero(row & ~taken)
+        if free.size:
+            taken[free[0]] = True
+        else:
+            missed += 1
+    on_ignored = (overlap_scores(ignored, detections) > match_threshold).any(axis=0)
+    counts = taken | ~on_ignored
+    return ImageMatches(
+        image=image,
+        scores=np.asarray(scores, dtype=np.float64)[counts],
+        hits=taken[counts],
+        faces=len(faces),
+        missed=missed,
+        ignored=int((~counts).sum()),
+    )
+
+
+def overlap_scores(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Float64:
+    """Common area over the area of the smallest rectangle around both, shape (first, second)."""
+    a = np.asarray(first, dtype=np.float64).reshape(-1, 1, 4)
+    b = np.asarray(second, dtype=np.float64).reshape(1, -1, 4)
+    common = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + 1
+    around = np.maximum(a[..., 2:], b[..., 2:]) - np.minimum(a[..., :2], b[..., :2]) + 1
+    shares: Float64 = np.maximum(common, 0).prod(axis=-1) / around.prod(axis=-1)
+    return shares
+
+
+def average_precision(hits: Bool, missed: int, weights: Float64 | None = None) -> float:
+    """Average precision of ranked detections, as dlib computes it.
+
+    Parameters
+    ----------
+    hits : bool, shape (detections,)
+        Whether each is a face, best score first.
+    missed : int
+        Faces that no detection found.
+    weights : float64, shape (detections,), optional
+        How often each detection counts.
+    """
+    counts = np.ones(len(hits)) if weights is None else weights
+    right = np.cumsum(counts * hits)
+    everything = np.cumsum(counts)
+    precision = np.divide(right, everything, out=np.zeros(len(hits)), where=everything > 0)
+    # A detection is credited with the best precision at or below its rank.
+    best = np.maximum.accumulate(np.where(hits, precision, 0.0)[::-1])[::-1]
+    relevant = (counts * hits).sum() + missed
+    return float((best * counts * hits).sum() / relevant) if relevant else 1.0
+
+
+def summarise_detections(
+    matches: Sequence[ImageMatches],
+    *,
+    threshold: float = 0.0,
+    match_threshold: float = MATCH_THRESHOLD,
+    upsample: int = 0,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> DetectionScores:
+    """Make scores of the matches of all images."""
+    once = np.ones(len(matches), dtype=np.int64)
+    statistics = _Statistics(matches)
+    scores = statistics(once)
+    hits = int(sum(match.hits.sum() for match in matches))
+    counted = sum(len(match.hits) for match in matches)
+    return DetectionScores(
+        **scores,
+        true_positives=hits,
+        false_positives=counted - hits,
+        false_negatives=sum(match.missed for match in matches),
+        images=len(matches),
+        faces=sum(match.faces for match in matches),
+        ignored_detections=sum(match.ignored for match in matches),
+        intervals=bootstrap_intervals(statistics, len(matches), resamples=resamples, seed=seed),
+        threshold=threshold,
+        match_threshold=match_threshold,
+        upsample=upsample,
+        per_image=tuple(matches),
+        curve=(),
+    )
+
+
+class _Statistics:
+    """The four scores of a data set in which each image counts a given number of times."""
+
+    def __init__(self, matches: Sequence[ImageMatches]) -> None:
+        _, self._ranked_hits, self._ranked_images = _ranked(matches)
+        self._hits = np.array([match.hits.sum() for match in matches], dtype=np.int64)
+        self._counted = np.array([len(match.hits) for match in matches], dtype=np.int64)
+        self._faces = np.array([match.faces for match in matches], dtype=np.int64)
+        self._missed = np.array([match.missed for match in matches], dtype=np.int64)
+
+    def __call__(self, times: NDArray[np.int64]) -> dict[str, float]:
+        hits = int((self._hits * times).sum())
+        counted, faces = int((self._counted * times).sum()), int((self._faces * times).sum())
+        missed = int((self._missed * times).sum())
+        recall = hits / faces if faces else 1.0
+        precision = hits / counted if counted else 1.0
+        weights = times[self._ranked_images].astype(np.float64)
+        return {
+            "recall": recall,
+            "precision": precision,
+            "f1": 2 * recall * precision / (recall + precision) if recall + precision else 0.0,
+            "average_precision": average_precision(self._ranked_hits, missed, weights),
+        }
+
+
+def _ranked(matches: Sequence[ImageMatches]) -> tuple[Float64, Bool, NDArray[np.int64]]:
+    """Detections of all images, best first, right ones before wrong ones of the same score."""
+    scores = np.concatenate([np.zeros(0), *(match.scores for match in matches)])
+    hits = np.concatenate([np.zeros(0, dtype=bool), *(match.hits for match in matches)])
+    images = np.repeat(np.arange(len(matches)), [len(match.hits) for match in matches])
+    order = np.lexsort((~hits, -scores))
+    return scores[order], hits[order], images[order]

@@ -1,0 +1,242 @@
+"""Scores of a landmark model, made of the errors of single faces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.evaluation.normalisers import Normaliser, normaliser_for
+
+Float64 = NDArray[np.float64]
+
+FAILURE_THRESHOLDS = (0.08, 0.10)
+
+
+@dataclass(frozen=True, eq=False)
+class FaceErrors:
+    """The errors of one face.
+
+    Attributes
+    ----------
+    image : str
+        Name of the image file.
+    image_index, line : int
+        Place of the image in the data set; line of the box in the annotation file.
+    scale_px : float
+        What errors are divided by.
+    errors : float64, shape (parts,)
+        Normalised, NaN for landmarks that are not marked.
+    ear_error : float
+        Distance of the predicted eye aspect ratio (mean of both eyes) from the annotated one;
+        NaN where the eyes are not known.
+    """
+
+    image: str
+    image_index: int
+    line: int
+    scale_px: float
+    errors: Float64
+    ear_error: float = float("nan")
+
+    @property
+    def mean(self) -> float:
+        """Mean error of the face."""
+        return float(np.nanmean(self.errors))
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkScores:
+    """Scores of a landmark model on a data set.
+
+    Attributes
+    ----------
+    mean_error : float
+        Mean over all landmarks of all faces.
+    median_error : float
+        Median over the faces of their mean errors.
+    failure_rate, failure_rate_at_10 : float
+        Part of the faces whose mean error is above 0.08, above 0.10.
+    auc : float
+        Area under the curve of the part of faces up to each error, from 0 to 0.08, over 0.08.
+    mean_error_px : float
+        Not normalised.
+    eye_error : float or None
+        Mean error of the eyes' landmarks alone, where they are known.
+    ear_error : float or None
+        Mean over the faces of how far the eye aspect ratio is off, where the eyes are known.
+    normaliser : str
+    images, faces, parts : int
+        Faces and images that were tested; landmarks a face.
+    skipped_faces : int
+        Boxes without landmarks, or without those that the normaliser needs.
+    intervals : dict
+        95 % intervals of all `metrics`, from resampling images.
+    per_landmark : float64, shape (parts,)
+        Mean error of each landmark.
+    names : tuple of str
+        Of the landmarks.
+    per_face : tuple of FaceErrors
+    """
+
+    mean_error: float
+    median_error: float
+    failure_rate: float
+    failure_rate_at_10: float
+    auc: float
+    mean_error_px: float
+    eye_error: float | None
+    ear_error: float | None
+    normaliser: str
+    images: int
+    faces: int
+    parts: int
+    skipped_faces: int
+    intervals: dict[str, Interval]
+    per_landmark: Float64 = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
+    per_face: tuple[FaceErrors, ...] = field(repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The headline numbers by name, for upload and tables."""
+        eyes = {"eye_error": self.eye_error, "ear_error": self.ear_error}
+        return {
+            "mean_error": self.mean_error,
+            "median_error": self.median_error,
+            "failure_rate": self.failure_rate,
+            "failure_rate_at_10": self.failure_rate_at_10,
+            "auc": self.auc,
+            **{name: value for name, value in eyes.items() if value is not None},
+        }
+
+    def cumulative_errors(self) -> tuple[Float64, Float64]:
+        """Return the errors of the faces in rising order, and the part of faces up to each."""
+        errors = np.sort([face.mean for face in self.per_face])
+        return errors, np.arange(1, len(errors) + 1) / len(errors)
+
+    def to_dict(self, *, per_face: bool = False) -> dict[str, Any]:
+        """Return plain data for JSON; names of images only when asked for."""
+        plain: dict[str, Any] = {
+            "kind": "ert",
+            **self.metrics,
+            "mean_error_px": self.mean_error_px,
+            "eye_error": self.eye_error,
+            "ear_error": self.ear_error,
+            "normaliser": self.normaliser,
+            "images": self.images,
+            "faces": self.faces,
+            "parts": self.parts,
+            "skipped_faces": self.skipped_faces,
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+            "per_landmark": {
+                name: None if np.isnan(error) else float(error)
+                for name, error in zip(self.names, self.per_landmark, strict=True)
+            },
+        }
+        if per_face:
+            plain["per_face"] = [
+                {
+                    "image": face.image,
+                    "line": face.line,
+                    "error": face.mean,
+                    "ear_error": None if np.isnan(face.ear_error) else face.ear_error,
+                    "scale_px": face.scale_px,
+                }
+                for face in self.per_face
+            ]
+        return plain
+
+
+def summarise_landmarks(
+    faces: Sequence[FaceErrors],
+    names: Sequence[str],
+    normaliser: Normaliser,
+    *,
+    skipped_faces: int = 0,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> LandmarkScores:
+    """Make scores of the errors of all faces."""
+    errors = np.stack([face.errors for face in faces])
+    in_pixels = errors * np.array([[face.scale_px] for face in faces])
+    _, image_of_face = np.unique([face.image_index for face in faces], return_inverse=True)
+    images = int(image_of_face.max()) + 1
+    statistics = _Statistics(faces, names, image_of_face)
+    scores = statistics(np.ones(images, dtype=np.int64))
+    eye_error, ear_error = (scores.pop(name, None) for name in ("eye_error", "ear_error"))
+    marked = ~np.isnan(errors)
+    sums = np.where(marked, errors, 0.0).sum(axis=0)
+    counts = marked.sum(axis=0)
+    per_landmark = np.divide(sums, counts, out=np.full(len(names), np.nan), where=counts > 0)
+    return LandmarkScores(
+        eye_error=eye_error,
+        ear_error=ear_error,
+        **scores,
+        mean_error_px=float(np.nanmean(in_pixels)),
+        normaliser=normaliser.name,
+        images=images,
+        faces=len(faces),
+        parts=len(names),
+        skipped_faces=skipped_faces,
+        intervals=bootstrap_intervals(statistics, images, resamples=resamples, seed=seed),
+        per_landmark=per_landmark,
+        names=tuple(names),
+        per_face=tuple(faces),
+    )
+
+
+class _Statistics:
+    """Scores of faces whose images count a given number of times."""
+
+    def __init__(
+        self, faces: Sequence[FaceErrors], names: Sequence[str], image_of_face: NDArray[np.int64]
+    ) -> None:
+        errors = np.stack([face.errors for face in faces])
+        self._sums, self._counts = _sums_and_counts(errors)
+        self._means = self._sums / self._counts
+        self._order = np.argsort(self._means, kind="stable")
+        self._below = np.maximum(0.0, 1.0 - self._means / FAILURE_THRESHOLDS[0])
+        self._image_of_face = image_of_face
+        self._extra: dict[str, tuple[Float64, NDArray[np.int64]]] = {}
+        eyes = normaliser_for(names)
+        if eyes.name == "inter-ocular":
+            of_eyes = errors[:, [*eyes.first, *eyes.second]]
+            self._extra["eye_error"] = _sums_and_counts(of_eyes)
+        ears = np.array([[face.ear_error] for face in faces])
+        if np.isfinite(ears).any():
+            self._extra["ear_error"] = _sums_and_counts(ears)
+
+    def __call__(self, times: NDArray[np.int64]) -> dict[str, float]:
+        weights = times[self._image_of_face]
+        total = int(weights.sum())
+        near, far = FAILURE_THRESHOLDS
+        return {
+            "mean_error": _weighted_mean(weights, self._sums, self._counts),
+            "median_error": self._median(weights, total),
+            "failure_rate": float(weights[self._means > near].sum() / total),
+            "failure_rate_at_10": float(weights[self._means > far].sum() / total),
+            "auc": float((weights * self._below).sum() / total),
+            **{name: _weighted_mean(weights, *extra) for name, extra in self._extra.items()},
+        }
+
+    def _median(self, weights: NDArray[np.int64], total: int) -> float:
+        ends = np.cumsum(weights[self._order])
+        middle = np.searchsorted(ends, [(total - 1) // 2, total // 2], side="right")
+        return float(self._means[self._order][middle].mean())
+
+
+def _sums_and_counts(errors: Float64) -> tuple[Float64, NDArray[np.int64]]:
+    """Sum and number of the known values of each row."""
+    known = ~np.isnan(errors)
+    return np.where(known, errors, 0.0).sum(axis=1), known.sum(axis=1)
+
+
+def _weighted_mean(weights: NDArray[np.int64], sums: Float64, counts: NDArray[np.int64]) -> float:
+    """Mean of all values, NaN where a resample has none."""
+    total = (weights * counts).sum()
+    return float((weights * sums).sum() / total) if total else float("nan")

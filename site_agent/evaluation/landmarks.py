@@ -1,0 +1,186 @@
+"""How near a landmark model comes to the landmarks that people marked.
+
+The model starts from the boxes of the data set, as in dlib's ``test_shape_predictor``. The error
+of a landmark is its distance from the truth in pixels, divided by a length in the face (see
+`site_agent.evaluation.normalisers`). Landmarks are not rounded to whole pixels, as dlib's are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.models import ForestEnsemble, ShapePredictor
+from aggregators.predictors import LandmarkPredictor, to_grey
+from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset, part_names, parts_array
+from site_agent.datasets.statistics import mean_eye_aspect_ratio
+from site_agent.errors import EvaluationError
+from site_agent.evaluation.image_workers import in_threads
+from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores, summarise_landmarks
+from site_agent.evaluation.normalisers import Normaliser, normaliser_for
+from site_agent.faces.images import read_image
+from site_agent.faces.landmarks import open_landmarks
+
+Float64 = NDArray[np.float64]
+ProgressCallback = Callable[[float | None, str], None]
+
+_MOST_THREADS = 8
+
+
+def evaluate_landmarks(
+    landmarks: LandmarkPredictor | ShapePredictor | ForestEnsemble | Path | str,
+    dataset: FaceDataset,
+    *,
+    normaliser: str | None = None,
+    parts: Sequence[str] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    workers: int = 0,
+    progress: ProgressCallback | None = None,
+) -> LandmarkScores:
+    """Run a landmark model on every box of a data set and measure its errors.
+
+    Parameters
+    ----------
+    landmarks : predictor, model or path
+    dataset : FaceDataset
+        Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
+    normaliser : str, optional
+        See `normaliser_for`; by default the distance of the eye centres where the landmarks are
+        iBUG's 68, the size of the box otherwise.
+    parts : sequence of str, optional
+        The landmarks of the model, in its order, where it was trained on some only. By default
+        what the metadata file beside the model says, or all of the data set.
+    resamples, seed : int
+        Of the intervals.
+    workers : int
+        Threads at once; 0: as many as the machine has processors, up to 8.
+    progress : callable, optional
+        Called with the fraction done and a text.
+
+    Raises
+    ------
+    EvaluationError
+        No landmarks to compare with, another number of them than the model has, or an unfit
+        normaliser.
+    """
+    predictor = _predictor(landmarks)
+    names = _model_parts(landmarks, predictor, dataset, parts)
+    chosen = normaliser_for(names, normaliser)
+    jobs, skipped = _testable_faces(dataset, names, chosen)
+    if not jobs:
+        raise EvaluationError(
+            f"{dataset.path or 'the data set'} has no face with the landmarks that the normaliser "
+            f"{chosen.name!r} needs; choose another one, for example 'box'"
+        )
+    threads = workers or min(_MOST_THREADS, os.cpu_count() or 1)
+    measured: list[FaceErrors] = []
+    for done, faces in enumerate(
+        in_threads(lambda job: _measure(predictor, names, *job), jobs, threads), 1
+    ):
+        measured.extend(faces)
+        if progress:
+            progress(done / len(jobs), f"image {done} of {len(jobs)}")
+    return summarise_landmarks(
+        measured, names, chosen, skipped_faces=skipped, resamples=resamples, seed=seed
+    )
+
+
+def _predictor(
+    landmarks: LandmarkPredictor | ShapePredictor | ForestEnsemble | Path | str,
+) -> LandmarkPredictor:
+    if isinstance(landmarks, LandmarkPredictor):
+        return landmarks
+    if isinstance(landmarks, ShapePredictor | ForestEnsemble):
+        return LandmarkPredictor(landmarks)
+    return open_landmarks(landmarks)
+
+
+def _model_parts(
+    landmarks: object,
+    predictor: LandmarkPredictor,
+    dataset: FaceDataset,
+    parts: Sequence[str] | None,
+) -> tuple[str, ...]:
+    """Names of the model's landmarks in the data set."""
+    known = part_names(dataset)
+    place = dataset.path or "the data set"
+    if not known:
+        raise EvaluationError(f"{place} has no landmarks (<part>) to compare with")
+    names = tuple(parts) if parts is not None else known
+    if parts is None and len(known) != predictor.part_count and isinstance(landmarks, Path | str):
+        names = _trained_parts(landmarks) or known
+    unknown = [name for name in names if name not in known]
+    if unknown or len(names) != predictor.part_count:
+        found = f"{len(names)} ({', '.join(names[:4])} ...)" if len(names) > 4 else ", ".join(names)
+        raise EvaluationError(
+            f"the model places {predictor.part_count} landmarks, and {place} has {found}; "
+            "test on data of the same scheme, or name the model's landmarks (parts)"
+        )
+    return names
+
+
+def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
+    # Imported here because training uses this package's normalisers.
+    from site_agent.training.metadata import read_training_metadata
+
+    record = read_training_metadata(model_file) or {}
+    # In whatever order they were asked for, dlib numbers landmarks by their sorted names.
+    return tuple(sorted(record.get("settings", {}).get("parts", ())))
+
+
+def _testable_faces(
+    dataset: FaceDataset, names: Sequence[str], normaliser: Normaliser
+) -> tuple[list[tuple[int, AnnotatedImage, list[tuple[FaceBox, float]]]], int]:
+    """Images with the boxes that can be tested and their scales, and how many cannot."""
+    jobs = []
+    skipped = 0
+    for index, image in enumerate(dataset.images):
+        boxes = [box for box in image.boxes if not box.ignore]
+        scaled = [(box, normaliser.scale(parts_array(box, names), box.corners)) for box in boxes]
+        usable = [
+            (box, scale)
+            for box, scale in scaled
+            if scale > 0 and any(name in box.parts for name in names)
+        ]
+        skipped += len(boxes) - len(usable)
+        if usable:
+            jobs.append((index, image, usable))
+    return jobs, skipped
+
+
+def _measure(
+    predictor: LandmarkPredictor,
+    names: Sequence[str],
+    index: int,
+    image: AnnotatedImage,
+    boxes: Sequence[tuple[FaceBox, float]],
+) -> list[FaceErrors]:
+    grey = to_grey(read_image(image.path, apply_orientation=False))
+    placed = predictor.predict(grey, [box.corners for box, _ in boxes])
+    truth = np.stack([parts_array(box, names) for box, _ in boxes])
+    ear_errors = _ear_errors(placed, truth, names)
+    return [
+        FaceErrors(
+            image=image.path.name,
+            image_index=index,
+            line=box.line,
+            scale_px=scale,
+            errors=np.linalg.norm(points - marked, axis=1) / scale,
+            ear_error=float(ear_error),
+        )
+        for points, marked, ear_error, (box, scale) in zip(
+            placed, truth, ear_errors, boxes, strict=True
+        )
+    ]
+
+
+def _ear_errors(placed: Float64, truth: Float64, names: Sequence[str]) -> Float64:
+    found, marked = (mean_eye_aspect_ratio(shapes, names) for shapes in (placed, truth))
+    if found is None or marked is None:
+        return np.full(len(truth), np.nan)
+    return np.abs(found - marked)

@@ -1,0 +1,162 @@
+"""Curves of several models; told apart by dash, mark and order as well as by colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.landmark_scores import FAILURE_THRESHOLDS, LandmarkScores
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Float64 = NDArray[np.float64]
+
+# Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
+_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+_DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKS = ("o", "s", "^", "D", "v", "X", "P", "*", "<", ">", "h")
+_MARKS_PER_LINE = 8
+_LARGEST_ERROR_SHOWN = 0.3
+_UNITS = {
+    "inter-ocular": " / distance of the eye centres",
+    "outer-corners": " / distance of the outer eye corners",
+    "box": " / square root of the box's area",
+    "parts": " / distance of the named landmarks",
+    "none": " (pixels)",
+}
+
+
+def plot_precision_recall(
+    models: Sequence[tuple[str, DetectionScores]], path: Path, *, title: str = ""
+) -> None:
+    """Draw precision over recall of each detector, with its average precision.
+
+    The large hollow mark is where the detector stands at its threshold.
+    """
+    figure, axes = _figure(title)
+    for number, (name, scores) in enumerate(models):
+        _, precision, recall = scores.precision_recall()
+        style = _style(number)
+        recall, precision = np.append(0.0, recall), np.append(1.0, precision)
+        label = f"{name}  (AP {scores.average_precision:.3f})"
+        axes.plot(
+            recall, precision, label=label, markevery=_spread(recall, number), markersize=4, **style
+        )
+        axes.plot(
+            scores.recall,
+            scores.precision,
+            linestyle="",
+            marker=style["marker"],
+            markersize=9,
+            markerfacecolor="none",
+            color=style["color"],
+            clip_on=False,
+        )
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
+    axes.legend(loc="lower left", fontsize=8)
+    _save(figure, path)
+
+
+def plot_cumulative_errors(
+    models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
+) -> None:
+    """Draw the part of faces whose mean error stays below each error, for each model.
+
+    Vertical lines stand at the errors above which a face counts as failed.
+    """
+    figure, axes = _figure(title)
+    largest = max(FAILURE_THRESHOLDS[-1], *(_shown_error(scores) for _, scores in models))
+    for number, (name, scores) in enumerate(models):
+        errors, part = scores.cumulative_errors()
+        x, y = np.append(0.0, errors), np.append(0.0, part)
+        x, y = np.append(x, max(largest, x[-1])), np.append(y, 1.0)
+        label = f"{name}  (mean {scores.mean_error:.4f}, AUC {scores.auc:.3f})"
+        axes.plot(
+            x,
+            y,
+            drawstyle="steps-post",
+            label=label,
+            markevery=_spread(x, number),
+            markersize=4,
+            **_style(number),
+        )
+    for limit in FAILURE_THRESHOLDS:
+        axes.axvline(limit, color="0.6", linewidth=0.8)
+        axes.text(limit, 1.015, f"{limit:.2f}", ha="center", fontsize=8, color="0.3")
+    kinds = {scores.normaliser for _, scores in models}
+    axes.set(
+        xlabel=f"mean error of a face{_UNITS[kinds.pop()] if len(kinds) == 1 else ''}",
+        ylabel="part of the faces",
+        xlim=(0.0, largest),
+        ylim=(0.0, 1.0),
+    )
+    axes.legend(loc="lower right", fontsize=8)
+    _save(figure, path)
+
+
+def plot_landmark_errors(
+    models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
+) -> None:
+    """Draw the mean error of each landmark; all models have the same landmarks."""
+    figure, axes = _figure(title)
+    names = models[0][1].names
+    places = np.arange(len(names))
+    for number, (name, scores) in enumerate(models):
+        axes.plot(places, scores.per_landmark, label=name, markersize=3, **_style(number))
+    step = max(1, len(names) // 17)
+    axes.set_xticks(places[::step], names[::step], fontsize=8)
+    axes.set(xlabel="landmark", ylabel="mean error", xlim=(-0.5, len(names) - 0.5))
+    axes.set_ylim(bottom=0.0)
+    axes.legend(loc="best", fontsize=8)
+    _save(figure, path)
+
+
+def _figure(title: str) -> tuple[Figure, Axes]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 5.5), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.grid(visible=True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if title:
+        axes.set_title(title, fontsize=10, pad=20)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, format="png")
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _DASHES[number % len(_DASHES)],
+        "marker": _MARKS[number % len(_MARKS)],
+        "linewidth": 1.4,
+    }
+
+
+def _spread(values: Float64, number: int) -> list[int]:
+    """Points to mark: spread evenly along the axis, at other places for each model."""
+    if len(values) < 3:
+        return list(range(len(values)))
+    low, high = float(values[0]), float(values[-1])
+    part = (np.arange(_MARKS_PER_LINE) + (number % 5) / 5.0) / _MARKS_PER_LINE
+    found = np.searchsorted(values, low + part * (high - low))
+    return sorted({int(place) for place in found if 0 < place < len(values)})
+
+
+def _shown_error(scores: LandmarkScores) -> float:
+    """Where the axis may end for a model: nearly all of its faces are to be seen."""
+    errors, _ = scores.cumulative_errors()
+    high = float(np.percentile(errors, 98)) * 1.1
+    return high if scores.normaliser == "none" else min(_LARGEST_ERROR_SHOWN, high)

@@ -1,0 +1,219 @@
+"""Scores of several models as files: JSON, CSV, a Markdown table, plots."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from site_agent.errors import EvaluationError
+from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.landmark_scores import LandmarkScores
+from site_agent.evaluation.plots import (
+    plot_cumulative_errors,
+    plot_landmark_errors,
+    plot_precision_recall,
+)
+
+SCHEMA = "poolctl-evaluation-report/1"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredModel:
+    """A model and its scores.
+
+    Attributes
+    ----------
+    name : str
+        How people call it.
+    digest : str
+        SHA-256 of its file.
+    scores : DetectionScores or LandmarkScores
+    """
+
+    name: str
+    digest: str
+    scores: DetectionScores | LandmarkScores
+
+
+def write_report(
+    folder: Path,
+    models: Sequence[ScoredModel],
+    *,
+    dataset_name: str,
+    dataset_digest: str,
+    per_image: bool = False,
+) -> list[Path]:
+    """Write all that is known about the models on one data set.
+
+    ``scores.json``, ``scores.csv`` (a row a model), ``scores.md``; for detectors
+    ``precision_recall.png`` and ``precision_recall.csv``; for landmark models
+    ``cumulative_error.png``, ``landmark_error.png`` (where all have the same landmarks) and
+    ``landmark_error.csv``.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where absent.
+    models : sequence of ScoredModel
+    dataset_name, dataset_digest : str
+        Of the data set, for titles and for whoever compares.
+    per_image : bool
+        Put the results of each image, with its name, into ``scores.json``.
+
+    Raises
+    ------
+    EvaluationError
+        When a file cannot be written.
+    """
+    detectors = [
+        (model.name, model.scores) for model in models if isinstance(model.scores, DetectionScores)
+    ]
+    landmarks = [
+        (model.name, model.scores) for model in models if isinstance(model.scores, LandmarkScores)
+    ]
+    written = [folder / "scores.json", folder / "scores.csv", folder / "scores.md"]
+    title = f"{dataset_name} ({{}} faces in {{}} images)"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = report_data(models, dataset_name, dataset_digest, per_image=per_image)
+        written[0].write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        _write_rows(written[1], _csv_rows(models))
+        written[2].write_text(markdown(models, dataset_name, dataset_digest), "utf-8")
+        if detectors:
+            first = detectors[0][1]
+            plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
+            plot_precision_recall(detectors, plot, title=title.format(first.faces, first.images))
+            _write_rows(table, _curve_rows(detectors))
+            written += [plot, table]
+        if landmarks:
+            counts = (landmarks[0][1].faces, landmarks[0][1].images)
+            plot, table = folder / "cumulative_error.png", folder / "landmark_error.csv"
+            plot_cumulative_errors(landmarks, plot, title=title.format(*counts))
+            _write_rows(table, _landmark_rows(landmarks))
+            written += [plot, table]
+            if len({scores.names for _, scores in landmarks}) == 1:
+                plot = folder / "landmark_error.png"
+                plot_landmark_errors(landmarks, plot, title=title.format(*counts))
+                written.append(plot)
+    except OSError as error:
+        raise EvaluationError(
+            f"{error.filename or folder} cannot be written: {error.strerror}"
+        ) from error
+    return written
+
+
+def report_data(
+    models: Sequence[ScoredModel],
+    dataset_name: str,
+    dataset_digest: str,
+    *,
+    per_image: bool = False,
+) -> dict[str, Any]:
+    """Return plain data for JSON, without numbers that JSON does not have."""
+    items = []
+    for model in models:
+        if isinstance(model.scores, DetectionScores):
+            plain = model.scores.to_dict(per_image=per_image)
+        else:
+            plain = model.scores.to_dict(per_face=per_image)
+        items.append({"model": model.name, "digest": model.digest, **plain})
+    data = {
+        "schema": SCHEMA,
+        "dataset": dataset_name,
+        "dataset_digest": dataset_digest,
+        "items": items,
+    }
+    finite: dict[str, Any] = _finite(data)
+    return finite
+
+
+def markdown(models: Sequence[ScoredModel], dataset_name: str, dataset_digest: str) -> str:
+    """Return tables for a paper or a model's card: one for each kind of model."""
+    lines = [f"Scores on {dataset_name} (data set {dataset_digest[:12]}), with 95 % intervals.", ""]
+    for kind in (DetectionScores, LandmarkScores):
+        some = [model for model in models if isinstance(model.scores, kind)]
+        if not some:
+            continue
+        names = list(dict.fromkeys(name for model in some for name in model.scores.metrics))
+        header = ["model", *(name.replace("_", " ") for name in names), "faces", "images"]
+        lines.append("| " + " | ".join(header) + " |")
+        lines.append("|---" + "|---:" * (len(header) - 1) + "|")
+        for model in some:
+            cells = [_cell(model.scores, name) for name in names]
+            counts = [str(model.scores.faces), str(model.scores.images)]
+            lines.append("| " + " | ".join([_escaped(model.name), *cells, *counts]) + " |")
+        lines.append("")
+        if kind is LandmarkScores:
+            kinds = {m.scores.normaliser for m in some if isinstance(m.scores, LandmarkScores)}
+            lines += [f"Errors are divided by: {', '.join(sorted(kinds))}.", ""]
+    return "\n".join(lines)
+
+
+def _cell(scores: DetectionScores | LandmarkScores, name: str) -> str:
+    value = scores.metrics.get(name)
+    if value is None:
+        return ""
+    interval = scores.intervals.get(name)
+    if interval is None:
+        return f"{value:.4f}"
+    return f"{value:.4f} ({interval[0]:.4f}–{interval[1]:.4f})"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+def _csv_rows(models: Sequence[ScoredModel]) -> list[list[object]]:
+    names = list(dict.fromkeys(name for model in models for name in model.scores.metrics))
+    header: list[object] = ["model", "digest", "kind"]
+    for name in names:
+        header += [name, f"{name}_low", f"{name}_high"]
+    rows = [[*header, "faces", "images"]]
+    for model in models:
+        scores = model.scores
+        row: list[object] = [model.name, model.digest, scores.to_dict()["kind"]]
+        for name in names:
+            low, high = scores.intervals.get(name, ("", ""))
+            row += [scores.metrics.get(name, ""), low, high]
+        rows.append([*row, scores.faces, scores.images])
+    return rows
+
+
+def _curve_rows(detectors: Sequence[tuple[str, DetectionScores]]) -> list[list[object]]:
+    rows: list[list[object]] = [["model", "score", "precision", "recall"]]
+    for name, scores in detectors:
+        rows += [
+            [name, *map(float, point)] for point in zip(*scores.precision_recall(), strict=True)
+        ]
+    return rows
+
+
+def _landmark_rows(models: Sequence[tuple[str, LandmarkScores]]) -> list[list[object]]:
+    rows: list[list[object]] = [["model", "landmark", "mean_error"]]
+    for name, scores in models:
+        rows += [
+            [name, landmark, "" if math.isnan(error) else float(error)]
+            for landmark, error in zip(scores.names, scores.per_landmark, strict=True)
+        ]
+    return rows
+
+
+def _write_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+
+
+def _finite(value: Any) -> Any:
+    """Turn NaN and infinities into null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

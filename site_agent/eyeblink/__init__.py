@@ -1,0 +1,1 @@
+"""From a video to blinks, one stage a module."""

@@ -1,0 +1,193 @@
+"""How eyeblink conditioning is measured: every window in milliseconds, every level in FEC."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Literal
+
+from site_agent.errors import ConditioningError
+
+Window = tuple[float, float]
+
+
+class CrRule(StrEnum):
+    """What the CR amplitude is compared with."""
+
+    FEC = "fec"
+    """A fixed closure: amplitude >= threshold."""
+    UR_SHARE = "ur-share"
+    """A share of the session's median UR amplitude."""
+    BASELINE_SD = "baseline-sd"
+    """Mean FEC of the CR window above the baseline's mean by so many of its SDs."""
+
+
+class Rejection(StrEnum):
+    """Why a trial is missing from all results; it is never counted as a non-response."""
+
+    BEFORE_RECORDING = "before-recording"
+    AFTER_RECORDING = "after-recording"
+    NO_BASELINE = "no-baseline"
+    NO_CR_WINDOW = "no-cr-window"
+    MISSING_SAMPLES = "missing-samples"
+    UNSTABLE_BASELINE = "unstable-baseline"
+    CLOSED_BEFORE_CS = "closed-before-cs"
+
+
+UNMEASURABLE = (
+    Rejection.BEFORE_RECORDING,
+    Rejection.AFTER_RECORDING,
+    Rejection.NO_BASELINE,
+    Rejection.NO_CR_WINDOW,
+)
+"""Reasons that cannot be switched off: there is nothing to measure."""
+REJECT_RULES = (
+    Rejection.MISSING_SAMPLES,
+    Rejection.UNSTABLE_BASELINE,
+    Rejection.CLOSED_BEFORE_CS,
+)
+"""Rules that a study may choose to apply or not."""
+
+
+@dataclass(frozen=True)
+class ConditioningSettings:
+    """Definitions of the conditioning measures. Time zero is the CS onset.
+
+    Attributes
+    ----------
+    baseline_ms : (start, end)
+        Window of the baseline before the CS (before the US in `us_only` trials).
+    reject_rules : tuple of Rejection
+        Which of `REJECT_RULES` are applied.
+    largest_missing_share : float
+        Share of the trial's time without valid samples above which it is rejected.
+    baseline_iqr_factor, baseline_sd_floor : float
+        A trial is rejected where the SD of its baseline exceeds the session's median by this
+        many interquartile ranges, but never for an SD of at most the floor, in FEC.
+    fewest_trials_for_iqr : int
+        A session with fewer trials has no such limit.
+    closed_before_cs_ms, closed_before_cs_fec : float
+        A trial is rejected where FEC exceeds this level in so many milliseconds before the CS.
+    closed_before_cs_above : {'rest', 'zero', 'baseline'}
+        What the level counts from: the session's resting level (median of its baselines, near 0
+        after calibration), FEC 0, or the trial's own baseline (which keeps trials with a closed
+        eye).
+    startle_ms : (start, end)
+        A closure that begins in this window after the CS is flagged as startle (alpha response).
+    startle_fec : float
+        Least size of it.
+    cr_window_ms : (start, end)
+        Window relative to the US whose mean FEC, less the baseline, is the CR amplitude.
+    cr_rule, cr_threshold : CrRule, float
+        Which amplitude is a CR.
+    cr_needs_onset : bool
+        Count a CR only where an onset is found at or after `onset_floor_ms`.
+    onset_floor_ms : float
+        No CR onset is sought before.
+    onset_velocity_sd, onset_velocity : float
+        The onset criterion: velocity of at least the baseline velocity's mean and so many SDs,
+        and at least this many FEC per second, in two samples in a row.
+    cr_peak_after_us_ms : float
+        In `cs_only` trials the peak is sought until so long after the expected US.
+    ur_window_ms : (start, end)
+        Window after the US in which the UR has its peak. Before its start the US has not moved
+        the lid, so that samples up to there still belong to the CR.
+    default_cs_us_ms : float
+        CS-US interval of `cs_only` trials where the trial list does not tell it.
+    smoothing_ms : float
+        Full width of the local polynomials that velocity and peaks are read from; at low frame
+        rates they take three samples (peaks: the samples themselves).
+    """
+
+    baseline_ms: Window = (-500.0, 0.0)
+    reject_rules: tuple[Rejection, ...] = REJECT_RULES
+    largest_missing_share: float = 0.25
+    baseline_iqr_factor: float = 3.0
+    baseline_sd_floor: float = 0.02
+    fewest_trials_for_iqr: int = 5
+    closed_before_cs_ms: float = 100.0
+    closed_before_cs_fec: float = 0.15
+    closed_before_cs_above: Literal["rest", "zero", "baseline"] = "rest"
+    startle_ms: Window = (0.0, 60.0)
+    startle_fec: float = 0.05
+    cr_window_ms: Window = (-40.0, -2.0)
+    cr_rule: CrRule = CrRule.FEC
+    cr_threshold: float = 0.10
+    cr_needs_onset: bool = False
+    onset_floor_ms: float = 50.0
+    onset_velocity_sd: float = 2.0
+    onset_velocity: float = 0.5
+    cr_peak_after_us_ms: float = 300.0
+    ur_window_ms: Window = (10.0, 150.0)
+    default_cs_us_ms: float = 450.0
+    smoothing_ms: float = 50.0
+
+    def __post_init__(self) -> None:
+        for name in ("baseline_ms", "startle_ms", "cr_window_ms", "ur_window_ms"):
+            start, end = getattr(self, name)
+            _require(math.isfinite(start) and start < end < math.inf, name, "start < end")
+        _require(self.baseline_ms[1] <= 0, "baseline_ms", "an end at or before the CS (0)")
+        _require(self.cr_window_ms[1] <= 0, "cr_window_ms", "an end at or before the US (0)")
+        _require(self.ur_window_ms[0] >= 0, "ur_window_ms", "a start at or after the US (0)")
+        _require(0 <= self.largest_missing_share <= 1, "largest_missing_share", "0..1")
+        _require(set(self.reject_rules) <= set(REJECT_RULES), "reject_rules", _listed(REJECT_RULES))
+        _require(
+            self.closed_before_cs_above in {"rest", "zero", "baseline"},
+            "closed_before_cs_above",
+            "rest, zero or baseline",
+        )
+        _require(self.cr_rule in set(CrRule), "cr_rule", _listed(CrRule))
+        for name in ("cr_threshold", "smoothing_ms", "default_cs_us_ms", "closed_before_cs_ms"):
+            _require(0 < getattr(self, name) < math.inf, name, "a positive number")
+        for name in (
+            "baseline_iqr_factor",
+            "baseline_sd_floor",
+            "closed_before_cs_fec",
+            "startle_fec",
+            "onset_floor_ms",
+            "onset_velocity_sd",
+            "onset_velocity",
+            "cr_peak_after_us_ms",
+        ):
+            _require(0 <= getattr(self, name) < math.inf, name, "0 or more")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return every setting as plain JSON types, for the provenance."""
+        plain = asdict(self)
+        return {
+            name: [str(item) if isinstance(item, str) else item for item in value]
+            if isinstance(value, tuple)
+            else (str(value) if isinstance(value, str) else value)
+            for name, value in plain.items()
+        }
+
+
+SENSITIVITY_RULES: tuple[tuple[CrRule, float], ...] = (
+    (CrRule.FEC, 0.05),
+    (CrRule.FEC, 0.10),
+    (CrRule.FEC, 0.15),
+    (CrRule.UR_SHARE, 0.10),
+    (CrRule.BASELINE_SD, 3.0),
+)
+"""The CR criteria of the sensitivity table."""
+
+
+def cr_rule_text(rule: CrRule, threshold: float) -> str:
+    """Return a criterion in words, such as ``amplitude >= 0.10 FEC``."""
+    if rule is CrRule.FEC:
+        return f"amplitude >= {threshold:.2f} FEC"
+    if rule is CrRule.UR_SHARE:
+        return f"amplitude >= {100 * threshold:g} % of the UR"
+    return f"mean >= baseline mean + {threshold:g} SD"
+
+
+def _require(holds: bool, name: str, expected: str) -> None:
+    if not holds:
+        raise ConditioningError(
+            f"the conditioning setting {name} is out of range: expected {expected}"
+        )
+
+
+def _listed(names: object) -> str:
+    return ", ".join(str(name) for name in names)  # type: ignore[attr-defined]

@@ -1,0 +1,132 @@
+"""Small tables in text files as laboratory software and spreadsheets write them."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from site_agent.errors import TrialFileError
+
+LARGEST_TABLE_BYTES = 256 * 1024 * 1024
+_DELIMITERS = ("\t", ";", ",")
+_MISSING = frozenset({"", "n/a", "na", "nan", "none", "null", "-", "."})
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row: `cells` by column name, and its line in the file counted from 1."""
+
+    line: int
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table with a header; column names in lower case, blanks and hyphens as underscores."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+
+
+def read_text_table(path: Path) -> TextTable:
+    """Read a table separated by commas, semicolons or tabs.
+
+    UTF-8 and UTF-16 with or without a byte order mark, else Latin-1. Empty lines and lines that
+    begin with ``#`` are skipped.
+
+    Raises
+    ------
+    TrialFileError
+        The file is missing, empty, too large or no text, or a row does not have as many cells as
+        the header.
+    """
+    text = _decode(path, _read(path))
+    numbered = [
+        (number, line)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.strip(" \t,;") and not line.lstrip().startswith("#")
+    ]
+    if not numbered:
+        raise TrialFileError(path, [(0, "is empty; expected a header line and one line a trial")])
+    delimiter = max(_DELIMITERS, key=numbered[0][1].count)
+    header = [_column_name(cell) for cell in _cells(numbered[0][1], delimiter)]
+    while header and not header[-1]:
+        header.pop()
+    repeated = {name for name in header if header.count(name) > 1}
+    if repeated:
+        raise TrialFileError(
+            path, [(numbered[0][0], f"the column {sorted(repeated)[0]!r} is there twice")]
+        )
+    rows: list[TableRow] = []
+    problems: list[tuple[int, str]] = []
+    for number, line in numbered[1:]:
+        cells = [cell.strip() for cell in _cells(line, delimiter)]
+        extra = [cell for cell in cells[len(header) :] if cell]
+        if extra:
+            problems.append(
+                (number, f"{len(cells)} cells, expected {len(header)} as in the header")
+            )
+            continue
+        cells += [""] * (len(header) - len(cells))
+        rows.append(TableRow(number, dict(zip(header, cells, strict=False))))
+    if problems:
+        raise TrialFileError(path, problems)
+    return TextTable(path, tuple(header), tuple(rows))
+
+
+def parse_number(text: str) -> float:
+    """Return a number, NaN for an empty cell, ``n/a`` and the like; decimal commas are read.
+
+    Raises
+    ------
+    ValueError
+        The text is no finite number.
+    """
+    stripped = text.strip()
+    if stripped.lower() in _MISSING:
+        return math.nan
+    if _DECIMAL_COMMA.fullmatch(stripped):
+        stripped = stripped.replace(",", ".")
+    value = float(stripped)
+    if not math.isfinite(value):
+        raise ValueError(stripped)
+    return value
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > LARGEST_TABLE_BYTES:
+            raise TrialFileError(
+                path, [(0, f"is larger than {LARGEST_TABLE_BYTES >> 20} MiB: is it the video?")]
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise TrialFileError(path, [(0, error.strerror or str(error))]) from error
+
+
+def _decode(path: Path, data: bytes) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
+    elif b"\0" in data:
+        raise TrialFileError(path, [(0, "holds zero bytes; expected a text file (CSV or TSV)")])
+    else:
+        encoding = "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        # Only names of trials can hold such characters: any single-byte reading will do.
+        return data.decode("latin-1")
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+
+
+def _column_name(cell: str) -> str:
+    return re.sub(r"[\s\-]+", "_", cell.strip().lower())

@@ -1,0 +1,59 @@
+"""A trace on an even time axis of 30 to 60 samples a second, whatever the camera did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from site_agent.eyeblink.records import Float64, Int64
+
+LONGEST_PAUSE_S = 5.0
+"""A longer pause between two frames is shortened to this: nothing is looked for in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvenTrace:
+    """EAR in bins of equal length.
+
+    Attributes
+    ----------
+    step_s : float
+    ear : float64, shape (bins,)
+        Mean of the known samples of each bin; NaN where there is none.
+    bin_of_sample : int64, shape (n,)
+        The bin of every original sample.
+    """
+
+    step_s: float
+    ear: Float64
+    bin_of_sample: Int64
+
+    def bins(self, duration_s: float) -> int:
+        """Return the nearest number of bins to a duration."""
+        return round(duration_s / self.step_s)
+
+
+def evenly_spaced(timestamps_s: Float64, ear: Float64, longest_bin_s: float) -> EvenTrace:
+    """Put samples into bins of one or several frames, at most about `longest_bin_s` long.
+
+    Many frames a second carry more noise each; the mean over a bin brings recordings of 30 and
+    of 500 frames a second to the same footing. Slower recordings keep each frame as it is.
+    Lost frames and variable frame rates leave empty bins, not shifted ones.
+    """
+    if len(timestamps_s) < 2:
+        return EvenTrace(longest_bin_s, ear.copy(), np.zeros(len(ear), dtype=np.int64))
+    steps_s = np.diff(timestamps_s)
+    frame_s = float(np.median(steps_s))
+    frames_per_bin = max(1, int(longest_bin_s / frame_s + 1e-6))
+    step_s = frame_s * frames_per_bin
+    time_s = np.concatenate([[0.0], np.cumsum(np.minimum(steps_s, LONGEST_PAUSE_S))])
+    position = time_s / step_s
+    # Half a frame of tolerance keeps jittering timestamps of a steady camera in separate bins.
+    shift = 0.5 / frames_per_bin
+    index = np.floor(position + shift).astype(np.int64)
+    known = np.isfinite(ear)
+    count = np.bincount(index[known], minlength=int(index[-1]) + 1)
+    total = np.bincount(index[known], weights=ear[known], minlength=int(index[-1]) + 1)
+    binned = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return EvenTrace(step_s, binned, index)

@@ -1,0 +1,83 @@
+"""How faces are found, chosen and followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from site_agent.errors import BlinkAnalysisError
+
+
+@dataclass(frozen=True)
+class FaceSettings:
+    """How faces are found and followed.
+
+    Attributes
+    ----------
+    face : str
+        Which face when several are visible: ``largest``, ``central`` (nearest to the middle of
+        the picture), or a number: 1 is the leftmost in the picture.
+    face_track : bool
+        Stay with the face that was chosen first: when it is lost, only a face near its last
+        place is taken for it, the nearer the shorter it was lost (one width of the face a
+        second).
+    region : tuple of int
+        X,Y,WIDTH,HEIGHT in pixels of a fixed place where the face is, as a detector would box
+        it; then no detector runs. For high-speed cameras and heads at rest.
+    detect_interval_ms : float
+        The detector checks a followed face this often; 0: in every frame, nothing is followed.
+    survey_interval_ms : float
+        The whole picture is searched this often to count the faces in it; 0: never.
+    search_side_px : int
+        Whole frames are searched at this length of their longer side; 0: as they are. Where
+        nothing is found so, the frame is searched as it is.
+    threshold : float
+        Added to the score that a face needs.
+    check_threshold : float
+        The same for a check of a followed face in its own region.
+    jump_share : float
+        Landmarks that move by more than this share of the face's width within 40 ms, or whose
+        spread changes by more than this share, make the detector look at once.
+    blend : float
+        How far the place where landmarks start moves towards the detector's when a check
+        confirms it: the detector's boxes lie on a coarse grid, and each jump would show in the
+        eye aspect ratio.
+    starts : int
+        Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
+        taken: where a face box begins changes what a landmark model finds, as noise of the eye
+        aspect ratio.
+    start_spread : float
+        How far the boxes differ, in widths of the face.
+    """
+
+    face: str = "largest"
+    face_track: bool = False
+    region: tuple[int, ...] = ()
+    detect_interval_ms: float = 500.0
+    survey_interval_ms: float = 5000.0
+    search_side_px: int = 640
+    threshold: float = 0.0
+    check_threshold: float = -0.3
+    jump_share: float = 0.2
+    blend: float = 0.3
+    starts: int = 7
+    start_spread: float = 0.03
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises
+        ------
+        BlinkAnalysisError
+        """
+        numbered = self.face.isdecimal() and int(self.face) >= 1
+        if self.face not in {"largest", "central"} and not numbered:
+            raise BlinkAnalysisError(
+                f"face is {self.face!r}, expected largest, central or a number from 1 (leftmost)"
+            )
+        if self.region and (len(self.region) != 4 or min(self.region[2:]) < 16):
+            raise BlinkAnalysisError(
+                f"region is {','.join(map(str, self.region))}, expected X,Y,WIDTH,HEIGHT in "
+                "pixels, at least 16 wide and high"
+            )
+        if not 1 <= self.starts <= 9:
+            raise BlinkAnalysisError(f"starts is {self.starts}, expected 1 to 9")

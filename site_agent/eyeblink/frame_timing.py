@@ -1,0 +1,56 @@
+"""Whether frames came steadily, and how many are missing between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from site_agent.eyeblink.records import Float64
+
+
+@dataclass(frozen=True)
+class FrameTiming:
+    """How a recording's frames follow each other.
+
+    Attributes
+    ----------
+    frame_rate_hz : float
+        From the median interval; NaN for fewer than two frames.
+    steady : bool
+        At least four of five intervals are within 15 % of the median.
+    lost_frames, losses : int
+        Frames that are missing from a steady recording, and in how many places: intervals near
+        a whole multiple of the usual one. Not counted (0) where the rate varies.
+    longest_gap_s : float
+    """
+
+    frame_rate_hz: float
+    steady: bool
+    lost_frames: int
+    losses: int
+    longest_gap_s: float
+
+    def remark(self) -> str | None:
+        """Say what is missing, for people; None where nothing is."""
+        if not self.lost_frames:
+            return None
+        return (
+            f"about {self.lost_frames} frames are missing in {self.losses} places (longest gap "
+            f"{self.longest_gap_s:.2f} s); times are the frames' own and stay right"
+        )
+
+
+def frame_timing(timestamps_s: Float64) -> FrameTiming:
+    """Look at the intervals between frames, shape (n,) in, strictly increasing."""
+    if len(timestamps_s) < 2:
+        return FrameTiming(float("nan"), True, 0, 0, 0.0)
+    steps_s = np.diff(timestamps_s)
+    usual_s = float(np.median(steps_s))
+    relative = steps_s / usual_s
+    steady = bool(np.mean(np.abs(relative - 1.0) < 0.15) >= 0.8)
+    multiple = np.round(relative)
+    lost = (multiple >= 2) & (np.abs(relative - multiple) < 0.3)
+    missing = int(np.sum(multiple[lost] - 1)) if steady else 0
+    places = int(np.sum(lost)) if steady else 0
+    return FrameTiming(1.0 / usual_s, steady, missing, places, float(steps_s.max()))

@@ -1,0 +1,218 @@
+"""When a light in the picture goes on: stimulus onsets on the video's own clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.records import Float64
+
+_MOST_BLOCKS = 20_000
+
+
+@dataclass(frozen=True)
+class LedSettings:
+    """How the light is told from its surroundings.
+
+    Attributes
+    ----------
+    on_share, off_share : float
+        The light is on from the moment the brightness rises above `on_share` of the way from
+        dark to lit until it falls below `off_share` of it.
+    same_pulse_ms : float
+        Darkness shorter than this does not end a pulse (a dimmed LED flickers).
+    shortest_pulse_ms : float
+        Shorter pulses are left out; 0 keeps a flash that only one frame shows.
+    smallest_separation : float
+        Least distance of lit from dark, in standard deviations of the brightness within both.
+    smallest_contrast : float
+        Least difference of lit and dark, in grey levels.
+    background_ms : float
+        The light of the room is followed by a running median over this time where that makes
+        lit and dark stand apart more clearly.
+    """
+
+    on_share: float = 0.5
+    off_share: float = 0.3
+    same_pulse_ms: float = 30.0
+    shortest_pulse_ms: float = 0.0
+    smallest_separation: float = 5.0
+    smallest_contrast: float = 4.0
+    background_ms: float = 10_000.0
+
+
+@dataclass(frozen=True, eq=False)
+class LedOnsets:
+    """What a light in the picture did.
+
+    Attributes
+    ----------
+    onsets_s, offsets_s : float64, shape (n,)
+        Times on the video's clock; the offset is NaN where the recording ends before.
+    uncertainty_ms : float64, shape (n,)
+        Half of the time between the two frames that the onset lies between.
+    dark, lit : float
+        Brightness of both states (differences from the room's light where that was followed).
+    remarks : tuple of str
+    """
+
+    onsets_s: Float64
+    offsets_s: Float64
+    uncertainty_ms: Float64
+    dark: float
+    lit: float
+    remarks: tuple[str, ...] = ()
+
+
+def detect_led_onsets(
+    brightness: ArrayLike, timestamps_s: ArrayLike, settings: LedSettings | None = None
+) -> LedOnsets:
+    """Find when a light goes on.
+
+    Dark and lit are told apart by Otsu's threshold, pulses by hysteresis. An onset is where the
+    brightness, drawn as straight lines between the frames, passes half-way: a frame that saw the
+    light for a part of its exposure so tells how long, and a sharp step lies in the middle
+    between the last dark and the first lit frame.
+
+    Parameters
+    ----------
+    brightness : float, shape (n,)
+        Mean brightness of the region for each frame; NaN where not known.
+    timestamps_s : float, shape (n,)
+        Strictly increasing.
+
+    Raises
+    ------
+    ConditioningError
+        No light goes on in that region, or the arrays do not fit each other.
+
+    Notes
+    -----
+    N. Otsu, "A threshold selection method from gray-level histograms", IEEE Transactions on
+    Systems, Man, and Cybernetics 9 (1979).
+    """
+    settings = settings or LedSettings()
+    level, times_s = _known_samples(brightness, timestamps_s)
+    flattened = level - _running_median(level, times_s, settings.background_ms / 1000.0)
+    candidates = [(*_two_states(values), values) for values in (level, flattened)]
+    separation, dark, lit, values = max(candidates, key=lambda candidate: candidate[0])
+    if separation < settings.smallest_separation or lit - dark < settings.smallest_contrast:
+        raise ConditioningError(
+            f"no light goes on in that region: brightness runs from {level.min():.1f} to "
+            f"{level.max():.1f}, lit and dark differ by {lit - dark:.1f} grey levels or "
+            f"{separation:.1f} standard deviations (expected at least "
+            f"{settings.smallest_contrast:g} and {settings.smallest_separation:g}); check the "
+            "region's x, y, width and height in pixels of the video"
+        )
+    share = (values - dark) / (lit - dark)
+    return _pulses(share, times_s, dark, lit, settings)
+
+
+def _known_samples(brightness: ArrayLike, timestamps_s: ArrayLike) -> tuple[Float64, Float64]:
+    level = np.asarray(brightness, dtype=np.float64)
+    times_s = np.asarray(timestamps_s, dtype=np.float64)
+    if level.shape != times_s.shape or level.ndim != 1:
+        raise ConditioningError(
+            f"brightness has shape {level.shape} and timestamps {times_s.shape}; expected one "
+            "value for each frame"
+        )
+    known = np.isfinite(level) & np.isfinite(times_s)
+    level, times_s = level[known], times_s[known]
+    if len(level) < 3 or not (np.diff(times_s) > 0).all():
+        raise ConditioningError(
+            f"{len(level)} frames with known brightness; expected at least 3, with rising times"
+        )
+    return level, times_s
+
+
+def _two_states(values: Float64) -> tuple[float, float, float]:
+    """Separation of the two states in standard deviations, and the medians of both."""
+    threshold = _otsu(values)
+    low, high = values[values <= threshold], values[values > threshold]
+    if len(low) == 0 or len(high) == 0:
+        return 0.0, float(np.median(values)), float(np.median(values))
+    dark, lit = float(np.median(low)), float(np.median(high))
+    # Medians of deviations: frames amid a change belong to neither state.
+    spread = 1.4826 * max(float(np.median(np.abs(low - dark))), 1e-3)
+    spread_lit = 1.4826 * float(np.median(np.abs(high - lit)))
+    return (lit - dark) / max(spread, spread_lit, 1e-3), dark, lit
+
+
+def _otsu(values: Float64) -> float:
+    """Threshold with the largest variance between the classes above and below it."""
+    lowest, highest = float(values.min()), float(values.max())
+    if not highest > lowest:
+        return highest
+    counts, edges = np.histogram(values, bins=256, range=(lowest, highest))
+    centres = (edges[:-1] + edges[1:]) / 2.0
+    below = np.cumsum(counts)
+    above = below[-1] - below
+    sum_below = np.cumsum(counts * centres)
+    valid = (below > 0) & (above > 0)
+    mean_below = sum_below / np.maximum(below, 1)
+    mean_above = (sum_below[-1] - sum_below) / np.maximum(above, 1)
+    between = np.where(valid, below * above * (mean_above - mean_below) ** 2.0, -1.0)
+    # Between two far states a whole range of thresholds is equally good: take its middle.
+    best = np.flatnonzero(between >= between.max() * (1.0 - 1e-9))
+    return float(edges[1:][best].mean())
+
+
+def _running_median(level: Float64, times_s: Float64, window_s: float) -> Float64:
+    """Median around each moment, from blocks of a tenth of the window."""
+    block_s = max(window_s / 10.0, (times_s[-1] - times_s[0]) / _MOST_BLOCKS)
+    block = np.floor((times_s - times_s[0]) / block_s).astype(np.int64)
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    ends = np.append(starts[1:], len(level))
+    centres_s = np.array([times_s[a:b].mean() for a, b in zip(starts, ends, strict=True)])
+    half_s = window_s / 2.0
+    first = np.searchsorted(times_s, centres_s - half_s)
+    last = np.searchsorted(times_s, centres_s + half_s)
+    medians = [float(np.median(level[a:b])) for a, b in zip(first, last, strict=True)]
+    return np.interp(times_s, centres_s, medians)
+
+
+def _pulses(
+    share: Float64, times_s: Float64, dark: float, lit: float, settings: LedSettings
+) -> LedOnsets:
+    on = _hysteresis(share, settings.on_share, settings.off_share)
+    edges = np.diff(on.astype(np.int8), prepend=on[0].astype(np.int8))
+    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    remarks = []
+    if on[0]:
+        remarks.append("the light was on when the recording began; that onset is not known")
+        ends = ends[1:]
+    onsets = [_crossing(share, times_s, int(index), settings.on_share) for index in starts]
+    offsets = [_crossing(share, times_s, int(index), settings.off_share) for index in ends]
+    offsets += [math.nan] * (len(onsets) - len(offsets))
+    kept: list[tuple[float, float, float]] = []
+    for onset_s, offset_s, start in zip(onsets, offsets, starts, strict=True):
+        half_ms = float(times_s[start] - times_s[start - 1]) * 500.0
+        if kept and onset_s - kept[-1][1] <= settings.same_pulse_ms / 1000.0:
+            kept[-1] = (kept[-1][0], offset_s, kept[-1][2])
+        else:
+            kept.append((onset_s, offset_s, half_ms))
+    long_enough = [
+        pulse for pulse in kept if not (pulse[1] - pulse[0]) * 1000.0 < settings.shortest_pulse_ms
+    ]
+    columns = np.array(long_enough, dtype=np.float64).reshape(-1, 3)
+    return LedOnsets(columns[:, 0], columns[:, 1], columns[:, 2], dark, lit, tuple(remarks))
+
+
+def _hysteresis(share: Float64, on_share: float, off_share: float) -> np.ndarray:
+    """Whether the light is on at each sample: the last level that was clear counts."""
+    clear = (share > on_share) | (share < off_share)
+    last_clear = np.maximum.accumulate(np.where(clear, np.arange(len(share)), -1))
+    return np.where(last_clear >= 0, share[np.maximum(last_clear, 0)] > on_share, False)
+
+
+def _crossing(share: Float64, times_s: Float64, index: int, level: float) -> float:
+    """Moment between the samples `index` - 1 and `index` at which the level is passed."""
+    before, after = float(share[index - 1]), float(share[index])
+    part = (level - before) / (after - before) if after != before else 0.5
+    return float(
+        times_s[index - 1] + min(max(part, 0.0), 1.0) * (times_s[index] - times_s[index - 1])
+    )

@@ -1,0 +1,186 @@
+"""From landmarks to how far the eyes are open, and how far the lids are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.records import Float64
+
+LEFT_EYE = slice(42, 48)
+"""The subject's left eye: landmarks 43..48 of the iBUG scheme, counted from 1."""
+RIGHT_EYE = slice(36, 42)
+"""The subject's right eye: landmarks 37..42."""
+
+
+PUFF_REFLEX_S = 0.3
+"""An air puff has closed the eye within this time."""
+
+
+def eye_aspect_ratio(eye: NDArray[np.floating]) -> Float64:
+    """Return height over width of eyes.
+
+    Parameters
+    ----------
+    eye : float, shape (..., 6, 2)
+        Corner, two points of the upper lid, other corner, two points of the lower lid.
+
+    Returns
+    -------
+    float64, shape (...)
+        ``(|2-6| + |3-5|) / (2 |1-4|)`` with points counted from 1; NaN for an eye of no width.
+
+    Notes
+    -----
+    Soukupová and Čech 2016, and section V.A of the paper on merging landmark sub-models.
+    """
+    points = np.asarray(eye, dtype=np.float64)
+    heights = np.linalg.norm(points[..., 1, :] - points[..., 5, :], axis=-1) + np.linalg.norm(
+        points[..., 2, :] - points[..., 4, :], axis=-1
+    )
+    widths = np.linalg.norm(points[..., 0, :] - points[..., 3, :], axis=-1)
+    known = widths > 0
+    return np.where(known, heights / (2.0 * np.where(known, widths, 1.0)), np.nan)
+
+
+def both_eye_aspect_ratios(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
+    """Return the eye aspect ratios (left, right) of 68 landmarks, shape (..., 68, 2)."""
+    return (
+        eye_aspect_ratio(landmarks[..., LEFT_EYE, :]),
+        eye_aspect_ratio(landmarks[..., RIGHT_EYE, :]),
+    )
+
+
+def closure_paper_pct(ear: Float64) -> Float64:
+    """Return the closure in percent as the paper normalises it over a trial.
+
+    ``100 - (EAR - MIN) * (100 / MAX)``. It does not reach 0 for an open eye (27 % where EAR runs
+    from 0.08 to 0.30); it is kept for comparison with earlier results.
+    """
+    if not np.isfinite(ear).any():
+        return np.full_like(ear, np.nan)
+    lowest, highest = float(np.nanmin(ear)), float(np.nanmax(ear))
+    if highest <= 0:
+        return np.full_like(ear, np.nan)
+    return 100.0 - (ear - lowest) * (100.0 / highest)
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How the open and the closed eye of a session are found.
+
+    Attributes
+    ----------
+    open_from : str
+        ``usual``: the median of the samples of an open eye, what it is most of the time.
+        ``percentile``: the percentile of EAR that `open_percentile` says, its upper edge.
+    closed_from : str
+        ``percentile``: the percentile of EAR that `closed_percentile` says. ``air-puffs``: the
+        median of the lowest EAR in the 0.3 s after each air puff (US) of the trials, which
+        closes the eye by reflex; for sessions without full blinks.
+    closed_percentile : float
+        Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the
+        lids together for some 50 ms, hence about 1 % of the time.
+    open_percentile : float
+        Percentile of EAR that bounds the open range from above.
+    smallest_span : float
+        A session whose open and closed level differ by less is flagged as not calibrated.
+    """
+
+    open_from: Literal["usual", "percentile"] = "usual"
+    closed_from: Literal["percentile", "air-puffs"] = "percentile"
+    closed_percentile: float = 0.2
+    open_percentile: float = 98.0
+    smallest_span: float = 0.05
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises
+        ------
+        BlinkAnalysisError
+        """
+        if self.open_from not in {"usual", "percentile"}:
+            raise BlinkAnalysisError(
+                f"open_from is {self.open_from!r}, expected usual or percentile"
+            )
+        if self.closed_from not in {"percentile", "air-puffs"}:
+            raise BlinkAnalysisError(
+                f"closed_from is {self.closed_from!r}, expected percentile or air-puffs"
+            )
+        if not 0 <= self.closed_percentile < self.open_percentile <= 100:
+            raise BlinkAnalysisError(
+                f"closed_percentile {self.closed_percentile:g} and open_percentile "
+                f"{self.open_percentile:g}: expected 0 <= closed < open <= 100"
+            )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """EAR of the open and of the closed eye.
+
+    Attributes
+    ----------
+    reliable : bool
+        False where the two are so close that no eye closure can have been seen.
+    """
+
+    open_ear: float
+    closed_ear: float
+    reliable: bool
+
+    @property
+    def span(self) -> float:
+        return self.open_ear - self.closed_ear
+
+
+def calibrate(
+    ear: Float64, settings: CalibrationSettings | None = None, closed_ear: float | None = None
+) -> Calibration:
+    """Find the open and the closed level of one session's EAR, shape (n,), NaN where unknown.
+
+    The open level is the median of the samples above the middle between the extremes: what the
+    eye is most of the time, free of the noise that an upper percentile would add to it.
+
+    Parameters
+    ----------
+    closed_ear : float, optional
+        The closed level where it is known otherwise (see `closed_ear_at_puffs`).
+    """
+    settings = settings or CalibrationSettings()
+    known = ear[np.isfinite(ear)]
+    if len(known) == 0:
+        return Calibration(float("nan"), float("nan"), False)
+    low, high = np.percentile(known, [settings.closed_percentile, settings.open_percentile])
+    closed = float(low) if closed_ear is None else closed_ear
+    open_ear = float(high)
+    if settings.open_from == "usual":
+        upper = known[known >= (closed + high) / 2.0]
+        open_ear = float(np.median(upper)) if len(upper) else open_ear
+    span = open_ear - closed
+    return Calibration(open_ear, closed, bool(span >= settings.smallest_span))
+
+
+def closed_ear_at_puffs(
+    timestamps_s: Float64, ear: Float64, puffs_s: Sequence[float]
+) -> float | None:
+    """Return the median of the lowest EAR after each air puff; None where no eye was seen."""
+    lowest = []
+    for puff_s in puffs_s:
+        first, last = np.searchsorted(timestamps_s, [puff_s, puff_s + PUFF_REFLEX_S])
+        after = ear[first:last]
+        if np.isfinite(after).any():
+            lowest.append(float(np.nanmin(after)))
+    return float(np.median(lowest)) if lowest else None
+
+
+def fraction_eyelid_closure(ear: Float64, calibration: Calibration) -> Float64:
+    """Return FEC = (open - EAR) / (open - closed): 0 open, 1 closed; NaN without a span."""
+    if not calibration.span > 0:
+        return np.full_like(ear, np.nan)
+    return (calibration.open_ear - ear) / calibration.span

@@ -1,0 +1,21 @@
+"""What an analysis leaves behind: one output a file, one line each in `OUTPUTS`."""
+
+from __future__ import annotations
+
+from site_agent.eyeblink.outputs.contract import BlinkOutput
+from site_agent.eyeblink.outputs.registry import (
+    ON_REQUEST,
+    OUTPUTS,
+    WrittenOutputs,
+    check_requested,
+    write_outputs,
+)
+
+__all__ = [
+    "ON_REQUEST",
+    "OUTPUTS",
+    "BlinkOutput",
+    "WrittenOutputs",
+    "check_requested",
+    "write_outputs",
+]

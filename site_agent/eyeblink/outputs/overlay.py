@@ -1,0 +1,247 @@
+"""overlay.mp4 on request: the recording with what was found in it.
+
+Each frame keeps its own time, so that variable frame rates look as they were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.faces import FoundFace
+from site_agent.eyeblink.frames import Frame
+from site_agent.eyeblink.openness import LEFT_EYE, RIGHT_EYE
+from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
+from site_agent.eyeblink.session import AnalysedSession
+from site_agent.eyeblink.trials import TrialType
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.video.stream import VideoStream
+
+LARGEST_SIDE_PX = 1280
+SMALLEST_SIDE_PX = 320
+TICKS_PER_S = 90_000
+QUALITY_CRF = "23"
+STIMULUS_SHOWN_S = 0.1
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+YELLOW, BLUE, WHITE, BLACK = (255, 221, 51), (102, 204, 255), (255, 255, 255), (0, 0, 0)
+
+
+class OverlayVideo:
+    """Face box, landmarks, bars of closure, blink and stimulus marks on every frame."""
+
+    name = "overlay"
+    file_name = "overlay.mp4"
+    essential = False
+
+    def wanted(self, session: AnalysedSession, /) -> bool:
+        return self.name in session.settings.outputs
+
+    def write(self, session: AnalysedSession, path: Path) -> None:
+        import av
+
+        if session.footage is None:
+            raise BlinkAnalysisError("there are no pictures: the analysis began with a trace")
+        pictures = session.footage.pictures()
+        facts = _FrameFacts.of(session)
+        try:
+            # The index comes first, so that a browser can begin to play; the begin of a video
+            # that does not start at zero is kept to the tick, not to the millisecond.
+            options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
+            with av.open(str(path), "w", options=options) as container:
+                _encode(container, _drawn(pictures, facts))
+        except av.error.FFmpegError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@dataclass(frozen=True, eq=False)
+class _FrameFacts:
+    """What is written on the frames; one entry a frame, stimuli as (time, name)."""
+
+    timestamps_s: Float64
+    ear: Float64
+    fec_left: Float64
+    fec_right: Float64
+    gaps: UInt8
+    blink_ids: Int64
+    kinds: dict[int, str]
+    stimuli: tuple[tuple[float, str], ...]
+
+    @classmethod
+    def of(cls, session: AnalysedSession) -> _FrameFacts:
+        stimuli: list[tuple[float, str]] = []
+        trials = session.conditioning.trials if session.conditioning is not None else ()
+        for result in trials:
+            measures = result.measures
+            if result.has_cs:
+                stimuli.append((measures.cs_onset_s, "CS"))
+            if measures.trial_type is not TrialType.CS_ONLY:
+                stimuli.append((measures.us_onset_s, "US"))
+        return cls(
+            session.trace.timestamps_s,
+            session.trace.ear,
+            session.fec_left(),
+            session.fec_right(),
+            session.trace.gaps,
+            session.blink_ids(),
+            {blink.number: f"{blink.completeness} {blink.kind}" for blink in session.blinks},
+            tuple(stimuli),
+        )
+
+    def stimulus_text(self, time_s: float) -> str:
+        shown = [name for onset_s, name in self.stimuli if 0 <= time_s - onset_s < STIMULUS_SHOWN_S]
+        return " ".join(dict.fromkeys(shown))
+
+
+def _drawn(
+    pictures: Iterator[tuple[Frame, FoundFace | None]], facts: _FrameFacts
+) -> Iterator[tuple[float, UInt8]]:
+    for frame, face in pictures:
+        if frame.index < len(facts.timestamps_s):
+            yield frame.timestamp_s, draw_overlay(frame, face, facts)
+
+
+def draw_overlay(frame: Frame, face: FoundFace | None, facts: _FrameFacts) -> UInt8:
+    """Draw what was found into one frame; its size is even, at most 1280 pixels a side."""
+    height_px, width_px = frame.image.shape[:2]
+    scale = _scale(width_px, height_px)
+    size = (_even(width_px * scale), _even(height_px * scale))
+    picture = Image.fromarray(frame.image).resize(size, Image.Resampling.BILINEAR)
+    draw = ImageDraw.Draw(picture)
+    line_px = max(1, round(min(size) / 300))
+    if face is not None:
+        _draw_face(draw, face, scale, line_px)
+    _draw_texts(draw, frame, facts, size)
+    return np.asarray(picture)
+
+
+def _scale(width_px: int, height_px: int) -> float:
+    longest, shortest = max(width_px, height_px), min(width_px, height_px)
+    if longest > LARGEST_SIDE_PX:
+        return LARGEST_SIDE_PX / longest
+    # Small pictures get room for the texts.
+    return min(max(1.0, SMALLEST_SIDE_PX / shortest), LARGEST_SIDE_PX / longest)
+
+
+def _even(length: float) -> int:
+    return max(2, round(length / 2.0) * 2)
+
+
+def _draw_face(draw: ImageDraw.ImageDraw, face: FoundFace, scale: float, line_px: int) -> None:
+    box = face.box
+    corners = [
+        box.left * scale,
+        box.top * scale,
+        (box.right + 1.0) * scale,
+        (box.bottom + 1.0) * scale,
+    ]
+    if all(math.isfinite(corner) for corner in corners):
+        # Found by the detector: a double line; followed: a single one.
+        draw.rectangle(corners, outline=WHITE, width=line_px)
+        if face.source is FaceSource.DETECT:
+            wider = [corners[0] - 3 * line_px, corners[1] - 3 * line_px]
+            wider += [corners[2] + 3 * line_px, corners[3] + 3 * line_px]
+            draw.rectangle(wider, outline=WHITE, width=line_px)
+    points = face.landmarks * scale
+    for x, y in points:
+        if math.isfinite(x) and math.isfinite(y):
+            draw.ellipse([x - line_px, y - line_px, x + line_px, y + line_px], fill=BLUE)
+    for eye in (LEFT_EYE, RIGHT_EYE):
+        outline = [(float(x), float(y)) for x, y in points[eye]]
+        if np.isfinite(points[eye]).all():
+            draw.line([*outline, outline[0]], fill=YELLOW, width=line_px)
+
+
+def _draw_texts(
+    draw: ImageDraw.ImageDraw, frame: Frame, facts: _FrameFacts, size: tuple[int, int]
+) -> None:
+    place, time_s = frame.index, frame.timestamp_s
+    text_px = max(11, round(min(size) / 28))
+    font = ImageFont.load_default(size=text_px)
+    ear = float(facts.ear[place])
+    gap = Gap(int(facts.gaps[place])).text
+    lines = [
+        f"{time_s:9.3f} s   frame {place}",
+        f"EAR {ear:.3f}" if math.isfinite(ear) else f"EAR not known ({gap or 'not measured'})",
+    ]
+    number = int(facts.blink_ids[place])
+    if number:
+        lines.append(f">> {facts.kinds[number]} {number} <<")
+    stimulus = facts.stimulus_text(time_s)
+    if stimulus:
+        lines.append(f"** {stimulus} **")
+    for row, line in enumerate(lines):
+        where = (text_px * 0.5, text_px * (0.4 + 1.35 * row))
+        draw.text(where, line, font=font, fill=WHITE, stroke_width=2, stroke_fill=BLACK)
+    bars = (("R", float(facts.fec_right[place])), ("L", float(facts.fec_left[place])))
+    if size[1] < 8 * text_px:
+        return
+    for column, (name, fec) in enumerate(bars):
+        left = size[0] - text_px * (5.2 - 2.5 * column)
+        bar = (left, size[1] * 0.45, left + text_px * 0.9, size[1] - text_px * 2.6)
+        _draw_bar(draw, name, fec, bar, font)
+
+
+def _draw_bar(
+    draw: ImageDraw.ImageDraw,
+    name: str,
+    fec: float,
+    bar: tuple[float, float, float, float],
+    font: Font,
+) -> None:
+    """One eye's closure: empty open, full closed, with its number below."""
+    left, top, right, bottom = bar
+    draw.rectangle(bar, outline=WHITE, fill=BLACK, width=1)
+    if math.isfinite(fec):
+        share = min(max(fec, 0.0), 1.0)
+        draw.rectangle((left + 2, bottom - share * (bottom - top), right - 2, bottom), fill=YELLOW)
+    text = f"{name}\n{fec:.2f}" if math.isfinite(fec) else f"{name}\n?"
+    draw.multiline_text(
+        (left, bottom + 2),
+        text,
+        font=font,
+        fill=WHITE,
+        stroke_width=2,
+        stroke_fill=BLACK,
+        spacing=0,
+    )
+
+
+def _encode(container: OutputContainer, pictures: Iterator[tuple[float, UInt8]]) -> None:
+    import av
+
+    stream: VideoStream | None = None
+    last_ticks = -1
+    for time_s, pixels in pictures:
+        if stream is None:
+            stream = _open_stream(container, pixels.shape[1], pixels.shape[0])
+        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+        # A player's clock is finer than any camera's; two frames never get the same time.
+        last_ticks = max(round(time_s * TICKS_PER_S), last_ticks + 1)
+        frame.pts, frame.time_base = last_ticks, Fraction(1, TICKS_PER_S)
+        container.mux(stream.encode(frame))
+    if stream is None:
+        raise BlinkAnalysisError("the video gave no frame when it was read again")
+    container.mux(stream.encode(None))
+
+
+def _open_stream(container: OutputContainer, width_px: int, height_px: int) -> VideoStream:
+    options = {"crf": QUALITY_CRF, "preset": "veryfast"}
+    stream = container.add_stream("libx264", rate=30, options=options)
+    stream.width, stream.height, stream.pix_fmt = width_px, height_px, "yuv420p"
+    # Without frames that refer to later ones every time stays as it is given.
+    stream.codec_context.max_b_frames = 0
+    stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
+    stream.time_base = Fraction(1, TICKS_PER_S)
+    return stream

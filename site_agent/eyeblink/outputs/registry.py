@@ -1,0 +1,171 @@
+"""The table of outputs, and how they come into their folder: whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.eyeblink.outputs.bids import write_bids_files
+from site_agent.eyeblink.outputs.blinks_csv import BlinksCsv
+from site_agent.eyeblink.outputs.contract import BlinkOutput
+from site_agent.eyeblink.outputs.datapackage import DataPackageJson
+from site_agent.eyeblink.outputs.frames_csv import FramesCsv
+from site_agent.eyeblink.outputs.nwb import NwbFile
+from site_agent.eyeblink.outputs.overlay import OverlayVideo
+from site_agent.eyeblink.outputs.provenance import ProvenanceJson
+from site_agent.eyeblink.outputs.report import ReportHtml
+from site_agent.eyeblink.outputs.session_json import SessionJson
+from site_agent.eyeblink.outputs.trace_picture import TracePicture
+from site_agent.eyeblink.outputs.trials_csv import TrialsCsv
+from site_agent.eyeblink.session import AnalysedSession
+
+OUTPUTS: tuple[BlinkOutput, ...] = (
+    FramesCsv(),
+    BlinksCsv(),
+    TrialsCsv(),
+    OverlayVideo(),
+    NwbFile(),
+    TracePicture(),
+    ReportHtml(),
+    SessionJson(),
+    DataPackageJson(),
+    ProvenanceJson(),
+)
+"""In the order of writing: those that may fail come before those that report it. The provenance
+comes last, and so tells that all are there."""
+
+ON_REQUEST: Mapping[str, tuple[str, str]] = {
+    OverlayVideo.name: ("av", "vision"),
+    NwbFile.name: ("pynwb", "nwb"),
+}
+"""Outputs that are written when asked for: the library that each needs, and the extra with it."""
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True)
+class WrittenOutputs:
+    """What was written, by the output's name, and the session's warnings with those of writing."""
+
+    files: Mapping[str, Path]
+    warnings: tuple[str, ...]
+
+
+def check_requested(names: Iterable[str]) -> None:
+    """Find out before the analysis whether the outputs asked for can be written at all.
+
+    Raises
+    ------
+    BlinkAnalysisError
+        There is no such output.
+    MissingExtraError
+        A library is not installed.
+    """
+    from importlib.util import find_spec
+
+    for name in sorted(names):
+        if name not in ON_REQUEST:
+            raise BlinkAnalysisError(
+                f"there is no output {name!r} on request; expected {', '.join(ON_REQUEST)}"
+            )
+        library, extra = ON_REQUEST[name]
+        if find_spec(library) is None:
+            raise MissingExtraError(library, extra)
+
+
+def write_outputs(
+    session: AnalysedSession,
+    folder: Path,
+    *,
+    outputs: Sequence[BlinkOutput] = OUTPUTS,
+    progress: Callable[[float, str], None] | None = None,
+) -> WrittenOutputs:
+    """Write all outputs into `folder`.
+
+    They are written to a temporary folder beside it first. A new folder then appears at once; in
+    an existing one each file is replaced, the provenance last, and what an earlier analysis of
+    the session left and this one does not have is removed.
+
+    Raises
+    ------
+    BlinkAnalysisError
+        When the folder cannot be written.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise BlinkAnalysisError(f"{folder}: is a file, expected a folder for the results")
+    temporary: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        prefix = f".{folder.name[:60]}."
+        temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=folder.parent))
+        # Inside it, because a temporary folder is closed to all but its owner.
+        content = temporary / "content"
+        content.mkdir()
+        session, written = _write_each(session, content, outputs, progress)
+        if session.names.is_bids:
+            write_bids_files(session, content, folder)
+        _move(content, folder, [session.names.path(output.file_name) for output in outputs])
+    except OSError as error:
+        raise BlinkAnalysisError(
+            f"{error.filename or folder}: cannot be written: {error.strerror or error}"
+        ) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    names = session.names
+    files = {output.name: folder / names.path(output.file_name) for output in written}
+    return WrittenOutputs(files, session.warnings)
+
+
+def _write_each(
+    session: AnalysedSession,
+    content: Path,
+    outputs: Sequence[BlinkOutput],
+    progress: Callable[[float, str], None] | None,
+) -> tuple[AnalysedSession, list[BlinkOutput]]:
+    """Write what is wanted; return the session with the warnings that came up."""
+    wanted = [output for output in outputs if output.wanted(session)]
+    written: list[BlinkOutput] = []
+    (content / session.names.folder).mkdir(parents=True, exist_ok=True)
+    for done, output in enumerate(wanted):
+        path = content / session.names.path(output.file_name)
+        if progress is not None:
+            progress(done / len(wanted), f"writing {path.name}")
+        try:
+            output.write(session, path)
+        # Whatever a library raises there: hours of analysis are not lost for a picture.
+        except Exception as error:
+            disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
+            if output.essential or disk_full:
+                raise
+            path.unlink(missing_ok=True)
+            warning = f"{path.name} was not written: {str(error) or type(error).__name__}"
+            session = replace(session, warnings=(*session.warnings, warning))
+        else:
+            written.append(output)
+    return session, written
+
+
+def _move(content: Path, folder: Path, known: Sequence[os.PathLike[str]]) -> None:
+    """Bring the files to their place; `known` are all that an analysis of it may have left."""
+    if not folder.exists():
+        content.rename(folder)
+        return
+    # While there is no provenance the folder is not complete.
+    for path in reversed(known):
+        if not (content / path).exists():
+            (folder / path).unlink(missing_ok=True)
+    if known:
+        (folder / known[-1]).unlink(missing_ok=True)
+    arrived = [path.relative_to(content) for path in content.rglob("*") if path.is_file()]
+    last = {Path(path): place for place, path in enumerate(known)}
+    for path in sorted(arrived, key=lambda path: last.get(path, -1)):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (content / path).replace(folder / path)

@@ -1,0 +1,208 @@
+"""What travels between the stages: one record a frame, one trace a session."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+UInt8 = NDArray[np.uint8]
+
+DIGITS = 6
+"""Decimals of times and eye aspect ratios in files."""
+
+
+class FaceSource(IntEnum):
+    """Where the face box of a frame comes from."""
+
+    MISSING = 0
+    DETECT = 1
+    FOLLOW = 2
+    TRACE = 3
+    REGION = 4
+
+
+class Gap(IntEnum):
+    """Why a frame has no eye aspect ratio; never reported as an open eye."""
+
+    NONE = 0
+    NO_FACE = 1
+    EYES_OUTSIDE = 2
+    LANDMARKS_COLLAPSED = 3
+    MARKED_INVALID = 4
+
+    @property
+    def text(self) -> str:
+        return self.name.lower().replace("_", "-") if self else ""
+
+
+@dataclass(frozen=True)
+class FaceBox:
+    """Left, top, right and bottom of a face in pixels, dlib's inclusive corners, unrounded."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def width(self) -> float:
+        return self.right - self.left + 1.0
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top + 1.0
+
+
+@dataclass(frozen=True)
+class EyeSample:
+    """The eyes in one frame.
+
+    Attributes
+    ----------
+    frame : int
+        0-based number of the frame in presentation order.
+    timestamp_s : float
+        Presentation time, from the start of the recording.
+    box, score : FaceBox or None, float
+        The face and the detector's score (NaN where the face was followed or is missing).
+    ear_left, ear_right : float
+        Eye aspect ratio of the subject's left and right eye; NaN where `gap` says why.
+    confidence : float
+        0..1; lower for a face turned away.
+    """
+
+    frame: int
+    timestamp_s: float
+    source: FaceSource
+    box: FaceBox | None
+    score: float
+    ear_left: float
+    ear_right: float
+    confidence: float
+    gap: Gap
+
+
+@dataclass(frozen=True, eq=False)
+class FaceColumns:
+    """The face in every frame: `boxes` (n, 4) px, `scores` (n,), `sources` (n,) FaceSource."""
+
+    boxes: Float64
+    scores: Float64
+    sources: UInt8
+
+
+@dataclass(frozen=True, eq=False)
+class EyeTrace:
+    """Eye aspect ratios of a whole session, one entry a frame.
+
+    Attributes
+    ----------
+    frames : int64, shape (n,)
+    timestamps_s : float64, shape (n,)
+        Strictly increasing.
+    ear_left, ear_right, ear : float64, shape (n,)
+        NaN where not known; `ear` is the mean of the valid eyes.
+    confidence : float64, shape (n,)
+    gaps : uint8, shape (n,)
+        Values of `Gap`.
+    face : FaceColumns or None
+        None for a trace that was read from a file.
+    """
+
+    frames: Int64
+    timestamps_s: Float64
+    ear_left: Float64
+    ear_right: Float64
+    ear: Float64
+    confidence: Float64
+    gaps: UInt8
+    face: FaceColumns | None = None
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.ear)
+
+    @property
+    def duration_s(self) -> float:
+        """From the first frame to the end of the last one (one median frame interval longer)."""
+        if len(self.timestamps_s) < 2:
+            return 0.0
+        steps_s = np.diff(self.timestamps_s)
+        return float(self.timestamps_s[-1] - self.timestamps_s[0] + np.median(steps_s))
+
+    @property
+    def frame_rate_hz(self) -> float:
+        """Frames per second from the median interval; NaN for fewer than two frames."""
+        if len(self.timestamps_s) < 2:
+            return float("nan")
+        return float(1.0 / np.median(np.diff(self.timestamps_s)))
+
+
+def as_written(trace: EyeTrace) -> EyeTrace:
+    """Return the trace with the digits that ``frames.csv`` has of it.
+
+    Times to the microsecond and EAR to 1e-6: what is computed from it can be computed again from
+    the file, to the last bit.
+    """
+    names = ("timestamps_s", "ear_left", "ear_right", "ear")
+    return replace(trace, **{name: np.round(getattr(trace, name), DIGITS) for name in names})
+
+
+def mean_of_valid_eyes(ear_left: Float64, ear_right: Float64) -> Float64:
+    """Return the mean of the eyes that are known, NaN where neither is."""
+    left_known, right_known = np.isfinite(ear_left), np.isfinite(ear_right)
+    total = np.where(left_known, ear_left, 0.0) + np.where(right_known, ear_right, 0.0)
+    count = left_known.astype(np.float64) + right_known
+    return np.where(count > 0, total / np.maximum(count, 1.0), np.nan)
+
+
+@dataclass
+class TraceBuilder:
+    """Collects samples as they come, in flat arrays: about 90 bytes a frame."""
+
+    _rows: array[float] = field(default_factory=lambda: array("d"))
+
+    COLUMNS = 12
+
+    def add(self, sample: EyeSample) -> None:
+        box = sample.box
+        corners = (box.left, box.top, box.right, box.bottom) if box else (np.nan,) * 4
+        self._rows.extend(
+            (
+                sample.frame,
+                sample.timestamp_s,
+                sample.ear_left,
+                sample.ear_right,
+                sample.confidence,
+                sample.gap,
+                sample.source,
+                sample.score,
+                *corners,
+            )
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows) // self.COLUMNS
+
+    def build(self) -> EyeTrace:
+        rows = np.frombuffer(self._rows, dtype=np.float64).reshape(-1, self.COLUMNS)
+        return EyeTrace(
+            frames=rows[:, 0].astype(np.int64),
+            timestamps_s=rows[:, 1].copy(),
+            ear_left=rows[:, 2].copy(),
+            ear_right=rows[:, 3].copy(),
+            ear=mean_of_valid_eyes(rows[:, 2], rows[:, 3]),
+            confidence=rows[:, 4].copy(),
+            gaps=rows[:, 5].astype(np.uint8),
+            face=FaceColumns(
+                boxes=rows[:, 8:12].copy(),
+                scores=rows[:, 7].copy(),
+                sources=rows[:, 6].astype(np.uint8),
+            ),
+        )

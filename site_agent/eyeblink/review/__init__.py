@@ -1,0 +1,1 @@
+"""Looking through the blinks of a session, correcting them, and learning from it."""

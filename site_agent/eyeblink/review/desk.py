@@ -1,0 +1,236 @@
+"""A review under way: the automatic result, the video, the log, and the state they give."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aggregators.formats import file_digest
+from site_agent.errors import ReviewActionError, ReviewOutdatedError, VideoFileError
+from site_agent.eyeblink.image_folder import TIMESTAMPS_NAME
+from site_agent.eyeblink.recording import Recording
+from site_agent.eyeblink.review.actions import Action, Add, Correct, DropFrame, UseFrame
+from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
+from site_agent.eyeblink.review.correction_log import CorrectionLog, set_aside
+from site_agent.eyeblink.review.landmark_finder import FoundLandmarks, LandmarkFinder
+from site_agent.eyeblink.review.replay import ReviewState, replay
+from site_agent.eyeblink.review.reviewed_blinks import write_reviewed_blinks
+from site_agent.eyeblink.seekable_images import SeekableFrames, SeekableImages
+from site_agent.eyeblink.seeking import SeekableVideo
+
+FOLDER_NAME = "review"
+
+
+@dataclass
+class ReviewDesk:
+    """Everything that the page and the export ask for.
+
+    Attributes
+    ----------
+    result : AutomaticResult
+    video : SeekableFrames or None
+        None for a trace.
+    finder : LandmarkFinder or None
+    reviewer : str
+    warnings : tuple of str
+    """
+
+    result: AutomaticResult
+    log: CorrectionLog
+    video: SeekableFrames | None
+    finder: LandmarkFinder | None
+    reviewer: str
+    warnings: tuple[str, ...] = ()
+    state: ReviewState = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        # The table is made anew: a killed process may have left it behind the log.
+        self.state = self._replayed(())
+        write_reviewed_blinks(self.result, self.state, self.log.path.parent)
+
+    def __enter__(self) -> ReviewDesk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.log.close()
+        if self.video is not None:
+            self.video.close()
+
+    @property
+    def revision(self) -> int:
+        """Number of actions so far; whoever acts must have seen all of them."""
+        return len(self.log.entries)
+
+    def act(self, action: Action, revision: int | None = None) -> ReviewState:
+        """Do one action: check it, keep it, and write the reviewed blinks.
+
+        Parameters
+        ----------
+        revision : int, optional
+            How many actions the reviewer has seen.
+
+        Raises
+        ------
+        ReviewActionError
+            It does not apply, or others have acted since.
+        ReviewFolderError
+            It could not be written; nothing has changed then.
+        """
+        with self._lock:
+            if revision is not None and revision != self.revision:
+                raise ReviewActionError(
+                    "something was changed in another window since; look again, then repeat"
+                )
+            action = self._fitted(action)
+            state = self._replayed((action,))
+            self.log.append(action, self.reviewer)
+            self.state = state
+            write_reviewed_blinks(self.result, state, self.log.path.parent)
+            return state
+
+    def landmarks(self, frame: int) -> FoundLandmarks | None:
+        """Return the landmarks that the model places in a frame, None where there are none."""
+        if self.video is None or self.finder is None:
+            return None
+        return self.finder.find(self.video.picture(frame), self.result.frames.box(frame))
+
+    def _replayed(self, further: tuple[Action, ...]) -> ReviewState:
+        actions = [entry.action for entry in self.log.entries]
+        return replay(self.result.events, [*actions, *further])
+
+    def _fitted(self, action: Action) -> Action:
+        """Put times onto frames: what lies between them cannot have been seen."""
+        if isinstance(action, Add | Correct):
+            names = ("onset_s", "peak_s", "offset_s")
+            given = {name: getattr(action, name) for name in names}
+            on_frames = {
+                name: self._on_frame(time) for name, time in given.items() if time is not None
+            }
+            return action.model_copy(update=on_frames)
+        if isinstance(action, UseFrame | DropFrame):
+            if self.video is None:
+                raise ReviewActionError("there is no video to take training frames from")
+            if action.frame >= len(self.result.frames):
+                raise ReviewActionError(f"there is no frame {action.frame}")
+        return action
+
+    def _on_frame(self, time_s: float) -> float:
+        frames = self.result.frames
+        return float(frames.timestamps_s[frames.nearest(time_s)])
+
+
+def open_desk(
+    folder: Path | str,
+    *,
+    video: Path | str | None = None,
+    trace_only: bool = False,
+    landmarks: Path | str | None = None,
+    detector: Path | str | None = None,
+    reviewer: str | None = None,
+    start_over: bool = False,
+) -> ReviewDesk:
+    """Open the results of an analysis for review.
+
+    Parameters
+    ----------
+    folder : path
+        What ``poolctl blink`` wrote.
+    video : path, optional
+        The analysed video, or folder of images; looked for by its name in and beside the folder
+        when not given.
+    trace_only : bool
+        Do without the video.
+    landmarks, detector : path, optional
+        Models to place landmarks with.
+    reviewer : str, optional
+        Name to keep with every action; the user's name on this machine when not given.
+    start_over : bool
+        Put earlier corrections aside, in a folder of their own, and begin anew.
+
+    Raises
+    ------
+    ReviewFolderError, ReviewBusyError, ReviewOutdatedError, VideoFileError, FaceModelError
+    """
+    result = read_automatic_result(folder)
+    warnings = []
+    finder = LandmarkFinder(landmarks, detector) if landmarks is not None else None
+    if landmarks is not None:
+        warnings += _other_model(result, "landmarks", Path(landmarks))
+    path = None if trace_only else _find_video(result, Path(video) if video else None)
+    seekable = _seekable(result, path) if path is not None else None
+    review_folder = result.folder / FOLDER_NAME
+    if start_over:
+        set_aside(review_folder)
+    log = CorrectionLog(review_folder, result.blinks_sha256)
+    try:
+        return ReviewDesk(result, log, seekable, finder, reviewer or user_name(), tuple(warnings))
+    except BaseException:
+        log.close()
+        raise
+
+
+def user_name() -> str:
+    """Return who works here, as the operating system has it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
+    timestamps_s = result.frames.timestamps_s
+    if not path.is_dir():
+        return SeekableVideo(path, timestamps_s)
+    return SeekableImages(path, timestamps_s, _declared_rate_hz(result))
+
+
+def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:
+    source = result.source("video") or result.source("images")
+    if source is None:
+        if given is not None:
+            raise ReviewOutdatedError(
+                f"{given}: {result.folder} is the result of a trace, no video belongs to it"
+            )
+        return None
+    name, sha256 = str(source["name"]), source.get("sha256")
+    if given is not None:
+        if given.exists() and not _is_recording(result, given, sha256):
+            raise ReviewOutdatedError(
+                f"{given}: is not the recording that was analysed "
+                f"({name}, sha256 {str(sha256)[:12]}...)"
+            )
+        return given
+    for place in (result.folder, result.folder.parent, Path()):
+        if (place / name).exists() and _is_recording(result, place / name, sha256):
+            return place / name
+    raise VideoFileError(
+        f"{name}: the analysed video is neither in {result.folder} nor beside it; say where it is "
+        "with --video FILE, or review the trace alone with --trace-only"
+    )
+
+
+def _is_recording(result: AutomaticResult, path: Path, sha256: str | None) -> bool:
+    """Compare with the digest of the provenance, where it has one."""
+    recording = Recording(path, frame_rate_hz=_declared_rate_hz(result))
+    if path.is_dir() and (path / TIMESTAMPS_NAME).is_file():
+        recording = Recording(path)
+    return sha256 is None or recording.source().sha256 == sha256
+
+
+def _declared_rate_hz(result: AutomaticResult) -> float | None:
+    rate_hz = result.provenance.get("recording", {}).get("declared_rate_hz")
+    return float(rate_hz) if isinstance(rate_hz, int | float) else None
+
+
+def _other_model(result: AutomaticResult, role: str, path: Path) -> list[str]:
+    source = result.source(role)
+    sha256 = source.get("sha256") if source is not None else None
+    if source is None or sha256 is None or file_digest(path) == sha256:
+        return []
+    return [f"{path.name} is not the model that the analysis was done with ({source['name']})"]

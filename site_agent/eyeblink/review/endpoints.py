@@ -1,0 +1,265 @@
+"""What the page asks of the desk, as JSON, pictures and numbers."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from site_agent.errors import ReviewActionError, SiteAgentError
+from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.review.actions import Action
+from site_agent.eyeblink.review.desk import ReviewDesk
+from site_agent.eyeblink.review.doubt import doubt_of
+from site_agent.eyeblink.review.replay import ReviewEvent
+from site_agent.eyeblink.review.suggestion import suggest_blink
+from site_agent.eyeblink.review.trace_windows import gap_runs, trace_window
+
+STATIC = Path(__file__).parent / "static"
+DRAWN_SIGNALS = ("fec", "fec_left", "fec_right", "ear", "confidence")
+MOST_POINTS = 4000
+LARGEST_SIDE_PX = 4096
+MOST_BODY_BYTES = 100_000
+JPEG_QUALITY = 90
+
+Read = Callable[[Request], Response]
+
+
+class ActionRequest(BaseModel):
+    """`revision`: how many actions the page has seen."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    revision: Annotated[int, Field(ge=0)]
+    action: Action
+
+
+class _BadRequestError(Exception):
+    """A query that makes no sense; only the page itself sends any."""
+
+
+def review_application(desk: ReviewDesk) -> Starlette:
+    """Return the application behind the guard."""
+    views = _Views(desk)
+    return Starlette(
+        routes=[
+            Route("/", _page, name="page"),
+            Route("/api/session", views.session),
+            Route("/api/timestamps", views.timestamps),
+            Route("/api/state", views.state),
+            Route("/api/trace", views.trace),
+            Route("/api/frames/{frame:int}.jpg", views.picture),
+            Route("/api/frames/{frame:int}", views.frame),
+            Route("/api/suggestions/{frame:int}", views.suggestion),
+            Route("/api/actions", views.act, methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        exception_handlers={
+            ReviewActionError: _told(409),
+            SiteAgentError: _told(500),
+            _BadRequestError: _told(400),
+        },
+    )
+
+
+def _told(status: int) -> Callable[[Request, Exception], Response]:
+    def tell(request: Request, error: Exception) -> Response:  # noqa: ARG001
+        return JSONResponse({"error": str(error)}, status)
+
+    return tell
+
+
+def _page(request: Request) -> Response:  # noqa: ARG001
+    html = (STATIC / "index.html").read_bytes()
+    return Response(html, media_type="text/html")
+
+
+class _Views:
+    """One method an address; those that compute run in threads."""
+
+    def __init__(self, desk: ReviewDesk) -> None:
+        self._desk = desk
+        self._doubts = {
+            event.blink_id: doubt_of(event, desk.result) for event in desk.result.events
+        }
+
+    def session(self, request: Request) -> Response:  # noqa: ARG002
+        """What does not change during a review."""
+        desk = self._desk
+        frames = desk.result.frames
+        source = desk.result.source("video") or desk.result.source("trace") or {}
+        height_px, width_px = desk.video.picture(0).shape[:2] if desk.video else (None, None)
+        return JSONResponse(
+            {
+                "name": source.get("name", desk.result.folder.name),
+                "folder": desk.result.folder.resolve().name,
+                "reviewer": desk.reviewer,
+                "frames": len(frames),
+                "first_s": float(frames.timestamps_s[0]),
+                "last_s": float(frames.timestamps_s[-1]),
+                "video": {"width_px": width_px, "height_px": height_px} if desk.video else None,
+                "landmarks": desk.finder is not None,
+                "has_fec": bool(np.isfinite(frames.signals["fec"]).any()),
+                "complete_fec": desk.result.blink_setting("complete_fec", 0.75),
+                "gaps": gap_runs(frames.timestamps_s, frames.gap_codes),
+                "gap_reasons": list(frames.gap_reasons),
+                "warnings": [*desk.warnings, *desk.result.provenance.get("warnings", ())],
+            }
+        )
+
+    def timestamps(self, request: Request) -> Response:  # noqa: ARG002
+        """Times of all frames: little-endian float64."""
+        data = self._desk.result.frames.timestamps_s.astype("<f8").tobytes()
+        return Response(data, media_type="application/octet-stream")
+
+    def state(self, request: Request) -> Response:  # noqa: ARG002
+        return JSONResponse(self._described_state())
+
+    def trace(self, request: Request) -> Response:
+        """Signals between two times, at most `points` of them."""
+        frames = self._desk.result.frames
+        from_s, to_s = _number(request, "from_s"), _number(request, "to_s")
+        points = int(min(max(_number(request, "points"), 16), MOST_POINTS))
+        if not from_s < to_s:
+            raise _BadRequestError("expected from_s below to_s")
+        signals = {name: frames.signals[name] for name in DRAWN_SIGNALS}
+        window = trace_window(frames.timestamps_s, signals, from_s, to_s, points)
+        content: dict[str, Any] = {
+            "exact": window.is_exact,
+            "frames": window.frames.tolist(),
+            "times_s": np.round(window.times_s, 6).tolist(),
+            "high": _plain(window.highs),
+        }
+        content["low"] = content["high"] if window.is_exact else _plain(window.lows)
+        return JSONResponse(content)
+
+    def frame(self, request: Request) -> Response:
+        """What is known of one frame, and where the landmarks are in it."""
+        number = self._frame_number(request)
+        frames = self._desk.result.frames
+        box = frames.box(number)
+        content: dict[str, Any] = {
+            "frame": number,
+            "time_s": float(frames.timestamps_s[number]),
+            "reason": frames.gap_reasons[frames.gap_codes[number]],
+            "box": [box.left, box.top, box.right, box.bottom] if box else None,
+            "landmarks": None,
+            **{name: _finite(float(frames.signals[name][number])) for name in frames.signals},
+        }
+        chosen = self._desk.state.frames.get(number)
+        if chosen is not None and chosen.landmarks is not None:
+            content["landmarks"] = [list(point) for point in chosen.landmarks]
+        elif request.query_params.get("landmarks") == "1":
+            found = self._desk.landmarks(number)
+            if found is not None:
+                content["landmarks"] = np.round(found.landmarks, 3).tolist()
+                content["box"] = [
+                    found.box.left, found.box.top, found.box.right, found.box.bottom
+                ]  # fmt: skip
+        return JSONResponse(content)
+
+    def picture(self, request: Request) -> Response:
+        """One frame as JPEG, not larger than `side`."""
+        video = self._desk.video
+        if video is None:
+            raise _BadRequestError("there is no video")
+        image = Image.fromarray(video.picture(self._frame_number(request)))
+        side = int(min(max(_number(request, "side", 1280), 16), LARGEST_SIDE_PX))
+        if side < max(image.size):
+            image.thumbnail((side, side), Image.Resampling.BILINEAR, reducing_gap=2.0)
+        data = io.BytesIO()
+        image.save(data, "JPEG", quality=JPEG_QUALITY)
+        # The page keeps what it has shown; the address holds the secret and ends with it.
+        headers = {"cache-control": "private, max-age=3600"}
+        return Response(data.getvalue(), media_type="image/jpeg", headers=headers)
+
+    def suggestion(self, request: Request) -> Response:
+        """A blink around a frame, for the reviewer to add and correct."""
+        suggested = suggest_blink(self._desk.result, self._frame_number(request))
+        return JSONResponse(suggested.model_dump())
+
+    async def act(self, request: Request) -> Response:
+        body = await request.body()
+        if len(body) > MOST_BODY_BYTES:
+            raise _BadRequestError("the request is too large")
+        try:
+            asked = ActionRequest.model_validate_json(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise _BadRequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        await run_in_threadpool(self._desk.act, asked.action, asked.revision)
+        return JSONResponse(self._described_state())
+
+    def _described_state(self) -> dict[str, Any]:
+        desk = self._desk
+        state = desk.state
+        return {
+            "revision": desk.revision,
+            "events": [self._described_event(event) for event in state.events],
+            "training": [
+                {"frame": frame.frame, "moved": list(frame.moved)}
+                for frame in sorted(state.frames.values(), key=lambda frame: frame.frame)
+            ],
+            "undoable": state.undoable,
+            "redoable": state.redoable,
+        }
+
+    def _described_event(self, event: ReviewEvent) -> dict[str, Any]:
+        doubt = self._doubts.get(event.blink_id)
+        row = self._desk.result.rows.get(event.blink_id, {})
+        confidence = row.get("confidence", "")
+        return {
+            "id": event.blink_id,
+            "kind": event.kind,
+            "completeness": event.completeness,
+            "onset_s": event.onset_s,
+            "peak_s": event.peak_s,
+            "offset_s": event.offset_s,
+            "status": event.status.value,
+            "confidence": float(confidence) if confidence else None,
+            "doubt": doubt.score if doubt else 0.0,
+            "reasons": list(doubt.reasons) if doubt else [],
+        }
+
+    def _frame_number(self, request: Request) -> int:
+        number = int(request.path_params["frame"])
+        count = len(self._desk.result.frames)
+        if not 0 <= number < count:
+            raise _BadRequestError(f"there is no frame {number}, only {count}")
+        return number
+
+
+def _number(request: Request, name: str, default: float | None = None) -> float:
+    text = request.query_params.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise _BadRequestError(f"{name} is {text!r}, expected a number")
+    return value
+
+
+def _plain(signals: Mapping[str, Float64]) -> dict[str, list[float | None]]:
+    return {
+        name: [None if value != value else value for value in np.round(signal, 4).tolist()]  # noqa: PLR0124
+        for name, signal in signals.items()
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

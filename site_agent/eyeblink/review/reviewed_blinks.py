@@ -1,0 +1,105 @@
+"""blinks_reviewed.csv: the blinks as they stand after the review."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from site_agent.errors import ReviewFolderError
+from site_agent.eyeblink.review.automatic_result import AutomaticResult, FrameColumns
+from site_agent.eyeblink.review.replay import ReviewEvent, ReviewState, ReviewStatus
+
+FILE_NAME = "blinks_reviewed.csv"
+STATUS_COLUMN = "review_status"
+
+
+def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str, str]]:
+    """Return the rows of all blinks that are not deleted, by onset.
+
+    Rows whose times nobody has moved are those of blinks.csv to the letter. For the others
+    frames, times and sizes are measured anew from the unfiltered trace.
+    """
+    return [
+        _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED
+    ]
+
+
+def _row(event: ReviewEvent, result: AutomaticResult) -> dict[str, str]:
+    automatic = result.rows.get(event.blink_id)
+    row = dict(automatic) if automatic is not None else dict.fromkeys(result.columns, "")
+    row["blink_id"] = str(event.blink_id)
+    row["kind"], row["completeness"] = event.kind, event.completeness
+    if automatic is None or _times_moved(event, automatic):
+        measured = _measures(event, result.frames)
+        row.update((name, value) for name, value in measured.items() if name in row)
+    row[STATUS_COLUMN] = event.status.value
+    return row
+
+
+def _times_moved(event: ReviewEvent, automatic: Mapping[str, str]) -> bool:
+    now = (event.onset_s, event.peak_s, event.offset_s)
+    return now != tuple(float(automatic[name]) for name in ("onset_s", "peak_s", "offset_s"))
+
+
+def _measures(event: ReviewEvent, frames: FrameColumns) -> dict[str, str]:
+    """Return the columns of a blink that follow from its three times."""
+    onset, peak, offset = (
+        frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
+    )
+    fec = frames.signals["fec"]
+    closing = slice(onset, peak + 1)
+    steps = np.diff(fec[closing]) / np.diff(frames.timestamps_s[closing])
+    known = steps[np.isfinite(steps)]
+    return {
+        "onset_s": f"{event.onset_s:.6f}",
+        "peak_s": f"{event.peak_s:.6f}",
+        "offset_s": f"{event.offset_s:.6f}",
+        "onset_frame": str(onset),
+        "peak_frame": str(peak),
+        "offset_frame": str(offset),
+        "duration_ms": f"{event.duration_ms:.1f}",
+        "closing_ms": f"{(event.peak_s - event.onset_s) * 1000.0:.1f}",
+        "opening_ms": f"{(event.offset_s - event.peak_s) * 1000.0:.1f}",
+        "amplitude_fec": _text(float(fec[peak] - fec[onset]), 4),
+        "peak_fec": _text(float(fec[peak]), 4),
+        "peak_velocity_fec_per_s": f"{known.max():.3f}" if len(known) else "",
+    }
+
+
+def _text(value: float, digits: int) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
+    """Write ``blinks_reviewed.csv``: the old file stays until the new one is complete.
+
+    Raises
+    ------
+    ReviewFolderError
+    """
+    rows = reviewed_rows(result, state)
+    path = folder / FILE_NAME
+    try:
+        _replace(path, (*result.columns, STATUS_COLUMN), rows)
+    except OSError as error:
+        raise ReviewFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def _replace(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

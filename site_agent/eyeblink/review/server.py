@@ -1,0 +1,127 @@
+"""The local server of the review page: from a free port to Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from site_agent.errors import ReviewBusyError
+from site_agent.eyeblink.review.desk import ReviewDesk
+from site_agent.eyeblink.review.endpoints import review_application
+from site_agent.eyeblink.review.guard import Guard, new_token
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 30.0
+
+
+def serve_review(desk: ReviewDesk, *, port: int = 0, on_ready: Callable[[str], None]) -> None:
+    """Serve the page until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    port : int
+        0 takes a free one.
+    on_ready : callable
+        Called with the page's address, which holds a secret, once the server answers.
+
+    Raises
+    ------
+    ReviewBusyError
+        The port is taken.
+    """
+    token = new_token()
+    with _listener(port) as listener:
+        url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
+        _Server(_configuration(desk, token), lambda: on_ready(url)).run(sockets=[listener])
+
+
+@contextmanager
+def running_review(desk: ReviewDesk) -> Iterator[str]:
+    """Serve the page from a thread while the block runs; gives its address."""
+    token = new_token()
+    with _listener(0) as listener:
+        ready = threading.Event()
+        server = _Server(_configuration(desk, token), ready.set)
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="review server", daemon=True
+        )
+        thread.start()
+        try:
+            if not ready.wait(START_TIMEOUT_S):
+                raise ReviewBusyError("the server of the page did not start")
+            yield f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
+        finally:
+            server.should_exit = True
+            thread.join(START_TIMEOUT_S)
+
+
+@contextmanager
+def opening_page(url: str) -> Iterator[Path]:
+    """Make a private file that leads to the page, for a browser to open.
+
+    Other users can see the words of a command line, and with them an address; not this file.
+    """
+    with tempfile.TemporaryDirectory(prefix="poolctl-review-") as folder:
+        path = Path(folder) / "open.html"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            target = escape(url, quote=True)
+            file.write(
+                '<!doctype html><meta charset="utf-8"><title>Review</title>'
+                f'<meta http-equiv="refresh" content="0; url={target}">'
+                f'<a href="{target}">Open the review</a>\n'
+            )
+        yield path
+
+
+class _Server(uvicorn.Server):
+    """Tells when it answers, and ends as asked without looking killed."""
+
+    def __init__(self, configuration: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(configuration)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        # uvicorn's own handler raises the signal again at the end.
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _configuration(desk: ReviewDesk, token: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        Guard(review_application(desk), token),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
+
+
+@contextmanager
+def _listener(port: int) -> Iterator[socket.socket]:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            raise ReviewBusyError(
+                f"port {port} cannot be used ({error.strerror}); give another with --port, "
+                "or leave it out to take a free one"
+            ) from error
+        yield listener

@@ -1,0 +1,178 @@
+"""The chosen frames as a training set: PNG files and an XML file as dlib's tools write it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from site_agent.datasets.imglab_xml import write_imglab_xml
+from site_agent.datasets.records import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    numbered_parts,
+)
+from site_agent.errors import ReviewExportError
+from site_agent.eyeblink import records
+from site_agent.eyeblink.openness import LEFT_EYE, RIGHT_EYE
+from site_agent.eyeblink.records import Float64, UInt8
+from site_agent.eyeblink.review.desk import ReviewDesk
+from site_agent.eyeblink.review.replay import TrainingFrame
+from site_agent.eyeblink.seekable_images import SeekableFrames
+
+WANTED_EYE_WIDTH_PX = 60.0
+LARGEST_SCALE = 4
+
+
+@dataclass(frozen=True)
+class ExportedTrainingSet:
+    """What was written: `scale` is how many times larger the pictures are than the video's."""
+
+    path: Path
+    images: int
+    corrected_images: int
+    scale: int
+
+
+def export_training_set(
+    desk: ReviewDesk,
+    path: Path | str,
+    *,
+    scale: int | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> ExportedTrainingSet:
+    """Write the frames that the reviewer chose, with face box and 68 landmarks.
+
+    Parameters
+    ----------
+    path : path
+        ``NAME.xml``; the pictures come into the folder ``NAME`` beside it.
+    scale : int, optional
+        Enlarge the pictures this many times. The format has whole pixels only, and half a pixel
+        is a tenth of the opening of a small eye; when not given, the smallest factor up to 4 that
+        makes the eyes about 60 pixels wide.
+
+    Raises
+    ------
+    ReviewExportError
+        No frame is chosen, one has no landmarks or no face, or the files exist already.
+    VideoFileError
+    """
+    path = Path(path)
+    folder = path.with_suffix("")
+    if folder == path:
+        raise ReviewExportError(f"{path}: expected a file name that ends in .xml")
+    for target in (path, folder):
+        if target.exists():
+            raise ReviewExportError(f"{target}: exists already; give another name")
+    video = _video(desk)
+    chosen = _chosen(desk)
+    scale = scale or _fitting_scale([landmarks for _, _, landmarks in chosen])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=path.parent))
+    try:
+        images = []
+        for done, (frame, box, landmarks) in enumerate(chosen):
+            if progress is not None:
+                progress(done / len(chosen), f"frame {frame.frame}")
+            target = temporary / f"frame-{frame.frame:07d}.png"
+            picture = video.picture(frame.frame)
+            images.append(_annotated(picture, target, box, landmarks, scale))
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    folder.chmod(0o755)
+    placed = [
+        AnnotatedImage(folder / i.path.name, i.boxes, i.width_px, i.height_px) for i in images
+    ]
+    dataset = FaceDataset(path, "Reviewed frames", _comment(desk, scale), tuple(placed))
+    write_imglab_xml(dataset, path)
+    corrected = sum(bool(frame.moved) for frame, _, _ in chosen)
+    return ExportedTrainingSet(path, len(images), corrected, scale)
+
+
+def _video(desk: ReviewDesk) -> SeekableFrames:
+    if desk.video is None:
+        raise ReviewExportError(f"{desk.result.folder}: there is no video to take frames from")
+    return desk.video
+
+
+def _chosen(desk: ReviewDesk) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
+    frames = [desk.state.frames[number] for number in sorted(desk.state.frames)]
+    if not frames:
+        raise ReviewExportError(
+            f"{desk.result.folder}: no frame is chosen for training; choose some in the page "
+            "(key T) and correct their landmarks where they are off"
+        )
+    return [(frame, *_face(desk, frame)) for frame in frames]
+
+
+def _face(desk: ReviewDesk, frame: TrainingFrame) -> tuple[records.FaceBox, Float64]:
+    box = desk.result.frames.box(frame.frame)
+    if frame.landmarks is not None and box is not None:
+        return box, np.array(frame.landmarks, dtype=np.float64)
+    placed = desk.landmarks(frame.frame)
+    if placed is None:
+        what = "needs --landmarks FILE to place its landmarks" if desk.finder is None else "no face"
+        raise ReviewExportError(f"frame {frame.frame}: {what}")
+    if frame.landmarks is not None:
+        return placed.box, np.array(frame.landmarks, dtype=np.float64)
+    return placed.box, placed.landmarks
+
+
+def _fitting_scale(landmarks: list[Float64]) -> int:
+    widths = [
+        float(np.linalg.norm(face[eye][0] - face[eye][3]))
+        for face in landmarks
+        for eye in (LEFT_EYE, RIGHT_EYE)
+    ]
+    typical = float(np.median(widths))
+    return min(LARGEST_SCALE, max(1, math.ceil(WANTED_EYE_WIDTH_PX / max(typical, 1.0))))
+
+
+def _annotated(
+    picture: UInt8, path: Path, box: records.FaceBox, landmarks: Float64, scale: int
+) -> AnnotatedImage:
+    """Write one picture and return it with its face."""
+    larger = _enlarged(picture, scale)
+    Image.fromarray(larger).save(path)
+    face = FaceBox(
+        left=round(_scaled(box.left, scale)),
+        top=round(_scaled(box.top, scale)),
+        width=max(1, round(box.width * scale)),
+        height=max(1, round(box.height * scale)),
+        parts=numbered_parts(_scaled(landmarks, scale)),
+    )
+    return AnnotatedImage(path, (face,), larger.shape[1], larger.shape[0])
+
+
+def _enlarged(picture: UInt8, scale: int) -> UInt8:
+    if scale == 1:
+        return picture
+    height, width = picture.shape[:2]
+    larger = Image.fromarray(picture).resize(
+        (width * scale, height * scale), Image.Resampling.BICUBIC
+    )
+    return np.asarray(larger, dtype=np.uint8)
+
+
+def _scaled(coordinate: Any, scale: int) -> Any:
+    """Coordinates are those of pixel centres; pixels are areas and grow about their corner."""
+    return (coordinate + 0.5) * scale - 0.5
+
+
+def _comment(desk: ReviewDesk, scale: int) -> str:
+    source = desk.result.source("video") or desk.result.source("images") or {}
+    larger = f", enlarged {scale} times" if scale > 1 else ""
+    return (
+        f"Frames of {source.get('name', 'a video')} chosen and corrected by {desk.reviewer} "
+        f"in a review{larger}; video sha256 {source.get('sha256')}"
+    )

@@ -1,0 +1,223 @@
+"""An analysed session: what all outputs are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from aggregators.formats import file_digest
+from site_agent.eyeblink.blinks import Blink, BlinkSettings, blink_of_frame
+from site_agent.eyeblink.conditioning import ConditioningResult
+from site_agent.eyeblink.conditioning_settings import ConditioningSettings
+from site_agent.eyeblink.conditioning_summary import SessionSummary
+from site_agent.eyeblink.faces import FaceSettings, FoundFace
+from site_agent.eyeblink.filters import FilterSettings
+from site_agent.eyeblink.frames import Frame
+from site_agent.eyeblink.openness import Calibration, closure_paper_pct, fraction_eyelid_closure
+from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
+from site_agent.eyeblink.session_labels import SessionLabels, SessionNames
+from site_agent.eyeblink.trial_files import TrialTiming
+from site_agent.eyeblink.trials import Trial
+
+
+@dataclass(frozen=True)
+class BlinkAnalysisSettings:
+    """All settings of an analysis; every one is written into the provenance.
+
+    Attributes
+    ----------
+    conditioning, trial_timing : ConditioningSettings, TrialTiming
+        Used when trials are given.
+    labels : SessionLabels
+        Whose recording it is; with a subject the files get names of the BIDS standard.
+    outputs : frozenset of str
+        Outputs that are written on request only: ``overlay``, ``nwb``.
+    """
+
+    faces: FaceSettings = field(default_factory=FaceSettings)
+    blinks: BlinkSettings = field(default_factory=BlinkSettings)
+    filter: FilterSettings = field(default_factory=FilterSettings)
+    conditioning: ConditioningSettings = field(default_factory=ConditioningSettings)
+    trial_timing: TrialTiming = field(default_factory=TrialTiming)
+    labels: SessionLabels = field(default_factory=SessionLabels)
+    outputs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that went into an analysis.
+
+    Attributes
+    ----------
+    role : str
+        ``video``, ``images``, ``camera``, ``trace``, ``detector``, ``landmarks`` or ``trials``.
+    name : str
+        File name, without the folder: paths often hold names of persons.
+    sha256 : str or None
+        None for what is no file (dlib's stock detector).
+    address : str or None
+        The model's address in a pool.
+    """
+
+    role: str
+    name: str
+    sha256: str | None
+    address: str | None = None
+
+
+def source_file(role: str, path: Path, address: str | None = None) -> SourceFile:
+    """Describe a file by its name and digest."""
+    return SourceFile(role, path.name, file_digest(path), address)
+
+
+class Footage(Protocol):
+    """The pictures of a recording once more, for outputs that show them."""
+
+    def pictures(self) -> Iterator[tuple[Frame, FoundFace | None]]:
+        """Yield each frame in colour, uint8 (height, width, 3), and the face found in it."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordingStart:
+    """When a recording began, and how that is known."""
+
+    time: datetime
+    known_from: str
+
+
+@dataclass(frozen=True, eq=False)
+class AnalysedSession:
+    """Signals, blinks and trials of one recording.
+
+    Attributes
+    ----------
+    sources : tuple of SourceFile
+    recording : mapping
+        What is known of the video or the trace (frame counts, rates, size), JSON-able.
+    warnings : tuple of str
+    analysis_s : float
+        How long the analysis took.
+    conditioning : ConditioningResult or None
+        None where no trials were given.
+    footage : Footage or None
+        None where there are no pictures (a trace).
+    start : RecordingStart or None
+    filtered : EyeTrace or None
+        What everything was measured of where a filter was asked for; `trace` keeps the raw EAR.
+    trials : tuple of Trial
+        As they were measured: on the video's clock.
+    """
+
+    trace: EyeTrace
+    calibration: Calibration
+    blinks: tuple[Blink, ...]
+    settings: BlinkAnalysisSettings
+    sources: tuple[SourceFile, ...]
+    recording: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    analysis_s: float
+    conditioning: ConditioningResult | None = None
+    footage: Footage | None = None
+    start: RecordingStart | None = None
+    filtered: EyeTrace | None = None
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def signal(self) -> EyeTrace:
+        """The trace that FEC and blinks come from."""
+        return self.filtered or self.trace
+
+    @property
+    def names(self) -> SessionNames:
+        return self.settings.labels.names(has_trials=self.conditioning is not None)
+
+    def fec(self) -> Float64:
+        return fraction_eyelid_closure(self.signal.ear, self.calibration)
+
+    def fec_left(self) -> Float64:
+        return fraction_eyelid_closure(self.signal.ear_left, self.calibration)
+
+    def fec_right(self) -> Float64:
+        return fraction_eyelid_closure(self.signal.ear_right, self.calibration)
+
+    def closure_paper_pct(self) -> Float64:
+        return closure_paper_pct(self.trace.ear)
+
+    def blink_ids(self) -> Int64:
+        return blink_of_frame(self.trace, list(self.blinks))
+
+
+@dataclass(frozen=True)
+class BlinkSession:
+    """Summary of an analysis.
+
+    Attributes
+    ----------
+    seconds : float
+        Length of the recording.
+    analysed_frames_per_s : float
+    face_found_pct : float
+        Share of frames in which a face was found; of frames with a value for traces.
+    valid_pct : float
+        Share of frames with an eye aspect ratio.
+    blinks, closures : int
+        `closures` lasted longer than a blink does.
+    blinks_per_minute : float
+        Per minute in which the eyes were seen; NaN where they never were.
+    files : mapping of str to Path
+        What was written, by the output's name.
+    conditioning : SessionSummary or None
+        None where no trials were given.
+    trials : tuple of Trial
+        As they were measured: on the video's clock.
+    """
+
+    frames: int
+    seconds: float
+    analysed_frames_per_s: float
+    face_found_pct: float
+    valid_pct: float
+    blinks: int
+    closures: int
+    blinks_per_minute: float
+    open_ear: float
+    closed_ear: float
+    warnings: tuple[str, ...]
+    files: Mapping[str, Path]
+    conditioning: SessionSummary | None = None
+    trials: tuple[Trial, ...] = ()
+
+
+def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSession:
+    """Count what a session holds."""
+    trace = session.trace
+    frames = len(trace.timestamps_s)
+    valid_share = float(np.mean(trace.valid)) if frames else 0.0
+    if trace.face is None:
+        found_share = valid_share
+    else:
+        found_share = float(np.mean(trace.face.sources != FaceSource.MISSING)) if frames else 0.0
+    blinks = sum(blink.kind == "blink" for blink in session.blinks)
+    seen_minutes = valid_share * trace.duration_s / 60.0
+    return BlinkSession(
+        frames=frames,
+        seconds=trace.duration_s,
+        analysed_frames_per_s=frames / session.analysis_s if session.analysis_s > 0 else 0.0,
+        face_found_pct=100.0 * found_share,
+        valid_pct=100.0 * valid_share,
+        blinks=blinks,
+        closures=len(session.blinks) - blinks,
+        blinks_per_minute=blinks / seen_minutes if seen_minutes > 0 else float("nan"),
+        open_ear=session.calibration.open_ear,
+        closed_ear=session.calibration.closed_ear,
+        warnings=session.warnings,
+        files=files,
+        conditioning=session.conditioning.summary if session.conditioning is not None else None,
+        trials=session.trials,
+    )

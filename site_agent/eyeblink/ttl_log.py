@@ -1,0 +1,230 @@
+"""Logs of stimulus pulses, as written by recording hardware and stimulus programs, as trials."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from pathlib import Path
+
+import numpy as np
+
+from site_agent.errors import TrialFileError
+from site_agent.eyeblink.delimited_text import TextTable, parse_number, read_text_table
+from site_agent.eyeblink.trials import TrialList, trials_from_onsets
+
+_TIME_COLUMNS = {
+    "time_s": 1.0,
+    "timestamp_s": 1.0,
+    "onset_s": 1.0,
+    "time": 1.0,
+    "timestamp": 1.0,
+    "onset": 1.0,
+    "seconds": 1.0,
+    "time_ms": 1e-3,
+    "timestamp_ms": 1e-3,
+    "onset_ms": 1e-3,
+    "time_us": 1e-6,
+    "timestamp_us": 1e-6,
+}
+_CHANNEL_COLUMNS = ("channel", "line", "event", "name", "stimulus", "trial_type")
+_STATE_COLUMNS = ("state", "level", "value", "edge")
+_HIGH = frozenset({"1", "high", "on", "true", "up", "rising", "rise", "start", "onset"})
+_LOW = frozenset({"0", "low", "off", "false", "down", "falling", "fall", "stop", "end", "offset"})
+
+
+@dataclass(frozen=True)
+class TtlSettings:
+    """Which pulses are stimuli, and which belong together.
+
+    Attributes
+    ----------
+    cs_channel, us_channel : str
+        Names (or numbers) of the channels; case does not matter.
+    pairing_window_ms : float
+        Longest CS-US interval.
+    same_pulse_ms : float
+        Onsets of one channel closer than this count as one.
+    """
+
+    cs_channel: str = "CS"
+    us_channel: str = "US"
+    pairing_window_ms: float = 2000.0
+    same_pulse_ms: float = 50.0
+
+
+def read_ttl_log(path: Path | str, settings: TtlSettings | None = None) -> TrialList:
+    """Read pulses and pair them to trials.
+
+    Three kinds of table are understood, with a column ``time_s`` (or ``timestamp_s``,
+    ``time_ms``, ...):
+
+    - changes: ``time_s, channel, state`` with states 1/0, high/low, on/off or rising/falling;
+    - events: ``time_s, event`` with names such as ``CS`` and ``US`` (also ``CS on``, ``CS_off``);
+    - levels: ``time_s, CS, US``, one column a channel, high above half of the column's range.
+
+    Pulses on other channels are ignored. Times stay on the log's clock; see `correct_latency`.
+
+    Raises
+    ------
+    TrialFileError
+        Lines that cannot be read, no time column, or neither of the channels in the file.
+    """
+    settings = settings or TtlSettings()
+    table = read_text_table(Path(path))
+    times_s = _times(table)
+    channel_column = next((name for name in _CHANNEL_COLUMNS if name in table.columns), None)
+    if channel_column is not None:
+        onsets, found = _long_onsets(table, times_s, channel_column, settings)
+    else:
+        onsets, found = _wide_onsets(table, times_s, settings)
+    absent = [
+        name for name in (settings.cs_channel, settings.us_channel) if _key(name) not in onsets
+    ]
+    if len(absent) == 2 or not any(onsets.values()):
+        listed = ", ".join(found[:12]) or "none"
+        raise TrialFileError(
+            table.path,
+            [
+                (
+                    0,
+                    f"no pulse on the channels {settings.cs_channel!r} (CS) and "
+                    f"{settings.us_channel!r} (US); the channels found are: {listed}; "
+                    "say which of them are CS and US",
+                )
+            ],
+        )
+    paired = trials_from_onsets(
+        onsets.get(_key(settings.cs_channel), []),
+        onsets.get(_key(settings.us_channel), []),
+        pairing_window_ms=settings.pairing_window_ms,
+        same_pulse_ms=settings.same_pulse_ms,
+    )
+    remarks = tuple(f"the channel {name!r} does not occur in the log" for name in absent)
+    return with_changes(paired, remarks=remarks + paired.remarks, path=table.path)
+
+
+def _times(table: TextTable) -> list[float]:
+    column = next((name for name in _TIME_COLUMNS if name in table.columns), None)
+    if column is None:
+        raise TrialFileError(
+            table.path,
+            [
+                (
+                    0,
+                    f"the columns are {', '.join(table.columns)}; expected a column time_s "
+                    "(or time_ms, timestamp_s, timestamp_ms) with the times of the pulses",
+                )
+            ],
+        )
+    times_s, problems = [], []
+    for row in table.rows:
+        try:
+            time_s = parse_number(row.cells[column]) * _TIME_COLUMNS[column]
+            if math.isnan(time_s):
+                raise ValueError
+            times_s.append(time_s)
+        except ValueError:
+            problems.append((row.line, f"{column} is {row.cells[column]!r}, expected a number"))
+    if problems:
+        raise TrialFileError(table.path, problems)
+    return times_s
+
+
+def _long_onsets(
+    table: TextTable, times_s: Sequence[float], channel_column: str, settings: TtlSettings
+) -> tuple[dict[str, list[float]], list[str]]:
+    """Onsets by channel from one change or event a line, and the channels found."""
+    state_column = next((name for name in _STATE_COLUMNS if name in table.columns), None)
+    wanted = {_key(settings.cs_channel), _key(settings.us_channel)}
+    onsets: dict[str, list[float]] = {}
+    high: dict[str, bool] = {}
+    found: dict[str, None] = {}
+    problems: list[tuple[int, str]] = []
+    order = sorted(range(len(times_s)), key=times_s.__getitem__)
+    for index in order:
+        row = table.rows[index]
+        name, state = row.cells[channel_column], "1"
+        found.setdefault(name.strip(), None)
+        if state_column is not None:
+            state = row.cells[state_column]
+        elif _key(name) not in wanted:
+            name, state = _split_event(name)
+        if _key(name) not in wanted:
+            continue
+        try:
+            is_high = _is_high(state)
+        except ValueError:
+            text = f"{state_column} is {state!r}, expected 1 or 0 (or high/low, on/off)"
+            problems.append((row.line, text))
+            continue
+        if is_high and (state_column is None or not high.get(_key(name), False)):
+            onsets.setdefault(_key(name), []).append(times_s[index])
+        high[_key(name)] = is_high
+    if problems:
+        raise TrialFileError(table.path, problems)
+    return onsets, list(found)
+
+
+def _wide_onsets(
+    table: TextTable, times_s: Sequence[float], settings: TtlSettings
+) -> tuple[dict[str, list[float]], list[str]]:
+    """Onsets by channel from one sample of all channels a line, and the channels found."""
+    found = [name for name in table.columns if name not in _TIME_COLUMNS]
+    onsets: dict[str, list[float]] = {}
+    for wanted in (settings.cs_channel, settings.us_channel):
+        column = next((name for name in found if _key(name) == _key(wanted)), None)
+        if column is None:
+            continue
+        levels = _levels(table, column)
+        known = [level for level in levels if math.isfinite(level)]
+        threshold = (min(known) + max(known)) / 2.0 if known else math.nan
+        high = np.array(levels) > threshold  # all False for a constant channel
+        rises = np.flatnonzero(high[1:] & ~high[:-1]) + 1
+        onsets[_key(wanted)] = [times_s[int(index)] for index in rises]
+    return onsets, found
+
+
+def _levels(table: TextTable, column: str) -> list[float]:
+    levels, problems = [], []
+    for row in table.rows:
+        cell = row.cells[column]
+        try:
+            levels.append(
+                float(_is_high(cell))
+                if cell.strip().lower() in _HIGH | _LOW
+                else parse_number(cell)
+            )
+        except ValueError:
+            problems.append((row.line, f"{column} is {cell!r}, expected a level"))
+    if problems:
+        raise TrialFileError(table.path, problems)
+    return levels
+
+
+def _split_event(name: str) -> tuple[str, str]:
+    """Split ``CS_on`` to the channel and its state; other names are events of their own."""
+    parts = re.split(r"[\s_\-:]+", name.strip())
+    if len(parts) > 1 and parts[-1].lower() in _HIGH | _LOW:
+        return "_".join(parts[:-1]), parts[-1]
+    return name, "1"
+
+
+def _is_high(state: str) -> bool:
+    word = state.strip().lower()
+    if word in _HIGH:
+        return True
+    if word in _LOW:
+        return False
+    return parse_number(word) > 0.5
+
+
+def _key(name: str) -> str:
+    """Form in which names of channels are compared: ``1``, ``1.0`` and `` 1`` are the same."""
+    word = re.sub(r"[\s\-]+", "_", name.strip().lower())
+    try:
+        return f"{float(word):g}"
+    except ValueError:
+        return word

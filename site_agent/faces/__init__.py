@@ -1,0 +1,1 @@
+"""Images in, face boxes and landmarks out."""

@@ -1,0 +1,152 @@
+"""Finding faces with HOG-SVM detectors: the one door to dlib's detectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import FormatError
+from aggregators.formats import read_model, recognise
+from aggregators.models import FhogDetector
+from site_agent.errors import FaceModelError
+
+UInt8 = NDArray[np.uint8]
+
+DETECTOR_FORMAT = "dlib-fhog-detector"
+STOCK_NAME = "dlib frontal face detector"
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One face: dlib's inclusive pixel rectangle, its score, and which detector found it."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    score: float
+    detector_index: int
+
+    @property
+    def width(self) -> float:
+        return self.right - self.left + 1.0
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top + 1.0
+
+    @property
+    def area(self) -> float:
+        return self.width * self.height
+
+
+@dataclass(frozen=True, eq=False)
+class FaceDetector:
+    """One or several HOG-SVM detectors, run together.
+
+    Attributes
+    ----------
+    name : str
+        The file's name, or that of dlib's stock detector.
+    path : Path or None
+    detector_count : int
+    smallest_face_px : int
+        Width of the smallest face that is found without upsampling.
+    default_upsample : int
+        How often the image is doubled when nothing else is said (the file may ask for it).
+    """
+
+    name: str
+    path: Path | None
+    detector_count: int
+    smallest_face_px: int
+    default_upsample: int
+    _native: Any
+
+    def detect(
+        self, image: UInt8, upsample: int | None = None, threshold: float = 0.0
+    ) -> list[Detection]:
+        """Find the faces of an image.
+
+        Parameters
+        ----------
+        image : uint8, shape (height, width) or (height, width, 3)
+            Grey or RGB.
+        upsample : int, optional
+            How often to double the image first; each time faces of half the size are found,
+            at four times the cost.
+        threshold : float
+            Added to the score that a face needs: above 0 fewer are found, below 0 more.
+
+        Returns
+        -------
+        list of Detection
+            Best score first; overlapping ones are left out, as dlib does.
+        """
+        doublings = self.default_upsample if upsample is None else upsample
+        pixels = np.ascontiguousarray(image)
+        boxes, scores, indices = self._native.run(pixels, doublings, threshold)
+        found = [
+            Detection(
+                float(box.left()),
+                float(box.top()),
+                float(box.right()),
+                float(box.bottom()),
+                float(score),
+                int(index),
+            )
+            for box, score, index in zip(boxes, scores, indices, strict=True)
+        ]
+        return sorted(found, key=lambda detection: -detection.score)
+
+
+def open_detector(path: Path | str | None = None) -> FaceDetector:
+    """Open a detector file (``.svm``, both kinds), or dlib's stock detector when none is given.
+
+    Raises
+    ------
+    FaceModelError
+        The file is no detector; the message says what it is.
+    """
+    import dlib
+
+    if path is None:
+        native = dlib.get_frontal_face_detector()
+        width = int(native.detection_window_width)
+        return FaceDetector(STOCK_NAME, None, int(native.num_detectors), width, 0, native)
+    path = Path(path)
+    model = _read_detector(path)
+    try:
+        native = dlib.fhog_object_detector(str(path))
+    except RuntimeError as error:
+        raise FaceModelError(f"{path}: dlib cannot load this detector: {error}") from error
+    return FaceDetector(
+        name=path.name,
+        path=path,
+        detector_count=model.detector_count,
+        smallest_face_px=model.window_width_px,
+        default_upsample=model.upsampling or 0,
+        _native=native,
+    )
+
+
+def _read_detector(path: Path) -> FhogDetector:
+    """Check the file with our own reader: dlib may fail badly on a damaged one."""
+    try:
+        found = recognise(path)
+        if found.name != DETECTOR_FORMAT:
+            raise FaceModelError(
+                f"{path}: found {found.summary}, expected a face detector (.svm); "
+                "a landmark model is given with --landmarks"
+            )
+        model = read_model(path)
+    except FormatError as error:
+        raise FaceModelError(f"{error}; expected a face detector (.svm)") from error
+    except OSError as error:
+        raise FaceModelError(f"{path}: {error.strerror or error}") from error
+    assert isinstance(model, FhogDetector)
+    return model

@@ -1,0 +1,354 @@
+"""The pool from Python: ``from site_agent import PoolClient``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pool_server.wire.models import LineageResponse, ModelPage, ModelVersionResponse
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.sites import (
+    IdentityResponse,
+    Role,
+    SiteList,
+    SiteRequest,
+    SiteResponse,
+    TokenCreatedResponse,
+    TokenList,
+    TokenRequest,
+    TokenResponse,
+)
+from pool_server.wire.uploads import UploadRequest
+from site_agent import profiles
+from site_agent.cache import ModelCache
+from site_agent.errors import (
+    AddressError,
+    NotFoundError,
+    NotLoggedInError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+)
+from site_agent.pool_connection import PoolConnection
+from site_agent.pool_rounds import PoolRounds
+from site_agent.requests import build_request
+from site_agent.transfers import (
+    Downloaded,
+    Progress,
+    Uploaded,
+    hash_file,
+    receive_file,
+    send_file,
+)
+
+__all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """What to look for; everything given has to hold.
+
+    Attributes
+    ----------
+    kind : str
+        ``hog-svm``, ``ert`` or ``network``.
+    site, name : str
+    labels : sequence of str
+        ``KEY=VALUE``, or ``KEY`` for models that have it at all.
+    metrics : sequence of str
+        Bounds such as ``mean_error<0.1`` (also ``<=``, ``>``, ``>=``, ``=``).
+    text : str
+        Words in name or description.
+    mergeable_with : str
+        Address or ``sha256:DIGEST`` of a model in the pool.
+    mergeable_keys : sequence of str
+        ``METHOD:KEY`` of a model that is not (`aggregators.methods.merge_keys`).
+    latest : bool
+        Only the newest version of each model.
+    """
+
+    kind: str = ""
+    site: str = ""
+    name: str = ""
+    labels: tuple[str, ...] = field(default_factory=tuple)
+    metrics: tuple[str, ...] = field(default_factory=tuple)
+    text: str = ""
+    mergeable_with: str = ""
+    mergeable_keys: tuple[str, ...] = field(default_factory=tuple)
+    latest: bool = False
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the query as the pool's interface spells it."""
+        words: dict[str, Any] = {
+            "kind": self.kind,
+            "site": self.site,
+            "name": self.name,
+            "label": list(self.labels),
+            "metric": list(self.metrics),
+            "text": self.text,
+            "mergeable_with": self.mergeable_with,
+            "mergeable_key": list(self.mergeable_keys),
+            "latest": "true" if self.latest else "",
+        }
+        return {key: value for key, value in words.items() if value}
+
+
+def parse_address(text: str) -> ModelAddress:
+    """Read ``[pool://]SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``.
+
+    Raises
+    ------
+    AddressError
+    """
+    try:
+        return ModelAddress.parse(text)
+    except ValueError as error:
+        raise AddressError(str(error)) from error
+
+
+def _ignore(_fraction: float, _text: str) -> None:
+    return
+
+
+class PoolClient(PoolRounds):
+    """Everything that a site asks of its pool.
+
+    Parameters
+    ----------
+    endpoint, token : str, optional
+        Where the pool is and what to say who one is; from `profile` and environment when None.
+    profile : str, optional
+        A stored login (`site_agent.profiles`); the active one when None.
+    cache : ModelCache, optional
+        Where downloads go; the usual one when None.
+    timeout_s : float
+        Longest silence of the pool to put up with.
+    attempts : int
+        Tries of requests that may safely be repeated.
+
+    Examples
+    --------
+    >>> with PoolClient("http://127.0.0.1:8710", token) as pool:   # doctest: +SKIP
+    ...     pool.upload("siteA.dat", "site-a/face-68", labels={"population": "infant"})
+    ...     path = pool.download("site-b/face-68@2").path
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        token: str | None = None,
+        *,
+        profile: str | None = None,
+        cache: ModelCache | None = None,
+        timeout_s: float = 30.0,
+        attempts: int = 5,
+    ) -> None:
+        if endpoint is None:
+            stored = profiles.load_profile(profile)
+            endpoint, token = stored.endpoint, token if token is not None else stored.token
+        else:
+            endpoint = profiles.normalise_endpoint(endpoint)
+        self.endpoint = endpoint
+        self.cache = cache or ModelCache()
+        self._token = token or ""
+        self._timeout_s = timeout_s
+        self._attempts = attempts
+        self._opened: PoolConnection | None = None
+
+    def __enter__(self) -> PoolClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the pool."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    # -- who one is, sites and tokens ------------------------------------------------------
+
+    def whoami(self) -> IdentityResponse:
+        """Return whom the pool takes us for."""
+        return self._connection.get("/api/v1/whoami", IdentityResponse)
+
+    def sites(self) -> list[SiteResponse]:
+        """Return all sites."""
+        return self._connection.get("/api/v1/sites", SiteList).items
+
+    def create_site(self, name: str, *, display_name: str = "", contact: str = "") -> SiteResponse:
+        """Create a site (pool admins only)."""
+        request = build_request(SiteRequest, name=name, display_name=display_name, contact=contact)
+        return self._connection.post("/api/v1/sites", SiteResponse, request)
+
+    def tokens(self) -> list[TokenResponse]:
+        """Return the tokens that one may see, without their secrets."""
+        return self._connection.get("/api/v1/tokens", TokenList).items
+
+    def create_token(
+        self,
+        site: str,
+        name: str,
+        *,
+        role: Role = "contributor",
+        expires_in_days: int | None = None,
+    ) -> TokenCreatedResponse:
+        """Create a token; its secret is in the answer, this once."""
+        request = build_request(
+            TokenRequest, site=site, name=name, role=role, expires_in_days=expires_in_days
+        )
+        return self._connection.post("/api/v1/tokens", TokenCreatedResponse, request)
+
+    def revoke_token(self, token_id: str) -> None:
+        """Make a token worthless."""
+        if not token_id.replace("-", "").replace("_", "").isalnum():
+            raise PoolRefusedRequestError(f"{token_id!r} is no token id; see: poolctl tokens ls")
+        self._connection.send("DELETE", f"/api/v1/tokens/{token_id}")
+
+    # -- models ---------------------------------------------------------------------------
+
+    def models(
+        self, query: ModelQuery | None = None, *, page_size: int = 100
+    ) -> Iterator[ModelVersionResponse]:
+        """Yield the versions that a query finds, newest first, page by page."""
+        parameters = (query or ModelQuery()).parameters() | {"limit": page_size}
+        while True:
+            page = self._connection.get("/api/v1/models", ModelPage, parameters)
+            yield from page.items
+            if not page.next_cursor:
+                return
+            parameters["cursor"] = page.next_cursor
+
+    def version(self, address: str | ModelAddress) -> ModelVersionResponse:
+        """Return what the pool knows of a version; when offline, what it last said.
+
+        Raises
+        ------
+        AddressError, NotFoundError, PoolClientError
+        """
+        where = parse_address(address) if isinstance(address, str) else address
+        host = profiles.host_of(self.endpoint)
+        if profiles.is_offline():
+            known = self.cache.recall(host, where)
+            if known is None:
+                raise NotFoundError(
+                    f"{where}: not in the cache {self.cache.folder}, and POOL_OFFLINE is set",
+                    hint="download it once with POOL_OFFLINE unset",
+                )
+            return ModelVersionResponse.model_validate(known)
+        version = self._connection.get(_version_path(where), ModelVersionResponse)
+        self.cache.remember(host, version.model_dump(mode="json"), where.reference)
+        return version
+
+    def lineage(self, address: str | ModelAddress) -> LineageResponse:
+        """Return ancestors and descendants of a version."""
+        where = parse_address(address) if isinstance(address, str) else address
+        return self._connection.get(f"{_version_path(where)}/lineage", LineageResponse)
+
+    def upload(
+        self,
+        path: Path | str,
+        address: str | ModelAddress,
+        *,
+        description: str = "",
+        labels: Mapping[str, str] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        recipe: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> Uploaded:
+        """Upload a model file as the next version of ``SITE/NAME``.
+
+        The same file uploaded again gives the version that is there. An interrupted upload goes
+        on where it stopped when this is called again.
+
+        Raises
+        ------
+        PoolClientError
+            `PoolRefusedFileError` when the pool does not know the format;
+            `PoolUnreachableError` when the line is lost for good: call again.
+        """
+        file = Path(path)
+        where = parse_address(address) if isinstance(address, str) else address
+        tell = progress or _ignore
+        connection = self._connection
+        size_bytes = file.stat().st_size
+        if size_bytes == 0:
+            raise PoolRefusedRequestError(f"{file}: the file is empty")
+        request = build_request(
+            UploadRequest,
+            site=where.site,
+            name=where.name,
+            size_bytes=size_bytes,
+            digest=hash_file(file, tell, share=0.1),
+            file_name=file.name[-255:],
+            description=description,
+            labels=dict(labels or {}),
+            metrics=dict(metrics or {}),
+            recipe=None if recipe is None else dict(recipe),
+        )
+        return send_file(connection, file, request, tell)
+
+    def download(
+        self, address: str | ModelAddress, *, progress: Progress | None = None
+    ) -> Downloaded:
+        """Bring a version into the cache and return it with the path of its file there.
+
+        A model that is in the cache costs one small request, and none with ``POOL_OFFLINE=1``.
+
+        Raises
+        ------
+        AddressError, NotFoundError, DigestMismatchError, PoolClientError
+        """
+        return self.fetch(self.version(address), progress=progress)
+
+    def fetch(
+        self, version: ModelVersionResponse, *, progress: Progress | None = None
+    ) -> Downloaded:
+        """Bring the file of a known version into the cache; no request when it is there."""
+        path = self.cache.find(version.digest)
+        if path is not None and path.stat().st_size == version.size_bytes:
+            return Downloaded(version, path, 0)
+        if path is not None:
+            self.cache.remove(version.digest)
+        if profiles.is_offline():
+            raise NotFoundError(
+                f"{version.address}: its file is not in the cache {self.cache.folder}, "
+                "and POOL_OFFLINE is set",
+                hint="download it once with POOL_OFFLINE unset",
+            )
+        return receive_file(self._connection, self.cache, version, progress or _ignore)
+
+    @property
+    def _connection(self) -> PoolConnection:
+        """Return the connection, or say why there is none."""
+        if profiles.is_offline():
+            raise PoolUnreachableError(
+                "POOL_OFFLINE is set, and this needs the pool", hint="unset POOL_OFFLINE"
+            )
+        if not self.endpoint:
+            raise NotLoggedInError(
+                "no pool is known: none was logged in to, and POOL_ENDPOINT is not set"
+            )
+        if not self._token:
+            raise NotLoggedInError(
+                f"not logged in to {self.endpoint}, and POOL_TOKEN is not set",
+                hint=f"log in with: poolctl auth login {self.endpoint}",
+            )
+        if self._opened is None:
+            self._opened = PoolConnection(
+                self.endpoint, self._token, timeout_s=self._timeout_s, attempts=self._attempts
+            )
+        return self._opened
+
+
+def _version_path(address: ModelAddress) -> str:
+    reference = address.reference or "latest"
+    return f"/api/v1/models/{address.site}/{address.name}/versions/{reference}"

@@ -1,0 +1,231 @@
+"""Which pool, and with which token: ``config.toml``, the token file and the environment.
+
+``config.toml`` is for people to read; tokens stand apart in ``tokens.toml`` (mode 0600), each
+beside the address of the pool that it is for, so that a changed address never receives it.
+
+Environment, read when used: ``POOL_ENDPOINT`` and ``POOL_TOKEN`` go before the files;
+``POOL_HOME`` is the folder of everything, ``POOL_CACHE`` that of the cache; ``POOL_OFFLINE=1``
+forbids the network.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from site_agent.errors import ProfileError
+
+_APPLICATION = "poolctl"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A pool and the token for it; empty where not known.
+
+    Attributes
+    ----------
+    name : str
+        ``""`` when no profile is stored or chosen.
+    endpoint : str
+        Address of the pool without a slash at the end (``https://pool.example.org``).
+    token : str
+    """
+
+    name: str
+    endpoint: str
+    token: str
+
+
+def config_folder() -> Path:
+    """Return the folder of ``config.toml`` and the token file."""
+    home = os.environ.get("POOL_HOME")
+    if home:
+        return Path(home).expanduser()
+    from platformdirs import user_config_path
+
+    return user_config_path(_APPLICATION, appauthor=False)
+
+
+def config_file() -> Path:
+    """Return the path of ``config.toml``."""
+    return config_folder() / "config.toml"
+
+
+def data_folder() -> Path:
+    """Return the folder in which ``poolctl serve`` keeps a pool unless told otherwise."""
+    home = os.environ.get("POOL_HOME")
+    if home:
+        return Path(home).expanduser() / "pool"
+    from platformdirs import user_data_path
+
+    return user_data_path(_APPLICATION, appauthor=False) / "pool"
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloaded models."""
+    cache = os.environ.get("POOL_CACHE")
+    if cache:
+        return Path(cache).expanduser()
+    home = os.environ.get("POOL_HOME")
+    if home:
+        return Path(home).expanduser() / "cache"
+    from platformdirs import user_cache_path
+
+    return user_cache_path(_APPLICATION, appauthor=False)
+
+
+def is_offline() -> bool:
+    """Tell whether ``POOL_OFFLINE`` forbids the network."""
+    return os.environ.get("POOL_OFFLINE", "").lower() not in {"", "0", "false", "no"}
+
+
+def normalise_endpoint(text: str) -> str:
+    """Return the address of a pool in its one form.
+
+    ``localhost:8000`` becomes ``http://localhost:8000``; for other hosts without a scheme,
+    ``https`` is assumed.
+
+    Raises
+    ------
+    ProfileError
+        When it is no http or https address.
+    """
+    words = text.strip()
+    words = words if words.endswith("://") else words.rstrip("/")
+    if "://" not in words:
+        host = words.split("/")[0].rsplit(":", 1)[0]
+        words = f"{'http' if host in {'localhost', '127.0.0.1', '[::1]'} else 'https'}://{words}"
+    parts = urlsplit(words)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
+        raise ProfileError(
+            f"{text!r} is no address of a pool; expected for example "
+            "https://pool.example.org or http://127.0.0.1:8710"
+        )
+    return words
+
+
+def host_of(endpoint: str) -> str:
+    """Return host and port of a pool as a name that a folder can have."""
+    return urlsplit(endpoint).netloc.lower().replace(":", "-").replace("[", "").replace("]", "")
+
+
+def load_profile(name: str | None = None) -> Profile:
+    """Return the pool to talk to.
+
+    Parameters
+    ----------
+    name : str, optional
+        A stored profile; the active one when None.
+
+    Raises
+    ------
+    ProfileError
+        When `name` is not stored, or a file cannot be read.
+    """
+    config = _read_toml(config_file())
+    stored = _table(config, "profiles")
+    if name is not None and name not in stored:
+        known = ", ".join(sorted(stored)) or "none"
+        raise ProfileError(
+            f"no profile {name!r}; stored: {known}; make one with: "
+            f"poolctl auth login URL --profile {name}"
+        )
+    chosen = name or str(config.get("active", ""))
+    endpoint = str(_table(stored, chosen).get("endpoint", ""))
+    if name is not None:
+        return Profile(chosen, endpoint, _stored_token(chosen, endpoint))
+    if os.environ.get("POOL_ENDPOINT"):
+        wanted = normalise_endpoint(os.environ["POOL_ENDPOINT"])
+        if wanted != endpoint:  # perhaps the pool of a login that is not active
+            chosen = next((n for n in sorted(stored) if _stored_token(n, wanted)), chosen)
+        endpoint = wanted
+    token = os.environ.get("POOL_TOKEN", "").strip()
+    return Profile(chosen, endpoint, token or _stored_token(chosen, endpoint))
+
+
+def profile_names() -> tuple[list[str], str]:
+    """Return the stored profiles' names and which one is active (``""`` for none)."""
+    config = _read_toml(config_file())
+    return sorted(_table(config, "profiles")), str(config.get("active", ""))
+
+
+def store_profile(profile: Profile) -> None:
+    """Keep a login and make it the active one."""
+    config = _read_toml(config_file())
+    config["profiles"] = _table(config, "profiles") | {profile.name: {"endpoint": profile.endpoint}}
+    config["active"] = profile.name
+    tokens = _read_toml(_token_file())
+    tokens[profile.name] = {"endpoint": profile.endpoint, "token": profile.token}
+    # The token first: a profile that is active without one would be a login that is none.
+    _write_toml(tokens, _token_file())
+    _write_toml(config, config_file())
+
+
+def forget_token(name: str) -> bool:
+    """Remove the token of a profile; the profile itself stays. Return whether there was one."""
+    tokens = _read_toml(_token_file())
+    if tokens.pop(name, None) is None:
+        return False
+    _write_toml(tokens, _token_file())
+    return True
+
+
+def switch_profile(name: str) -> Profile:
+    """Make a stored profile the active one.
+
+    Raises
+    ------
+    ProfileError
+        When it is not stored.
+    """
+    profile = load_profile(name)
+    config = _read_toml(config_file())
+    config["active"] = name
+    _write_toml(config, config_file())
+    return profile
+
+
+def _token_file() -> Path:
+    return config_folder() / "tokens.toml"
+
+
+def _stored_token(name: str, endpoint: str) -> str:
+    entry = _table(_read_toml(_token_file()), name)
+    return str(entry.get("token", "")) if entry.get("endpoint") == endpoint else ""
+
+
+def _table(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    value = parent.get(key, {})
+    if not isinstance(value, dict):
+        raise ProfileError(f"{config_file()}: {key!r} should be a table, found {value!r}")
+    return value
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path}: cannot be read as TOML: {error}") from error
+
+
+def _write_toml(content: dict[str, Any], path: Path) -> None:
+    """Replace a file as a whole; only the owner can read it."""
+    import tomli_w
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # mkstemp makes the file with mode 0600, before there is a secret in it.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            tomli_w.dump(content, file)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

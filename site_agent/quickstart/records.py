@@ -1,0 +1,108 @@
+"""What a quickstart is told to do, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from site_agent.errors import QuickstartError
+
+Progress = Callable[[float | None, str], None]
+
+_FEWEST_SITES, _MOST_SITES = 2, 8
+
+
+class Reporter(Protocol):
+    """Tells the user what happens: a title for each step, progress within it, a line after it."""
+
+    def step(self, number: int, count: int, title: str) -> None:
+        """A step begins."""
+
+    def progress(self, fraction: float | None, text: str) -> None:
+        """Part of the step is done; called from several threads."""
+
+    def done(self, text: str) -> None:
+        """The step is done."""
+
+
+@dataclass(frozen=True)
+class QuickstartSettings:
+    """How much is drawn and trained; the defaults take a few minutes on two cores.
+
+    Attributes
+    ----------
+    sites : int
+        Sites that train; one more downloads and merges.
+    persons_per_site, test_persons : int
+        Every person is drawn `pictures_per_person` times; nobody is in two sets.
+    ert_levels, ert_trees, ert_oversampling : int
+        Size of the landmark models: smaller than the paper's, so that they train in seconds.
+    seed : int
+        The same seed draws and trains the same.
+    """
+
+    sites: int = 3
+    persons_per_site: int = 60
+    test_persons: int = 60
+    pictures_per_person: int = 3
+    ert_levels: int = 10
+    ert_trees: int = 100
+    ert_oversampling: int = 20
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not _FEWEST_SITES <= self.sites <= _MOST_SITES:
+            raise QuickstartError(
+                f"{self.sites} sites: expected a number from {_FEWEST_SITES} to {_MOST_SITES}"
+            )
+
+
+@dataclass(frozen=True)
+class ScoredModel:
+    """One line of the table at the end.
+
+    Attributes
+    ----------
+    name : str
+    made_by : str
+        ``trained`` or the method that merged it.
+    score : float
+        Recall of a detector, mean error (fraction of the inter-ocular distance) of a landmark
+        model, both on persons that no site has seen.
+    detail : float
+        Precision of a detector, failure rate (error above 0.1) of a landmark model.
+    """
+
+    name: str
+    made_by: str
+    score: float
+    detail: float
+    file: str
+
+
+@dataclass(frozen=True)
+class BlinkResult:
+    """Blinks of the drawn video: how many were drawn, found, and found rightly."""
+
+    true: int
+    found: int
+    matched: int
+
+
+@dataclass(frozen=True)
+class QuickstartResult:
+    """What the journey came to; written as ``summary.json``."""
+
+    folder: str
+    detectors: tuple[ScoredModel, ...]
+    landmarks: tuple[ScoredModel, ...]
+    blinks: BlinkResult
+    video: str
+    blink_folder: str
+    merged_detector: str
+    merged_landmarks: str
+    test_dataset: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,311 @@
+"""Refinement with all sites on one machine, each seeing only its own faces.
+
+Everything that sites would send goes through contribution files here, too, so that the result is
+that of the same rounds through a pool, bit for bit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aggregators.errors import IncompatibleModelsError, OptionError
+from aggregators.formats import file_digest, read_model, write_model
+from aggregators.methods.leaf_refit import LeafRefit, mean_change
+from aggregators.methods.merging import (
+    choose_output_format,
+    refuse_overwriting_inputs,
+    require_place_for,
+)
+from aggregators.methods.recipe import (
+    Recipe,
+    RecipeInput,
+    RecipeMethod,
+    RecipeOutput,
+    recipe_path,
+    write_recipe,
+)
+from aggregators.methods.refitting import (
+    CONTRIBUTION_SUFFIX,
+    ContributionWriter,
+    RefitSettings,
+    SiteFit,
+    contribute,
+    forest_digest,
+    read_contribution,
+    thinned_base,
+    write_contribution,
+)
+from aggregators.methods.sub_models import collect_sub_models
+from aggregators.models import MergeInput, ShapePredictor
+from site_agent.refinement.site_faces import LoadedSite, ProgressCallback
+
+
+@dataclass(frozen=True, eq=False)
+class SiteSource:
+    """A site with its faces in memory."""
+
+    name: str
+    site: LoadedSite
+
+
+@dataclass(frozen=True)
+class RefinementPlan:
+    """What is to be done.
+
+    Attributes
+    ----------
+    settings : RefitSettings
+        Each round adds one to the seed, so that it draws other starting shapes.
+    rounds : int
+        How often the sites' contributions are added to the model.
+    threads : int
+        0: as many as the machine has processors; the result is the same.
+    keep_in : Path or None
+        Where contributions stay; without it they are deleted, and the recipe cannot be repeated.
+    """
+
+    settings: RefitSettings
+    rounds: int = 1
+    threads: int = 0
+    keep_in: Path | None = None
+
+    def settings_of(self, number: int) -> RefitSettings:
+        """Return the settings of a round, counted from 1."""
+        changes: dict[str, object] = {"seed": self.settings.seed + number - 1}
+        if number > 1:
+            # The first round has thinned the model already.
+            changes["thin"] = None
+        return self.settings.model_copy(update=changes)
+
+
+@dataclass(frozen=True, eq=False)
+class RefinedModel:
+    """What came out.
+
+    Attributes
+    ----------
+    model : ShapePredictor
+    recipe : Recipe
+        With the base and all contributions as inputs.
+    digest : str
+        SHA-256 of the written model file.
+    contributions : tuple of Path
+        Those that were kept.
+    """
+
+    model: ShapePredictor
+    recipe: Recipe
+    digest: str
+    contributions: tuple[Path, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """One round's sites, settings and files."""
+
+    sources: Sequence[SiteSource]
+    settings: RefitSettings
+    paths: Sequence[Path]
+    threads: int
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A contribution file."""
+
+    path: Path
+    digest: str
+
+
+def read_base(path: Path | str) -> ShapePredictor:
+    """Read the model that is to be refined.
+
+    Raises
+    ------
+    FormatError, OSError
+        It cannot be read.
+    IncompatibleModelsError
+        It is no single landmark model.
+    """
+    model = read_model(path)
+    if isinstance(model, ShapePredictor):
+        return model
+    raise IncompatibleModelsError(
+        "kind",
+        "one landmark model",
+        type(model).__name__,
+        first_name="what can be refined",
+        other_name=Path(path).name,
+        hint="merge sub-models with: poolctl merge wba-cascade ... --step 1.1",
+    )
+
+
+def refine_sites(
+    base_path: Path | str,
+    sources: Sequence[SiteSource],
+    output: Path | str,
+    plan: RefinementPlan,
+    *,
+    base: ShapePredictor | None = None,
+    progress: ProgressCallback | None = None,
+) -> RefinedModel:
+    """Refine a model in rounds and write it with its recipe.
+
+    Parameters
+    ----------
+    base_path : Path or str
+        Usually a cascade merge with step 1.1.
+    sources : sequence of SiteSource
+    output : Path or str
+        Written when all is done, with ``<output>.recipe.json`` beside it.
+    plan : RefinementPlan
+    base : ShapePredictor, optional
+        What `read_base` gave for `base_path`, where that was read already.
+    progress : callable, optional
+
+    Raises
+    ------
+    IncompatibleModelsError
+        Sites whose faces have other landmarks than the base.
+    ConversionError
+        The output format cannot hold the model.
+    OptionError, OSError
+        The output would replace the base, or cannot be written.
+    """
+    base_path, output = Path(base_path), Path(output)
+    method = LeafRefit()
+    format_name = choose_output_format(method, output, None)
+    require_place_for(output)
+    refuse_overwriting_inputs(output, [base_path])
+    current = read_base(base_path) if base is None else base
+    inputs = [_recipe_input(base_path, file_digest(base_path))]
+    kept: list[Path] = []
+    for number in range(1, plan.rounds + 1):
+        report = _share_of(progress, number, plan.rounds)
+        with _folder(plan.keep_in, output.parent) as folder:
+            sent = _contributions(current, _round(sources, plan, number, folder), report)
+            current = _combined(current, sent)
+        inputs += [_recipe_input(item.path, item.digest) for item in sent]
+        kept += [item.path for item in sent if plan.keep_in is not None]
+    digest = write_model(current, output, format_name=format_name)
+    recipe = Recipe(
+        method=RecipeMethod(name=method.name, version=method.version),
+        inputs=tuple(inputs),
+        output=RecipeOutput(digest=digest, format=format_name),
+    )
+    write_recipe(recipe, recipe_path(output))
+    return RefinedModel(current, recipe, digest, tuple(kept))
+
+
+def write_contributions(
+    base: ShapePredictor,
+    sources: Sequence[SiteSource],
+    folder: Path,
+    plan: RefinementPlan,
+    progress: ProgressCallback | None = None,
+) -> tuple[Path, ...]:
+    """Write what the sites would send in the first round, and combine nothing.
+
+    Returns
+    -------
+    tuple of Path
+        One file a site.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sent = _contributions(base, _round(sources, plan, 1, folder), _share_of(progress, 1, 1))
+    return tuple(item.path for item in sent)
+
+
+def _round(
+    sources: Sequence[SiteSource], plan: RefinementPlan, number: int, folder: Path
+) -> _Round:
+    names = [source.name for source in sources]
+    if len(set(names)) != len(names) or not names:
+        raise OptionError(f"sites must have different names, not {', '.join(names) or 'none'}")
+    paths = [folder / f"{name}.round-{number}{CONTRIBUTION_SUFFIX}" for name in names]
+    return _Round(sources, plan.settings_of(number), paths, plan.threads)
+
+
+def _contributions(base: ShapePredictor, now: _Round, report: ProgressCallback) -> list[_Sent]:
+    """Let every site make its contribution to one round."""
+    if now.settings.mode == "level-by-level":
+        return _in_step(base, now, report)
+    sent = []
+    for place, (source, path) in enumerate(zip(now.sources, now.paths, strict=True)):
+
+        def tell(fraction: float, text: str, at: int = place, name: str = source.name) -> None:
+            report((at + fraction) / len(now.sources), f"{name}: {text}")
+
+        contribution = contribute(
+            base, source.site.faces, now.settings, threads=now.threads, progress=tell
+        )
+        sent.append(_Sent(path, write_contribution(contribution, path)))
+    return sent
+
+
+def _in_step(base: ShapePredictor, now: _Round, report: ProgressCallback) -> list[_Sent]:
+    """Fit level by level: all sites move their samples with what all of them found."""
+    forest = thinned_base(base, now.settings.thin)
+    settings = now.settings.resolved(forest)
+    fits = [SiteFit(forest, item.site.faces, settings, now.threads) for item in now.sources]
+    digest = forest_digest(base)
+    shape = forest.leaves.shape
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(ContributionWriter(path, shape, digest, settings.shared()))
+            for path in now.paths
+        ]
+        for number, level in enumerate(forest.levels(), start=1):
+            fitted = [fit.fit(level) for fit in fits]
+            change = mean_change(
+                [(found.changes, found.counts.astype(np.float64)) for found in fitted]
+            )
+            leaves = (level.leaves + change).astype(np.float32)
+            for fit, writer, found in zip(fits, writers, fitted, strict=True):
+                fit.move(leaves)
+                writer.add(found.changes, found.counts)
+            report(number / forest.level_count, f"level {number} of {forest.level_count}")
+    return [_Sent(writer.path, writer.digest) for writer in writers]
+
+
+def _combined(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:
+    inputs: list[MergeInput] = [base, *(read_contribution(item.path) for item in sent)]
+    names = ["the base", *(item.path.name for item in sent)]
+    # The base's own digest orders no sums.
+    digests = ["", *(item.digest for item in sent)]
+    combined = LeafRefit().combine(
+        collect_sub_models(inputs, digests, names), LeafRefit().options_type(), lambda *_: None
+    )
+    assert isinstance(combined.model, ShapePredictor)
+    return combined.model
+
+
+@contextmanager
+def _folder(keep_in: Path | None, beside: Path) -> Iterator[Path]:
+    if keep_in is not None:
+        keep_in.mkdir(parents=True, exist_ok=True)
+        yield keep_in
+        return
+    with tempfile.TemporaryDirectory(prefix=".refine-", dir=beside) as folder:
+        yield Path(folder)
+
+
+def _recipe_input(path: Path, digest: str) -> RecipeInput:
+    return RecipeInput(digest=digest, file_name=path.name)
+
+
+def _share_of(progress: ProgressCallback | None, number: int, rounds: int) -> ProgressCallback:
+    """Return a report for one round of several."""
+
+    def report(fraction: float | None, text: str) -> None:
+        if progress is not None:
+            words = f"round {number} of {rounds}, {text}" if rounds > 1 else text
+            progress((number - 1 + (fraction or 0.0)) / rounds, words)
+
+    return report

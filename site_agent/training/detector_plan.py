@@ -1,0 +1,239 @@
+"""Settings of detector training, and what dlib is given for a data set under them.
+
+Window, doublings of the images and usable boxes are worked out here, before dlib is asked, so that
+a person learns which box is in the way and what to do about it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset
+from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.training.settings import require_number, require_whole
+from site_agent.training.windows import (
+    Corners,
+    DetectionWindow,
+    UnreachableBox,
+    area_for_window,
+    picked_window,
+    unreachable_boxes,
+    with_window_shape,
+)
+
+_MOST_UPSAMPLING = 4
+_MOST_THREADS = 256
+
+
+@dataclass(frozen=True)
+class HogSvmSettings:
+    """How a detector is trained; the defaults are those of table I of the paper.
+
+    Attributes
+    ----------
+    c : float
+        Weight of the training errors against the size of the weights.
+    epsilon : float
+        Training ends when the risk is within this of the best possible.
+    target_size_px : (int, int) or int
+        Width and height of the sliding window; detectors can be merged (MWMA) only when theirs
+        are equal, so this fixes it whatever the shape of the boxes: where the mean box has
+        another shape, all boxes are first given the window's, about their centres. One number is
+        dlib's own way: an area in pixels, in the shape of the mean box.
+    upsample : int
+        How many times at most images are doubled so that small faces fill the window; they are
+        doubled only while a box cannot be reached, and the detector file says how often.
+    flips : bool
+        Train on mirrored images as well.
+    ignore_unreachable : bool
+        Leave boxes that no window can cover out, neither faces nor background, instead of
+        refusing the data.
+    by_label : bool
+        Train one detector for each label of the boxes (front, left, right ...) and put them into
+        one file; a face is found when one of them finds it.
+    nuclear_norm_strength : float
+        Regularisation towards filters that are faster to apply; 0 is none.
+    threads : int
+        0: as many as the machine has. The result does not depend on it.
+    max_runtime_s : float or None
+        Stop after this time with what there is, for each detector.
+    """
+
+    c: float = 5.0
+    epsilon: float = 0.01
+    target_size_px: tuple[int, int] | int = (80, 80)
+    upsample: int = 0
+    flips: bool = False
+    ignore_unreachable: bool = False
+    by_label: bool = False
+    nuclear_norm_strength: float = 0.0
+    threads: int = 0
+    max_runtime_s: float | None = None
+
+    def __post_init__(self) -> None:
+        require_number("c", self.c, above=0)
+        require_number("epsilon", self.epsilon, above=0)
+        require_whole("upsample", self.upsample, 0, _MOST_UPSAMPLING)
+        require_whole("threads", self.threads, 0, _MOST_THREADS)
+        if self.nuclear_norm_strength:
+            require_number("nuclear_norm_strength", self.nuclear_norm_strength, above=0)
+        if self.max_runtime_s is not None:
+            require_number("max_runtime_s", self.max_runtime_s, above=0)
+        if isinstance(self.target_size_px, tuple | list):
+            if len(self.target_size_px) != 2:
+                raise TrainingSettingsError("target_size_px", self.target_size_px, "two numbers")
+            for side in self.target_size_px:
+                require_whole("target_size_px", side, 16, 1000)
+            object.__setattr__(self, "target_size_px", tuple(self.target_size_px))
+        else:
+            require_whole("target_size_px", self.target_size_px, 256, 1_000_000)
+
+    @property
+    def threads_used(self) -> int:
+        """Number of threads that dlib is told."""
+        return self.threads or os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class DetectorPlan:
+    """What dlib is given, worked out beforehand.
+
+    Attributes
+    ----------
+    boxes : tuple, one entry an image, of tuples of corners
+        Trained on.
+    ignored : likewise
+        Neither faces nor background.
+    window : DetectionWindow
+        What dlib will pick.
+    area_px : int
+        dlib's ``detection_window_size`` that makes it do so.
+    upsample : int
+        How often images will be doubled.
+    reshaped : bool
+        Whether boxes were given the window's shape.
+    left_out : tuple of (line, reason)
+        Boxes that cannot be reached and became ignored.
+    """
+
+    boxes: tuple[tuple[Corners, ...], ...]
+    ignored: tuple[tuple[Corners, ...], ...]
+    window: DetectionWindow
+    area_px: int
+    upsample: int
+    reshaped: bool
+    left_out: tuple[tuple[int, str], ...]
+
+    @property
+    def box_count(self) -> int:
+        return sum(len(boxes) for boxes in self.boxes)
+
+
+def plan_detector(dataset: FaceDataset, settings: HogSvmSettings) -> DetectorPlan:
+    """Work out window, doublings and usable boxes before dlib is asked.
+
+    Raises
+    ------
+    TrainingDataError
+        No boxes, or boxes that no window can cover (unless these are to be ignored).
+    """
+    faces = [[box for box in image.boxes if not box.ignore] for image in dataset.images]
+    if not any(faces):
+        raise TrainingDataError(
+            dataset.path, [(0, "has no face boxes to train on")], hint="mark faces with <box>"
+        )
+    kept = [list(boxes) for boxes in faces]
+    left_out: list[tuple[int, str]] = []
+    while True:
+        plan = _plan(dataset, kept, settings, left_out)
+        unreachable, plan = _with_upsampling(plan, settings.upsample)
+        problems = [
+            (kept[image][box.index].line, _named(dataset.images[image], box))
+            for image, found in unreachable
+            for box in found
+        ]
+        if not problems:
+            return plan
+        if not settings.ignore_unreachable:
+            raise TrainingDataError(
+                dataset.path, problems, hint=_way_out(plan, settings, len(problems))
+            )
+        left_out.extend(problems)
+        for image, found in unreachable:
+            gone = {box.index for box in found}
+            kept[image] = [box for i, box in enumerate(kept[image]) if i not in gone]
+        if not any(kept):
+            raise TrainingDataError(
+                dataset.path, left_out, hint="no box is left to train on; use larger images"
+            )
+
+
+def _plan(
+    dataset: FaceDataset,
+    kept: Sequence[Sequence[FaceBox]],
+    settings: HogSvmSettings,
+    left_out: Sequence[tuple[int, str]],
+) -> DetectorPlan:
+    boxes = tuple(tuple(box.corners for box in boxes) for boxes in kept)
+    everything = [box for image in boxes for box in image]
+    target = settings.target_size_px
+    reshaped = False
+    if isinstance(target, int):
+        area_px, size = target, picked_window(everything, target)
+    else:
+        size = target
+        found = area_for_window(everything, target)
+        if found is None:
+            reshaped = True
+            boxes = tuple(tuple(with_window_shape(b, target) for b in image) for image in boxes)
+            found = area_for_window([b for image in boxes for b in image], target)
+        if found is None:
+            raise TrainingSettingsError(
+                "target_size_px", target, "a size that boxes of this data set can be brought to"
+            )
+        area_px = found
+    ignored = tuple(
+        tuple(box.corners for box in image.boxes if box not in set_of)
+        for image, set_of in zip(dataset.images, kept, strict=True)
+    )
+    return DetectorPlan(
+        boxes, ignored, DetectionWindow(*size), area_px, 0, reshaped, tuple(left_out)
+    )
+
+
+def _with_upsampling(
+    plan: DetectorPlan, most: int
+) -> tuple[list[tuple[int, list[UnreachableBox]]], DetectorPlan]:
+    """Double the images until every box is reached, as dlib will, at most `most` times."""
+    unreachable: list[tuple[int, list[UnreachableBox]]] = []
+    for times in range(most + 1):
+        found = [unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes]
+        unreachable = [(image, boxes) for image, boxes in enumerate(found) if boxes]
+        plan = replace(plan, upsample=times)
+        if not unreachable:
+            break
+    return unreachable, plan
+
+
+def _named(image: AnnotatedImage, box: UnreachableBox) -> str:
+    return f"box {box.index + 1} of {image.path.name} {box.reason}"
+
+
+def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:
+    ways = []
+    for times in range(settings.upsample + 1, _MOST_UPSAMPLING):
+        if not any(unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
+            ways.append(f"double the images first (upsample {times}), which reaches all boxes")
+            break
+    ways.append(
+        "mark these boxes ignore='1', or have them ignored (--ignore-unreachable, "
+        "ignore_unreachable)"
+    )
+    if count == plan.box_count:
+        ways.append("choose a smaller window (target_size_px)")
+    return (
+        f"{count} of {plan.box_count} boxes cannot be learned; all others are fine. Either "
+        + "; or ".join(ways)
+    )

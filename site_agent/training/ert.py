@@ -1,0 +1,354 @@
+"""Training of landmark models (ensembles of regression trees) through dlib."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from site_agent.datasets import (
+    PART_GROUPS,
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    dataset_digest,
+    expand_parts,
+    part_names,
+    parts_array,
+)
+from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.evaluation.normalisers import normaliser_for
+from site_agent.training.metadata import (
+    DataSummary,
+    TrainingRecord,
+    TrainingResult,
+    digest_and_size,
+    program_versions,
+    publish,
+    temporary_beside,
+    utc_now,
+)
+from site_agent.training.progress_lines import ErtProgressReader
+from site_agent.training.settings import require_number, require_whole
+from site_agent.training.worker_process import ProgressCallback, require_memory, run_worker
+
+_MOST_THREADS = 256
+_PROGRAM_BYTES = 200_000_000
+# Of one training sample in dlib: vectors and their allocation, besides their contents.
+_SAMPLE_OVERHEAD_BYTES = 240
+_FEWEST_FACES = 2
+
+
+@dataclass(frozen=True)
+class ErtSettings:
+    """How a landmark model is trained; the defaults are those of table III of the paper.
+
+    Attributes
+    ----------
+    oversampling_amount : int
+        Starting shapes for each face.
+    nu : float
+        Part of the remaining error that each tree corrects, above 0 and at most 1.
+    tree_depth : int
+        Splits from root to leaf; a tree has ``2**tree_depth`` leaves.
+    feature_pool_size : int
+        Pixels from which the trees of a level choose.
+    num_test_splits : int
+        Random splits tried at each node.
+    cascade_depth : int
+        Levels.
+    num_trees_per_cascade_level : int
+    lambda_param : float
+        How near to each other the two pixels of a split are, on average, in box sizes.
+    feature_pool_region_padding : float
+        How far pixels are taken from beyond the region of the landmarks, in box sizes; above -0.5.
+    oversampling_translation_jitter : float
+        Largest random shift of the box for each starting shape, in box sizes.
+    landmark_relative_padding_mode : bool
+        Take pixels from the region of the landmarks (true) or from the whole box at least.
+    random_seed : str
+        Any text.
+    num_threads : int
+        The result depends on it: 0 and 1 give the same bytes, each larger number other ones,
+        because sums are then added in another order. With equal settings the result is the same.
+    parts : tuple of str
+        The landmarks to train on; empty: all. Names, ranges of numbers (36-47), and of iBUG's 68
+        the groups eyes, mouth, nose, brows, jaw, inner (all but the jaw), left-eye, right-eye.
+    allow_missing_parts : bool
+        Train on faces that lack some landmarks, from those that are marked.
+    """
+
+    oversampling_amount: int = 20
+    nu: float = 0.1
+    tree_depth: int = 5
+    feature_pool_size: int = 400
+    num_test_splits: int = 20
+    cascade_depth: int = 10
+    num_trees_per_cascade_level: int = 500
+    lambda_param: float = 0.1
+    feature_pool_region_padding: float = 0.0
+    oversampling_translation_jitter: float = 0.0
+    landmark_relative_padding_mode: bool = True
+    random_seed: str = ""
+    num_threads: int = 0
+    parts: tuple[str, ...] = ()
+    allow_missing_parts: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("oversampling_amount", self.oversampling_amount, 1, 10_000)
+        require_number("nu", self.nu, above=0, most=1)
+        require_whole("tree_depth", self.tree_depth, 1, 16)
+        require_whole("feature_pool_size", self.feature_pool_size, 2, 100_000)
+        require_whole("num_test_splits", self.num_test_splits, 1, 100_000)
+        require_whole("cascade_depth", self.cascade_depth, 1, 1000)
+        trees = self.num_trees_per_cascade_level
+        require_whole("num_trees_per_cascade_level", trees, 1, 100_000)
+        require_number("lambda_param", self.lambda_param, above=0)
+        require_number("feature_pool_region_padding", self.feature_pool_region_padding, above=-0.5)
+        jitter = self.oversampling_translation_jitter
+        if jitter:
+            require_number("oversampling_translation_jitter", jitter, above=0)
+        require_whole("num_threads", self.num_threads, 0, _MOST_THREADS)
+        object.__setattr__(self, "random_seed", str(self.random_seed))
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if len(set(self.parts)) != len(self.parts):
+            raise TrainingSettingsError("parts", self.parts, "each name once")
+
+    def dlib_options(self) -> dict[str, Any]:
+        """Return the settings under the names of dlib's options."""
+        own = ("parts", "allow_missing_parts")
+        return {name: value for name, value in asdict(self).items() if name not in own}
+
+
+def train_ert(
+    dataset: FaceDataset,
+    output: Path | str,
+    settings: ErtSettings | None = None,
+    progress: ProgressCallback | None = None,
+    *,
+    training_scores: bool = True,
+) -> TrainingResult:
+    """Train a landmark model and write it as a dlib file.
+
+    Landmarks are numbered by the alphabetic order of their names, as dlib does.
+
+    Parameters
+    ----------
+    dataset : FaceDataset
+        Boxes with parts; boxes marked `ignore` and images without boxes are left out.
+    output : Path or str
+        The model file (``.dat``), put in place only when it is complete; the metadata file
+        ``<output>.training.json`` lies beside it.
+    settings : ErtSettings, optional
+    progress : callable, optional
+        Called with the fraction done and a text; an exception that it raises stops the training.
+    training_scores : bool
+        Score the model on its own training data at the end.
+
+    Returns
+    -------
+    TrainingResult
+
+    Raises
+    ------
+    TrainingDataError
+        Too few faces, boxes without parts or with other parts, unreadable images; names file and
+        lines.
+    TrainingFailedError
+        dlib failed, or memory would not or did not suffice.
+    """
+    settings = settings or ErtSettings()
+    output = Path(output)
+    temporary = temporary_beside(output)
+    started_utc, started = utc_now(), time.monotonic()
+    settings = with_named_parts(dataset, settings)
+    names = checked_parts(dataset, settings)
+    faces = trainable_faces(dataset)
+    needed = estimated_memory_bytes(faces, len(names), settings)
+    require_memory(needed, "use fewer faces or less oversampling")
+    if progress is not None:
+        progress(None, f"about {needed / 1e9:.1f} GB of memory")
+    digest = dataset_digest(dataset)
+    try:
+        facts = run_worker(
+            _job(faces, names, settings, temporary, score=training_scores),
+            ErtProgressReader(),
+            progress=progress,
+            needed_memory_bytes=needed,
+            data_path=dataset.path,
+        )
+        model_digest, size = digest_and_size(temporary)
+        boxes = sum(len(boxes) for _, boxes in faces)
+        record = TrainingRecord(
+            kind="ert",
+            model_file=output.name,
+            model_digest=model_digest,
+            model_bytes=size,
+            data=DataSummary(
+                digest=digest,
+                images=len(faces),
+                boxes=boxes,
+                ignored_boxes=sum(1 for _ in dataset.boxes(ignored=True)) - boxes,
+                parts=len(names),
+            ),
+            settings=asdict(settings),
+            details={
+                "samples": boxes * settings.oversampling_amount,
+                "image_bytes": facts["image_bytes"],
+                "estimated_memory_bytes": needed,
+            },
+            training_scores=facts.get("training_scores", {}),
+            versions=program_versions(facts["dlib"]),
+            started_utc=started_utc,
+            duration_s=round(time.monotonic() - started, 3),
+            peak_memory_bytes=facts["peak_memory_bytes"],
+            warnings=(),
+        )
+        return publish(temporary, output, record)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def with_named_parts(dataset: FaceDataset, settings: ErtSettings) -> ErtSettings:
+    """Replace groups of landmarks and ranges of numbers by the names that they mean.
+
+    Words that mean nothing stay, for `checked_parts` to refuse.
+    """
+    if not settings.parts:
+        return settings
+    parts, unknown = expand_parts(settings.parts, part_names(dataset))
+    return replace(settings, parts=(*parts, *unknown))
+
+
+def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...]:
+    """Names of the landmarks to train on, after checking every box.
+
+    Raises
+    ------
+    TrainingDataError
+        Naming each box that cannot be used, with its line.
+    """
+    boxes = [box for _, box in dataset.boxes()]
+    if len(boxes) < _FEWEST_FACES:
+        found = f"has {len(boxes)} boxes to train on, at least {_FEWEST_FACES} are needed"
+        raise TrainingDataError(dataset.path, [(0, found)])
+    known = part_names(dataset)
+    if not known:
+        raise TrainingDataError(
+            dataset.path,
+            [(0, "has boxes, but none of them has landmarks")],
+            hint="mark landmarks with <part>, or train a detector (hog-svm), which needs none",
+        )
+    unknown = [name for name in settings.parts if name not in known]
+    if unknown:
+        raise TrainingSettingsError(
+            "parts",
+            ", ".join(unknown),
+            f"names of the data set ({_listed(known)}), or groups of iBUG's 68 landmarks "
+            f"({', '.join(PART_GROUPS)})",
+        )
+    names = tuple(name for name in known if not settings.parts or name in settings.parts)
+    problems = [
+        (box.line, problem)
+        for image, box in dataset.boxes()
+        if (problem := _box_problem(image, box, names, settings))
+    ]
+    if problems:
+        raise TrainingDataError(
+            dataset.path,
+            problems,
+            hint="complete these boxes, mark them ignore='1', or allow missing parts "
+            "(allow_missing_parts); a box without any part cannot be used",
+        )
+    return names
+
+
+def estimated_memory_bytes(
+    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], parts: int, settings: ErtSettings
+) -> int:
+    """Memory that the training process will take.
+
+    A sample holds four vectors of coordinates and the pixels of the pool; images are kept as grey
+    crops of up to three box sizes, twice while they are handed to dlib.
+    """
+    boxes = [box for _, found in faces for box in found]
+    sample = 4 * 2 * parts * 4 + settings.feature_pool_size + _SAMPLE_OVERHEAD_BYTES
+    crops = sum(9 * box.width * box.height for box in boxes)
+    leaves = (1 << settings.tree_depth) * 2 * parts * 4
+    trees = settings.cascade_depth * settings.num_trees_per_cascade_level * leaves
+    samples = len(boxes) * settings.oversampling_amount * sample
+    return _PROGRAM_BYTES + samples + 2 * crops + 2 * trees
+
+
+def trainable_faces(dataset: FaceDataset) -> list[tuple[AnnotatedImage, list[FaceBox]]]:
+    """Images that have boxes to train on, with these."""
+    found = [(image, [box for box in image.boxes if not box.ignore]) for image in dataset.images]
+    return [(image, boxes) for image, boxes in found if boxes]
+
+
+def _box_problem(
+    image: AnnotatedImage, box: FaceBox, names: Sequence[str], settings: ErtSettings
+) -> str:
+    """Why a box cannot be trained on, empty where it can."""
+    missing = [name for name in names if name not in box.parts]
+    if len(missing) == len(names):
+        return f"a box of {image.path.name} has no landmarks, {len(names)} are expected"
+    if missing and not settings.allow_missing_parts:
+        found = len(names) - len(missing)
+        return (
+            f"a box of {image.path.name} has {found} of {len(names)} landmarks; "
+            f"it lacks {_listed(missing)}"
+        )
+    return ""
+
+
+def _job(
+    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]],
+    names: Sequence[str],
+    settings: ErtSettings,
+    output: Path,
+    *,
+    score: bool,
+) -> dict[str, Any]:
+    images = [
+        {
+            "path": str(image.path.resolve()),
+            "boxes": [{"corners": box.corners, "points": _points(box, names)} for box in boxes],
+        }
+        for image, boxes in faces
+    ]
+    return {
+        "kind": "ert",
+        "images": images,
+        "options": settings.dlib_options(),
+        "output": str(output.resolve()),
+        "scales": _scales(faces, names) if score else None,
+    }
+
+
+def _points(box: FaceBox, names: Sequence[str]) -> list[list[int] | None]:
+    # dlib takes whole pixels; halves go up, as in its own reading of files.
+    return [
+        [math.floor(value + 0.5) for value in box.parts[name]] if name in box.parts else None
+        for name in names
+    ]
+
+
+def _scales(
+    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
+) -> list[list[float]] | None:
+    """What errors are divided by, for each box; None where a face lacks the landmarks for it."""
+    normaliser = normaliser_for(names)
+    scales = [
+        [normaliser.scale(parts_array(box, names), box.corners) for box in boxes]
+        for _, boxes in faces
+    ]
+    return scales if all(scale > 0 for image in scales for scale in image) else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:6])
+    return shown if len(names) <= 6 else f"{shown} ... ({len(names)} in all)"

@@ -1,0 +1,252 @@
+"""Training of face detectors (HOG features, linear SVM) through dlib."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from aggregators.formats import read_model, write_model
+from aggregators.models import FhogDetector
+from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest
+from site_agent.evaluation.detection import evaluate_detector
+from site_agent.faces.detector import DETECTOR_FORMAT
+from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
+from site_agent.training.metadata import (
+    DataSummary,
+    TrainingRecord,
+    TrainingResult,
+    digest_and_size,
+    program_versions,
+    publish,
+    temporary_beside,
+    utc_now,
+)
+from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
+from site_agent.training.progress_lines import HogSvmProgressReader
+from site_agent.training.worker_process import ProgressCallback, require_memory, run_worker
+
+# dlib's own stand-in for no limit.
+_NO_TIME_LIMIT_S = 3153600000.0
+# dlib keeps each image (3 bytes a pixel) and the HOG features of its pyramid; measured: 11.
+_BYTES_PER_PIXEL = 12
+_PROGRAM_BYTES = 150_000_000
+
+
+def train_hog_svm(
+    dataset: FaceDataset,
+    output: Path | str,
+    settings: HogSvmSettings | None = None,
+    progress: ProgressCallback | None = None,
+    *,
+    training_scores: bool = True,
+) -> TrainingResult:
+    """Train a face detector and write it as a dlib file.
+
+    Parameters
+    ----------
+    dataset : FaceDataset
+        Images without boxes are used too: as background.
+    output : Path or str
+        The detector file (``.svm``), put in place only when it is complete; the metadata file
+        ``<output>.training.json`` lies beside it.
+    settings : HogSvmSettings, optional
+    progress : callable, optional
+        Called with the fraction done and a text; an exception that it raises stops the training.
+    training_scores : bool
+        Score the detector on its own training data at the end.
+
+    Returns
+    -------
+    TrainingResult
+
+    Raises
+    ------
+    TrainingDataError
+        No faces, unreadable images, or boxes that cannot be learned; names file and lines.
+    TrainingFailedError
+        dlib failed, or memory would not or did not suffice.
+
+    Notes
+    -----
+    The same data and settings give the same bytes, whatever the number of threads.
+    """
+    settings = settings or HogSvmSettings()
+    output = Path(output)
+    temporary = temporary_beside(output)
+    started_utc, started = utc_now(), time.monotonic()
+    views = plan_views(dataset, settings)
+    needed = needed_memory_bytes(dataset, views, settings)
+    require_memory(needed, "use fewer or smaller images, or less upsampling")
+    tell = progress or (lambda _fraction, _text: None)
+    tell(None, f"about {needed / 1e9:.1f} GB of memory")
+    digest = dataset_digest(dataset)
+    try:
+        facts = _train(views, settings, temporary, tell, needed, score=training_scores)
+        if settings.by_label and training_scores:
+            scores = evaluate_detector(temporary, dataset, resamples=0).metrics
+            facts["training_scores"] = {
+                name: scores[name] for name in ("recall", "precision", "average_precision")
+            }
+        model_digest, size = digest_and_size(temporary)
+        record = TrainingRecord(
+            kind="hog-svm",
+            model_file=output.name,
+            model_digest=model_digest,
+            model_bytes=size,
+            data=_summary(dataset, views, digest),
+            settings=asdict(settings),
+            details=_details(views, needed),
+            training_scores=facts.get("training_scores", {}),
+            versions=program_versions(facts["dlib"]),
+            started_utc=started_utc,
+            duration_s=round(time.monotonic() - started, 3),
+            peak_memory_bytes=facts["peak_memory_bytes"],
+            warnings=_warnings(views, settings),
+        )
+        left_out = tuple(problem for view in views for problem in view.plan.left_out)
+        return replace(publish(temporary, output, record), left_out=left_out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def needed_memory_bytes(
+    dataset: FaceDataset, views: Sequence[OrientationView], settings: HogSvmSettings
+) -> int:
+    """Memory that the training process will take, of several in turn the largest."""
+    return max(estimated_memory_bytes(dataset, view.plan, flips=settings.flips) for view in views)
+
+
+def estimated_memory_bytes(dataset: FaceDataset, plan: DetectorPlan, *, flips: bool) -> int:
+    """Memory that the training process will take, from the sizes of the images."""
+    pixels = sum(_pixel_count(image) for image in dataset.images)
+    return _PROGRAM_BYTES + (pixels * _BYTES_PER_PIXEL << 2 * plan.upsample) * (1 + flips)
+
+
+def _train(
+    views: Sequence[OrientationView],
+    settings: HogSvmSettings,
+    temporary: Path,
+    tell: ProgressCallback,
+    needed: int,
+    *,
+    score: bool,
+) -> dict[str, Any]:
+    """Train one detector after the other, write all into one file, return the worker's facts."""
+    all_facts: list[dict[str, Any]] = []
+    detectors: list[FhogDetector] = []
+    for number, view in enumerate(views):
+
+        def report(
+            fraction: float | None, text: str, number: int = number, label: str = view.label
+        ) -> None:
+            whole = None if fraction is None else (number + fraction) / len(views)
+            tell(whole, f"{label}: {text}" if label else text)
+
+        facts = run_worker(
+            _job(view.dataset, view.plan, settings, temporary, score=score and len(views) == 1),
+            HogSvmProgressReader(settings.epsilon),
+            progress=report,
+            needed_memory_bytes=needed,
+            data_path=view.dataset.path,
+        )
+        all_facts.append(facts)
+        if len(views) > 1:
+            trained = read_model(temporary)
+            assert isinstance(trained, FhogDetector)
+            detectors.append(trained)
+    if detectors:
+        write_model(combine_detectors(detectors), temporary, format_name=DETECTOR_FORMAT)
+    peak = max(facts["peak_memory_bytes"] for facts in all_facts)
+    return {**all_facts[-1], "peak_memory_bytes": peak}
+
+
+def _details(views: Sequence[OrientationView], needed: int) -> dict[str, Any]:
+    window = views[0].plan.window
+    details: dict[str, Any] = {
+        "window_px": [window.width_px, window.height_px],
+        "upsampling": max(view.plan.upsample for view in views),
+        "boxes_reshaped": any(view.plan.reshaped for view in views),
+        "unreachable_boxes": sum(len(view.plan.left_out) for view in views),
+        "estimated_memory_bytes": needed,
+    }
+    if views[0].label:
+        details["orientations"] = [
+            {"label": view.label, "boxes": view.plan.box_count, "upsampling": view.plan.upsample}
+            for view in views
+        ]
+    return details
+
+
+def _job(
+    dataset: FaceDataset,
+    plan: DetectorPlan,
+    settings: HogSvmSettings,
+    output: Path,
+    *,
+    score: bool,
+) -> dict[str, Any]:
+    images = [
+        {"path": str(image.path.resolve()), "boxes": boxes, "ignore": ignored}
+        for image, boxes, ignored in zip(dataset.images, plan.boxes, plan.ignored, strict=True)
+    ]
+    options = {
+        "C": settings.c,
+        "epsilon": settings.epsilon,
+        "detection_window_size": plan.area_px,
+        "upsample_limit": settings.upsample,
+        "add_left_right_image_flips": settings.flips,
+        "nuclear_norm_regularization_strength": settings.nuclear_norm_strength,
+        "num_threads": settings.threads_used,
+        "max_runtime_seconds": settings.max_runtime_s or _NO_TIME_LIMIT_S,
+    }
+    return {
+        "kind": "hog-svm",
+        "images": images,
+        "options": options,
+        "output": str(output.resolve()),
+        "score": score,
+    }
+
+
+def _summary(dataset: FaceDataset, views: Sequence[OrientationView], digest: str) -> DataSummary:
+    boxes = sum(view.plan.box_count for view in views)
+    return DataSummary(
+        digest=digest,
+        images=len(dataset.images),
+        boxes=boxes,
+        ignored_boxes=sum(len(image.boxes) for image in dataset.images) - boxes,
+    )
+
+
+def _warnings(views: Sequence[OrientationView], settings: HogSvmSettings) -> tuple[str, ...]:
+    found = []
+    if settings.flips and len(views) > 1:
+        found.append(
+            "images were mirrored as well (flips): a face that looks left then looks right, so "
+            "each detector has learned both sides"
+        )
+    if any(view.plan.reshaped for view in views):
+        window = views[0].plan.window
+        size = f"{window.width_px} x {window.height_px}"
+        found.append(f"boxes were given the shape of the {size} px window, about their centres")
+    left_out = sum(len(view.plan.left_out) for view in views)
+    if left_out:
+        found.append(f"{left_out} boxes that no window reaches were ignored")
+    return tuple(found)
+
+
+def _pixel_count(image: AnnotatedImage) -> int:
+    """Size of an image from its header; what cannot be read is reported when it is decoded."""
+    from PIL import Image
+
+    try:
+        # Large pictures are no attack here: their size is what is asked for.
+        with warnings.catch_warnings(action="ignore"), Image.open(image.path) as header:
+            width, height = header.size
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        width, height = image.width_px or 0, image.height_px or 0
+    return width * height

@@ -1,0 +1,213 @@
+"""What is kept about a training beside its model: ``<model file>.training.json``.
+
+It says what the model was trained on (counts and a digest, nothing of the images), with which
+settings and program versions, and how long it took. `poolctl upload` takes labels from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from site_agent.errors import TrainingFailedError
+
+SCHEMA = "poolctl-training/1"
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What a model was trained on.
+
+    Attributes
+    ----------
+    digest : str
+        `site_agent.datasets.dataset_digest` of the whole data set.
+    images : int
+        Images used.
+    boxes : int
+        Faces trained on.
+    ignored_boxes : int
+        Boxes marked to be ignored, in the file or because no window reaches them.
+    parts : int
+        Landmarks a face, 0 for detectors.
+    """
+
+    digest: str
+    images: int
+    boxes: int
+    ignored_boxes: int = 0
+    parts: int = 0
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """All that is written to the metadata file.
+
+    Attributes
+    ----------
+    kind : str
+        ``"hog-svm"`` or ``"ert"``.
+    model_file, model_digest, model_bytes
+        Name (without folder), SHA-256 and size of the model file.
+    data : DataSummary
+    settings : mapping
+        All settings, defaults included.
+    details : mapping
+        What came out besides: window, doublings of the images, changes made to boxes.
+    training_scores : mapping
+        How the model does on its own training data; flatters it.
+    versions : mapping
+        Of poolctl, dlib, numpy and Python.
+    started_utc : str
+        ISO 8601.
+    duration_s : float
+    peak_memory_bytes : int
+        Of the training process.
+    """
+
+    kind: str
+    model_file: str
+    model_digest: str
+    model_bytes: int
+    data: DataSummary
+    settings: Mapping[str, Any]
+    details: Mapping[str, Any]
+    training_scores: Mapping[str, float]
+    versions: Mapping[str, str]
+    started_utc: str
+    duration_s: float
+    peak_memory_bytes: int
+    warnings: tuple[str, ...] = ()
+    schema: str = field(default=SCHEMA)
+
+    @property
+    def suggested_labels(self) -> dict[str, str]:
+        """Labels for an upload, as text: counts that other sites choose and weigh models by."""
+        labels = {"images": str(self.data.images), "boxes": str(self.data.boxes)}
+        if self.data.parts:
+            labels["parts"] = str(self.data.parts)
+        if orientations := self.details.get("orientations"):
+            labels["orientations"] = str(len(orientations))
+        return labels
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "suggested_labels": self.suggested_labels}
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished training.
+
+    Attributes
+    ----------
+    model_path, metadata_path : Path
+    record : TrainingRecord
+    left_out : tuple of (line, text)
+        Boxes that no window reaches and that were ignored. They name images, and so they are not
+        in the metadata file.
+    """
+
+    model_path: Path
+    metadata_path: Path
+    record: TrainingRecord
+    left_out: tuple[tuple[int, str], ...] = ()
+
+
+def metadata_path(model_path: Path | str) -> Path:
+    """Where the metadata of a model file lies."""
+    path = Path(model_path)
+    return path.with_name(path.name + ".training.json")
+
+
+def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
+    """Read the metadata beside a model file.
+
+    Returns
+    -------
+    dict or None
+        None where there is none, where it is not of this program, or where it is about other
+        bytes than the model file now has.
+    """
+    try:
+        record = json.loads(metadata_path(model_path).read_text(encoding="utf-8"))
+        digest, _ = digest_and_size(Path(model_path))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        return None
+    return record if record.get("model_digest") == digest else None
+
+
+def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingResult:
+    """Put a finished model and its metadata in their places, the model last."""
+    sidecar = metadata_path(output)
+    unfinished = sidecar.with_name(f".{sidecar.name}.{os.getpid()}.part")
+    try:
+        text = json.dumps(record.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(sidecar)
+        temporary.replace(output)
+    except OSError as error:
+        raise TrainingFailedError(f"{output} cannot be written: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return TrainingResult(output, sidecar, record)
+
+
+def temporary_beside(output: Path) -> Path:
+    """Name an unfinished model file in the folder of the finished one.
+
+    Raises
+    ------
+    TrainingFailedError
+        When the folder does not exist or cannot be written, before any time is spent.
+    """
+    folder = output.parent
+    if output.is_dir():
+        raise TrainingFailedError(f"{output} is a folder; name the model file to write")
+    if not folder.is_dir():
+        raise TrainingFailedError(f"the folder {folder} does not exist; create it first")
+    if not os.access(folder, os.W_OK):
+        raise TrainingFailedError(f"the folder {folder} cannot be written to")
+    return folder / f".{output.name}.{os.getpid()}.part"
+
+
+def digest_and_size(path: Path) -> tuple[str, int]:
+    """SHA-256 in hexadecimal and size in bytes of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest(), path.stat().st_size
+
+
+def program_versions(dlib_version: str) -> dict[str, str]:
+    """Versions of what takes part in a training."""
+    return {
+        "poolctl": _installed("poolctl"),
+        "dlib": dlib_version,
+        "numpy": _installed("numpy"),
+        "python": platform.python_version(),
+    }
+
+
+def utc_now() -> str:
+    """Time of day, ISO 8601, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "unknown"

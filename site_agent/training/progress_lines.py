@@ -1,0 +1,142 @@
+"""What dlib prints while it trains, turned into how far it has come.
+
+Landmark training prints ``Progress: 400/600 (66.67%). Time remaining: 12s.`` once a second,
+overwriting its line. Detector training prints a block after each iteration, of which the risk gap
+(how far the solution may still be from the best one) and the iteration count are of use.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+_TREES = re.compile(r"Progress: (\d+)/(\d+) .*Time remaining: (.*?)\.?\s*$")
+_RISK_GAP = re.compile(r"risk gap:\s+(\S+)")
+_ITERATION = re.compile(r"iter:\s+(\d+)")
+_BREAKS = re.compile(r"[\r\n]")
+# Iterations go on for a while after the gap has come close to the limit.
+_MOST_BEFORE_END = 0.99
+# Before this iteration, and this part of the way, remaining time is anybody's guess.
+_FIRST_ESTIMATE = 10
+_LEAST_KNOWN = 0.25
+_FARTHEST = 50.0
+
+
+def duration_words(seconds: float) -> str:
+    """Return a length of time for people ("40 s", "3 min", "2.5 h")."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training has come.
+
+    Attributes
+    ----------
+    fraction : float or None
+        0 to 1, never falling during one training; None where it cannot be told.
+    text : str
+        For a person ("tree 400 of 600, 12s left").
+    """
+
+    fraction: float | None
+    text: str
+
+
+@dataclass
+class LineSplitter:
+    """Cuts a stream into lines at carriage returns and line feeds, as it arrives in pieces."""
+
+    _rest: str = ""
+
+    def feed(self, piece: str) -> Iterator[str]:
+        """Yield the lines that are complete now; empty ones are left out."""
+        *lines, self._rest = _BREAKS.split(self._rest + piece)
+        yield from (line.strip() for line in lines if line.strip())
+
+    def finish(self) -> Iterator[str]:
+        """Yield what came after the last line end."""
+        rest, self._rest = self._rest.strip(), ""
+        if rest:
+            yield rest
+
+
+@dataclass
+class ErtProgressReader:
+    """Reads the output of landmark training."""
+
+    def read(self, line: str) -> Progress | None:
+        """Return the progress that a line tells of, None where it tells of none."""
+        found = _TREES.search(line)
+        if found is None or not int(found[2]):
+            return None
+        trees, total, left = int(found[1]), int(found[2]), found[3]
+        return Progress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
+
+
+@dataclass
+class HogSvmProgressReader:
+    """Reads the output of detector training.
+
+    The risk gap falls from some tens to `epsilon`, about as a power of the iteration count and
+    not steadily; the fraction is the part of the way on a logarithmic scale, held at its highest.
+
+    Attributes
+    ----------
+    epsilon : float
+        Training ends when the risk gap stays below it.
+    clock : callable
+        Seconds, for the remaining time.
+    """
+
+    epsilon: float
+    clock: Callable[[], float] = time.monotonic
+    _started_s: float | None = field(default=None, init=False)
+    _first_gap: float = field(default=0.0, init=False)
+    _gap: float = field(default=math.inf, init=False)
+    _fraction: float = field(default=0.0, init=False)
+
+    def read(self, line: str) -> Progress | None:
+        """Return the progress that a line tells of, None where it tells of none."""
+        if found := _RISK_GAP.search(line):
+            self._note_gap(found[1])
+            return None
+        found = _ITERATION.search(line)
+        if found is None or not math.isfinite(self._gap):
+            return None
+        text = f"iteration {found[1]}, risk gap {self._gap:.3g} (ends below {self.epsilon:g})"
+        return Progress(self._fraction, text + self._remaining(int(found[1])))
+
+    def _remaining(self, iteration: int) -> str:
+        """Estimate the time that is left; a guess, as the gap does not fall steadily."""
+        if self._started_s is None:
+            self._started_s = self.clock()
+        if iteration < _FIRST_ESTIMATE or self._fraction < _LEAST_KNOWN:
+            return ""
+        elapsed_s = self.clock() - self._started_s
+        # On logarithmic scales of both, the gap falls along a line.
+        iterations_at_end = float(iteration) ** (1.0 / self._fraction)
+        if iterations_at_end > _FARTHEST * iteration:
+            return ""
+        left_s = elapsed_s * (iterations_at_end / iteration - 1.0)
+        return f", about {duration_words(left_s)} left"
+
+    def _note_gap(self, text: str) -> None:
+        try:
+            gap = float(text)
+        except ValueError:
+            return
+        if not math.isfinite(gap):
+            return
+        self._gap = gap
+        self._first_gap = max(self._first_gap, gap)
+        if gap <= 0 or self._first_gap <= self.epsilon:
+            self._fraction = _MOST_BEFORE_END
+            return
+        way = math.log(self._first_gap / gap) / math.log(self._first_gap / self.epsilon)
+        self._fraction = max(self._fraction, min(_MOST_BEFORE_END, way))
