@@ -1,0 +1,133 @@
+"""``poolctl auth``: logging in to pools."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from cli.errors import UsageError
+from cli.options import command, group
+from cli.output import Invocation, Reply, TableText
+
+app = group("Log in to a pool, log out, see who you are.")
+
+
+@command(
+    app,
+    "login",
+    examples=[
+        "auth login http://127.0.0.1:8710",
+        "auth login https://pool.example.org --profile work --token-stdin < token.txt",
+    ],
+)
+def login(
+    invocation: Invocation,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the pool.", show_default=False)
+    ] = "",
+    token: Annotated[
+        str,
+        typer.Option("--token", metavar="TOKEN", help="Others see it in the process list."),
+    ] = "",
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the token from standard input.")
+    ] = False,
+) -> Reply:
+    """Log in to a pool and make it the active one.
+
+    The token comes from --token-stdin, --token, the variable POOL_TOKEN or a question, in this
+    order; the pool's admin makes one with 'poolctl tokens create'. It is checked with the pool
+    and kept in a file that only you can read. Without --profile the login is kept under the
+    pool's host name.
+    """
+    from site_agent import profiles
+    from site_agent.pool_client import PoolClient
+
+    address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
+    if not address:
+        raise UsageError("which pool? Give its address, for example http://127.0.0.1:8710")
+    endpoint = profiles.normalise_endpoint(address)
+    secret = _token(token, from_stdin=token_stdin, endpoint=endpoint)
+    with PoolClient(endpoint, secret) as pool:
+        identity = pool.whoami()
+    name = invocation.profile or profiles.host_of(endpoint)
+    profiles.store_profile(profiles.Profile(name, endpoint, secret))
+    data = {"profile": name, "pool": endpoint, **identity.model_dump(mode="json")}
+    text = f"logged in to {endpoint} as {identity.site}/{identity.token_name} ({identity.role})"
+    return Reply(data, f"{text}; profile {name}", [name])
+
+
+def _token(option: str, *, from_stdin: bool, endpoint: str) -> str:
+    if from_stdin:
+        secret = sys.stdin.readline()
+    elif option or os.environ.get("POOL_TOKEN"):
+        secret = option or os.environ["POOL_TOKEN"]
+    elif sys.stdin.isatty():
+        from getpass import getpass
+
+        secret = getpass(f"Token for {endpoint}: ", stream=sys.stderr)
+    else:
+        raise UsageError("no token: give it with --token-stdin, or in the variable POOL_TOKEN")
+    secret = secret.strip()
+    if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise UsageError("the token is empty or has characters that no token has")
+    return secret
+
+
+@command(app, "logout", examples=["auth logout", "auth logout --profile work"])
+def logout(invocation: Invocation) -> Reply:
+    """Forget the token of a profile; the pool still honours it.
+
+    To make the token itself worthless, an admin revokes it: 'poolctl tokens revoke'.
+    """
+    from site_agent import profiles
+
+    name = profiles.load_profile(invocation.profile or None).name
+    was_there = profiles.forget_token(name)
+    text = f"forgot the token of profile {name}" if was_there else "was not logged in"
+    return Reply({"profile": name, "was_logged_in": was_there}, text, [name])
+
+
+@command(app, "whoami", examples=["auth whoami", "auth whoami --json"])
+def whoami(invocation: Invocation) -> Reply:
+    """Ask the pool whom it takes you for."""
+    with invocation.pool() as pool:
+        identity = pool.whoami()
+        endpoint = pool.endpoint
+    data: dict[str, Any] = {"pool": endpoint, **identity.model_dump(mode="json")}
+    expiry = f", until {identity.expires_at:%Y-%m-%d}" if identity.expires_at else ""
+    text = f"{identity.site}/{identity.token_name} ({identity.role}{expiry}) at {endpoint}"
+    return Reply(data, text, [f"{identity.site}/{identity.token_name}"])
+
+
+@command(app, "switch", examples=["auth switch", "auth switch work"])
+def switch(
+    _invocation: Invocation,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="PROFILE", help="Nothing lists them.", show_default=False),
+    ] = "",
+) -> Reply:
+    """Make another stored login the active one, or list them."""
+    from site_agent import profiles
+
+    if name:
+        profile = profiles.switch_profile(name)
+        data = {"profile": profile.name, "pool": profile.endpoint}
+        return Reply(data, f"now using {profile.name} ({profile.endpoint})", [profile.name])
+    names, active = profiles.profile_names()
+    stored = [profiles.load_profile(each) for each in names]
+    rows = [
+        [
+            "*" if profile.name == active else "",
+            profile.name,
+            profile.endpoint,
+            "logged in" if profile.token else "logged out",
+        ]
+        for profile in stored
+    ]
+    table = TableText(["", "profile", "pool", "state"], rows, empty="no logins are stored")
+    return Reply({"profiles": names, "active": active or None}, table, names)

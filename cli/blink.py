@@ -1,0 +1,213 @@
+"""``poolctl blink``, in full ``poolctl blink analyse``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import blink_batch, blink_criteria, blink_review
+from cli.blink_inputs import BlinkInput, run_input
+from cli.blink_outputs import (
+    OUTCOME_PARAMETERS,
+    requested_outputs,
+    session_labels,
+    trial_file,
+)
+from cli.default_command import group_with_default
+from cli.options import command
+from cli.output import Invocation, Reply, TableText
+from cli.settings_options import settings_from, settings_parameters
+from site_agent.eyeblink.blinks import BlinkSettings
+from site_agent.eyeblink.conditioning_settings import ConditioningSettings
+from site_agent.eyeblink.face_settings import FaceSettings
+from site_agent.eyeblink.filters import FilterSettings
+from site_agent.eyeblink.openness import CalibrationSettings
+from site_agent.eyeblink.trial_files import TrialTiming
+from site_agent.eyeblink.ttl_log import TtlSettings
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.conditioning_summary import SessionSummary
+    from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
+
+app = group_with_default("analyse")
+
+_PARTS = {
+    "faces": (FaceSettings, "Finding the face"),
+    "blinks": (BlinkSettings, "What counts as a blink"),
+    "calibration": (CalibrationSettings, "Open and closed eye"),
+    "filter": (FilterSettings, "Smoothing"),
+    "trial_timing": (TrialTiming, "When the stimuli came"),
+    "ttl": (TtlSettings, "When the stimuli came"),
+    "conditioning": (ConditioningSettings, "Conditioning"),
+}
+
+
+@command(
+    app,
+    "analyse",
+    examples=[
+        "blink analyse session.mp4 --landmarks merged.dat -o out/",
+        "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
+        "blink session.mp4 --landmarks site-d/merged-68 -o out/",
+        "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
+        "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
+        "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
+        "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
+        "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
+    ],
+    parameters=[
+        *OUTCOME_PARAMETERS,
+        *(
+            parameter
+            for settings_type, panel in _PARTS.values()
+            for parameter in settings_parameters(settings_type, panel)
+        ),
+    ],
+)
+def analyse(
+    invocation: Invocation,
+    video: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="VIDEO",
+            help="Any video, or a folder of images with a timestamps.csv (file, timestamp_s).",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="VIDEO_blinks when left out."),
+    ] = None,
+    detector: Annotated[
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
+    ] = "",
+    landmarks: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="A model of 68 landmarks.")
+    ] = "",
+    from_trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start from eye aspect ratios instead of a video."),
+    ] = None,
+    frame_rate_hz: Annotated[
+        float | None,
+        typer.Option(help="Of a trace or of images without times.", show_default=False),
+    ] = None,
+    timestamps: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Times of a folder's images: file, timestamp_s."),
+    ] = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|DEVICE", help="A camera instead of a video; 0 is the first."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop the camera after this time.", show_default=False)
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the camera's video (.mkv, .mp4).")
+    ] = None,
+    all_faces: Annotated[
+        bool, typer.Option("--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...")
+    ] = False,
+    **settings: Any,
+) -> Reply:
+    """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
+
+    Writes tables of frames and blinks, with --trials of conditioned responses, too, a report
+    (report.html), what the columns mean (datapackage.json) and the provenance of it all into a
+    folder. Nothing leaves this machine. The word "analyse" may be left out.
+
+    A damaged video gives what can be had of it, one without a face tables with empty cells, both
+    with a warning and exit code 0; what is no video at all is refused and nothing is written.
+    """
+    chosen = BlinkInput(
+        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces
+    )
+    chosen.check()
+    folder = output or chosen.folder()
+    sessions = run_input(
+        invocation,
+        chosen,
+        {"detector": detector, "landmarks": landmarks},
+        {"out_dir": folder, "settings": _settings(settings), "trials": trial_file(settings)},
+    )
+    if all_faces:
+        return _reply_of_all(invocation, sessions, folder)
+    return _reply(invocation, sessions[""], folder)
+
+
+def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
+    from site_agent.eyeblink.session import BlinkAnalysisSettings
+
+    parts = {}
+    for part, (settings_type, _) in _PARTS.items():
+        names = {field.name for field in fields(settings_type)}
+        parts[part] = settings_from(
+            settings_type, {name: value for name, value in values.items() if name in names}
+        )
+    ttl, calibration = parts.pop("ttl"), parts.pop("calibration")
+    parts["blinks"] = replace(parts["blinks"], calibration=calibration)
+    parts["trial_timing"] = replace(parts["trial_timing"], ttl=ttl)
+    return BlinkAnalysisSettings(
+        **parts, labels=session_labels(values), outputs=requested_outputs(values)
+    )
+
+
+def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
+    for warning in session.warnings:
+        invocation.warn(warning)
+    rows = [
+        ["blinks", f"{session.blinks} ({_rate(session.blinks_per_minute)})"],
+        ["longer closures", str(session.closures)],
+        ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
+        ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
+        ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
+        *_conditioning_rows(session.conditioning),
+        ["speed", f"{session.analysed_frames_per_s:.0f} frames a second"],
+        *[[name, str(path)] for name, path in session.files.items()],
+    ]
+    return Reply(session, TableText(["what", "value"], rows), [str(folder)])
+
+
+def _rate(blinks_per_minute: float) -> str:
+    if math.isnan(blinks_per_minute):
+        return "the eyes were not seen long enough for a rate"
+    return f"{blinks_per_minute:.1f} a minute"
+
+
+def _conditioning_rows(found: SessionSummary | None) -> list[list[str]]:
+    if found is None:
+        return []
+    return [
+        ["trials", f"{found.n_trials}, {found.n_trials - found.n_valid} of them rejected"],
+        ["CRs", f"{found.n_cr} of {found.n_cs_valid} ({found.cr_percent:.1f} %)"],
+        ["CR amplitude", f"{found.amplitude_all:.3f} FEC, mean of all valid trials"],
+    ]
+
+
+def _reply_of_all(
+    invocation: Invocation, sessions: Mapping[str, BlinkSession], folder: Path
+) -> Reply:
+    if not sessions:
+        invocation.warn("no face was seen for a second or more: nothing was written")
+    for name, session in sessions.items():
+        for warning in session.warnings:
+            invocation.warn(f"{name}: {warning}")
+    rows = [
+        [name, f"{each.blinks}", f"{each.blinks_per_minute:.1f}", f"{each.valid_pct:.1f} %"]
+        for name, each in sessions.items()
+    ]
+    table = TableText(["face", "blinks", "a minute", "eyes seen"], rows)
+    return Reply(sessions, table, [str(folder / name) for name in sessions])
+
+
+app.add_typer(blink_batch.app)
+app.add_typer(blink_criteria.app)
+app.add_typer(blink_review.app)

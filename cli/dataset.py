@@ -1,0 +1,123 @@
+"""``poolctl dataset``: synthetic faces and videos, and whatever is done to annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli import dataset_change, dataset_check
+from cli.errors import UsageError
+from cli.options import command, group
+from cli.output import Invocation, Reply
+
+app = group("Check, convert, split and show annotations; draw synthetic faces.")
+
+
+@command(
+    app,
+    "synth",
+    examples=[
+        "dataset synth faces/ --images 200",
+        "dataset synth siteB/ --images 150 --seed 2 --first-person 50 --style infant-lab",
+    ],
+)
+def synth(
+    invocation: Invocation,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where absent.")],
+    *,
+    images: Annotated[int, typer.Option(min=1, help="Number of pictures.")] = 100,
+    persons: Annotated[int, typer.Option(min=1, help="Persons who take turns.")] = 50,
+    first_person: Annotated[
+        int, typer.Option(min=0, help="Number of the first; disjoint ranges share nobody.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same gives the same pictures.")] = 0,
+    faces_per_image: Annotated[int, typer.Option(min=1, max=16)] = 1,
+    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "320x320",
+    style: Annotated[
+        str,
+        typer.Option(help="What a site's pictures are like: mixed, adult-lab, infant-lab, ..."),
+    ] = "mixed",
+    name: Annotated[str, typer.Option(help="Of the files.")] = "faces",
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Show some of the faces side by side.")
+    ] = None,
+) -> Reply:
+    """Draw an annotated data set of faces that nobody has.
+
+    Every face comes with its box and its 68 landmarks, known exactly.
+    """
+    from site_agent.datasets import read_imglab_xml
+    from site_agent.datasets.synthetic import contact_sheet, write_face_dataset
+
+    with invocation.progress("draw faces") as report:
+        xml = write_face_dataset(
+            folder,
+            images,
+            persons=persons,
+            seed=seed,
+            faces_per_image=faces_per_image,
+            image_size=_size(size),
+            first_person=first_person,
+            style=style,
+            name=name,
+            progress=report,
+        )
+    if sheet is not None:
+        contact_sheet(read_imglab_xml(xml), sheet)
+    data = {"dataset": xml, "images": images, "faces_per_image": faces_per_image, "sheet": sheet}
+    shown = f"some of them in {sheet}" if sheet is not None else ""
+    return Reply(data, [f"{xml}  ({images} images)", shown], [str(xml)])
+
+
+@command(
+    app,
+    "video",
+    examples=[
+        "dataset video session.mp4 --seconds 30",
+        "dataset video vfr.mp4 --frame-rate-hz 60 --variable-frame-rate --seed 7",
+    ],
+)
+def video(
+    invocation: Invocation,
+    path: Annotated[Path, typer.Argument(metavar="VIDEO.mp4", help="Where to write it.")],
+    *,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Length.")] = 20.0,
+    frame_rate_hz: Annotated[float, typer.Option(min=1, max=1000)] = 30.0,
+    seed: Annotated[int, typer.Option(min=0, help="Person, blinks and noise.")] = 0,
+    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "640x480",
+    variable_frame_rate: Annotated[
+        bool, typer.Option("--variable-frame-rate", help="Let frame intervals vary.")
+    ] = False,
+    lost_frames: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")
+    ] = 0.0,
+) -> Reply:
+    """Draw a video of a blinking person, with a truth file beside it."""
+    from site_agent.datasets.synthetic import write_blink_video
+
+    with invocation.progress("draw video") as report:
+        truth = write_blink_video(
+            path,
+            seconds=seconds,
+            frame_rate_hz=frame_rate_hz,
+            seed=seed,
+            variable_frame_rate=variable_frame_rate,
+            lost_frames=lost_frames,
+            size=_size(size),
+            progress=report,
+        )
+    data = {"video": path, "truth": truth, "seconds": seconds}
+    return Reply(data, [f"{path}  ({seconds:g} s)", f"truth {truth}"], [str(path)])
+
+
+def _size(text: str) -> tuple[int, int]:
+    words = text.lower().split("x")
+    if len(words) != 2 or not all(word.strip().isdigit() for word in words):
+        raise UsageError(f"--size {text!r}: expected WIDTHxHEIGHT, for example 640x480")
+    return int(words[0]), int(words[1])
+
+
+app.add_typer(dataset_check.app)
+app.add_typer(dataset_change.app)

@@ -1,0 +1,115 @@
+"""``poolctl download``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.addresses import fetch, file_name_of, size_words
+from cli.errors import OutputExistsError, UsageError
+from cli.options import DryRunOption, ForceOption, command, single
+from cli.output import Invocation, Reply
+
+if TYPE_CHECKING:
+    from pool_server.wire.models import ModelVersionResponse
+    from site_agent.pool_client import PoolClient
+
+app = single()
+
+
+@command(
+    app,
+    "download",
+    examples=[
+        "download site-a/face-68",
+        "download site-a/face-68@2 site-b/face-68 -o models/",
+        "download pool://site-a/face-68@2 -o siteA.dat",
+    ],
+)
+def download(
+    invocation: Invocation,
+    addresses: Annotated[
+        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION|@sha256:DIGEST].")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE|DIR", help="Here, as SITE--NAME--vN, when left out."
+        ),
+    ] = "",
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Fetch models from the pool.
+
+    Files are verified against their digest, and kept in the cache: a model that was fetched
+    before costs one small request, and none with POOL_OFFLINE=1. An interrupted download goes
+    on where it stopped when the command is run again.
+    """
+    is_folder = not output or output.endswith("/") or Path(output).is_dir()
+    if len(addresses) > 1 and not is_folder:
+        raise UsageError(f"-o {output}: several models need a folder; end its name with /")
+    results = []
+    with invocation.pool() as pool:
+        for address in dict.fromkeys(addresses):
+            version = pool.version(address)
+            name = file_name_of(version)
+            destination = Path(output) / name if is_folder else Path(output)
+            results.append(
+                _plan(version, destination)
+                if dry_run
+                else _place(invocation, pool, version, destination, force=force)
+            )
+    lines = [f"{result['path']}  ({result['note']})" for result in results]
+    return Reply({"items": results}, lines, [str(result["path"]) for result in results])
+
+
+def _plan(version: ModelVersionResponse, destination: Path) -> dict[str, object]:
+    note = f"would be {version.address}, {size_words(version.size_bytes)}"
+    return _result(version, destination, 0, note)
+
+
+def _place(
+    invocation: Invocation,
+    pool: PoolClient,
+    version: ModelVersionResponse,
+    destination: Path,
+    *,
+    force: bool,
+) -> dict[str, object]:
+    """Put a version's file where it is wanted, unless it is there already."""
+    from site_agent.transfers import hash_file
+
+    if destination.is_dir():
+        raise OutputExistsError(f"{destination}: is a folder; expected the name of a file")
+    if destination.exists():
+        with invocation.progress(f"check {destination}") as report:
+            found = hash_file(destination, report)
+        if found == version.digest:
+            return _result(version, destination, 0, f"{version.address}, was there already")
+        if not force:
+            raise OutputExistsError(
+                f"{destination}: another file is there already (digest {found[:12]}..., "
+                f"expected {version.digest[:12]}... of {version.address})"
+            )
+    downloaded = fetch(invocation, pool, version)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    pool.cache.copy_to(version.digest, destination)
+    source = size_words(downloaded.received_bytes) if downloaded.received_bytes else "from cache"
+    note = f"{version.address}, {source}"
+    return _result(version, destination, downloaded.received_bytes, note)
+
+
+def _result(
+    version: ModelVersionResponse, path: Path, received_bytes: int, note: str
+) -> dict[str, object]:
+    return {
+        "address": version.address,
+        "digest": version.digest,
+        "size_bytes": version.size_bytes,
+        "path": path,
+        "received_bytes": received_bytes,
+        "note": note,
+    }

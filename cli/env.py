@@ -1,0 +1,66 @@
+"""``poolctl env``: what is installed here, where things are kept, and which pool is used."""
+
+from __future__ import annotations
+
+from cli.errors import EXTRA_OF_LIBRARY
+from cli.options import command, single
+from cli.output import Invocation, Reply, TableText
+from cli.version import installed_version
+
+app = single()
+
+
+@command(app, "env", examples=["env", "env --json"])
+def env(invocation: Invocation) -> Reply:
+    """Show versions, folders, installed extras and the pool in use.
+
+    Put its output into every question about this program.
+    """
+    import platform
+
+    from site_agent import profiles
+
+    profile = profiles.load_profile(invocation.profile or None)
+    missing: dict[str, list[str]] = {extra: [] for extra in EXTRA_OF_LIBRARY.values()}
+    for library, extra in EXTRA_OF_LIBRARY.items():
+        if not _is_installed(library):
+            missing[extra].append(library)
+    data = {
+        "poolctl": installed_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "config_file": str(profiles.config_file()),
+        "data_folder": str(profiles.data_folder()),
+        "cache_folder": str(profiles.cache_folder()),
+        "profile": profile.name,
+        "pool": profile.endpoint or None,
+        "logged_in": bool(profile.token),
+        "offline": profiles.is_offline(),
+        "extras": {extra: not lacking for extra, lacking in missing.items()},
+    }
+    rows = [
+        [name.replace("_", " "), _words(value)] for name, value in data.items() if name != "extras"
+    ]
+    for extra, lacking in missing.items():
+        state = (
+            "installed"
+            if not lacking
+            else f'missing {", ".join(lacking)} (pip install "poolctl[{extra}]")'
+        )
+        rows.append([f"extra {extra}", state])
+    return Reply(data, TableText(["what", "value"], rows), [str(data["poolctl"])])
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def _is_installed(library: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(library) is not None
+    except ValueError:  # loaded, but without a specification
+        return False

@@ -1,0 +1,191 @@
+"""``poolctl evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import sidecars
+from cli.addresses import ModelFile, model_files
+from cli.errors import UsageError
+from cli.face_files import read_face_file
+from cli.options import command, single
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.evaluation import DetectionScores, LandmarkScores, ScoredModel
+
+app = single()
+
+_WITH_INTERVAL = {"recall", "precision", "f1", "average_precision", "mean_error"}
+_SHORT_NAMES = {
+    "failure_rate": "failures > 0.08",
+    "failure_rate_at_10": "> 0.10",
+    "auc": "AUC",
+    "ear_error": "EAR error",
+}
+
+
+@command(
+    app,
+    "evaluate",
+    examples=[
+        "evaluate merged.dat test.xml",
+        "evaluate siteA.svm siteB.svm merged.svm test.xml --out scores/",
+        "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
+    ],
+)
+def evaluate(
+    invocation: Invocation,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL... FACES",
+            help="Files or addresses, then annotations: imglab XML, COCO JSON, a .pts folder.",
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Write JSON, CSV, Markdown and plots."),
+    ] = None,
+    upsample: Annotated[
+        int | None,
+        typer.Option(min=0, max=4, help="Detectors: doublings; as the file says when left out."),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="Detectors: added to the score that a face needs.")
+    ] = 0.0,
+    normaliser: Annotated[
+        str | None,
+        typer.Option(
+            help="Landmarks: errors are divided by inter-ocular, outer-corners, box, none, "
+            "or the distance of two groups of parts: 36,39/42,45.",
+            show_default=False,
+        ),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=100_000, help="For the intervals; 0: none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes at once; 0: as many as processors.")
+    ] = 0,
+    per_image: Annotated[
+        bool,
+        typer.Option("--per-image", help="With --json and --out: each image or face, too."),
+    ] = False,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Keep the metrics beside the model; upload takes them along."),
+    ] = False,
+) -> Reply:
+    """Score detectors and landmark models on annotated images, several at once.
+
+    Detectors: recall, precision, average precision; any detector of a file counts. Landmark
+    models: error over the distance of the eyes, its median, shares of failures, area under the
+    curve of errors (to 0.08), error of the eyes alone and of their openness (EAR). Brackets are
+    95 % intervals from resampling images. The scores can go to the pool; the images stay here.
+    """
+    from aggregators.formats import file_digest
+    from site_agent.datasets import dataset_digest
+    from site_agent.evaluation import EvaluationSettings, ScoredModel, evaluate_models, write_report
+
+    if len(words) < 2:
+        raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
+    dataset_path = Path(words[-1])
+    dataset = read_face_file(dataset_path)
+    files = model_files(invocation, words[:-1])
+    _refuse_networks(files)
+    settings = EvaluationSettings(upsample, threshold, normaliser, resamples, seed)
+    with invocation.progress("evaluate") as report:
+        paths = [file.path for file in files]
+        found = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
+    measured = dataset_digest(dataset)
+    models = [
+        ScoredModel(file.word, file_digest(file.path), scores)
+        for file, scores in zip(files, found, strict=True)
+    ]
+    for file, model in zip(files, models, strict=True):
+        if save and file.version is not None:
+            invocation.warn(f"{file.word} is in the pool, not a file here: nothing was saved")
+        elif save:
+            path = sidecars.save_evaluation(file.path, model.digest, model.scores.metrics, measured)
+            invocation.note(f"kept in {path}")
+    written = []
+    if out is not None:
+        written = write_report(
+            out,
+            models,
+            dataset_name=dataset_path.name,
+            dataset_digest=measured,
+            per_image=per_image,
+        )
+    items = [
+        {"model": model.name, "digest": model.digest, **_plain(model.scores, per_image)}
+        for model in models
+    ]
+    words_per_model = [
+        f"{model.name} "
+        + " ".join(f"{name}={value:.6g}" for name, value in model.scores.metrics.items())
+        for model in models
+    ]
+    data = {
+        "dataset": dataset_path,
+        "dataset_digest": measured,
+        "items": items,
+        "files": written,
+    }
+    text: list[TableText | str] = [*score_tables(models)]
+    text += [f"written {path}" for path in written]
+    return Reply(data, text, words_per_model)
+
+
+def _refuse_networks(files: Sequence[ModelFile]) -> None:
+    from aggregators.formats import recognise
+
+    for file in files:
+        if recognise(file.path).name == "safetensors":
+            raise UsageError(f"{file.word}: networks cannot be evaluated on faces")
+
+
+def _plain(scores: DetectionScores | LandmarkScores, per_image: bool) -> dict[str, Any]:
+    from site_agent.evaluation import DetectionScores
+
+    if isinstance(scores, DetectionScores):
+        return scores.to_dict(per_image=per_image)
+    return scores.to_dict(per_face=per_image)
+
+
+def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
+    """Return one table for detectors and one for landmark models."""
+    by_columns: dict[tuple[str, ...], list[list[str]]] = {}
+    for model in models:
+        metrics = model.scores.metrics
+        cells = [
+            _cell(value, model.scores.intervals.get(name) if name in _WITH_INTERVAL else None)
+            for name, value in metrics.items()
+        ]
+        row = [model.name, *cells, f"{model.scores.faces} in {model.scores.images}"]
+        by_columns.setdefault(tuple(metrics), []).append(row)
+    return [
+        TableText(
+            [
+                "model",
+                *[_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names],
+                "faces in images",
+            ],
+            rows,
+        )
+        for names, rows in by_columns.items()
+    ]
+
+
+def _cell(value: float, interval: Any) -> str:
+    if interval is None:
+        return f"{value:.4f}"
+    low, high = interval
+    return f"{value:.4f} [{low:.4f}, {high:.4f}]"

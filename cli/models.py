@@ -1,0 +1,159 @@
+"""``poolctl models``: what the pool has."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.addresses import is_address, size_words
+from cli.errors import InputMissingError, UsageError
+from cli.family_tree import family_lines
+from cli.options import command, group
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.models import ModelVersionResponse
+
+app = group("Search the pool's models, see one, its lineage.")
+
+
+@command(
+    app,
+    "ls",
+    examples=[
+        "models ls --kind ert --label population=infant --latest",
+        'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
+        "models ls --site site-a -q",
+    ],
+)
+def ls(
+    invocation: Invocation,
+    *,
+    kind: Annotated[
+        Literal["hog-svm", "ert", "network"] | None,
+        typer.Option(help="Face detectors, landmark models or networks."),
+    ] = None,
+    label: Annotated[
+        list[str],
+        typer.Option(
+            "--label", "-l", metavar="KEY[=VALUE]", help="Has this label; give it several times."
+        ),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    metric: Annotated[
+        list[str], typer.Option(metavar="BOUND", help='For example "mean_error<0.1".')
+    ] = [],  # noqa: B006
+    site: Annotated[str, typer.Option(metavar="SITE", help="Of this site only.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="With this name only.")] = "",
+    text: Annotated[str, typer.Option(metavar="WORDS", help="In name or description.")] = "",
+    mergeable_with: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="Can be merged with this model.")
+    ] = "",
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Only the newest version of each.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+    ] = 50,
+) -> Reply:
+    """List models, newest first; everything that is asked for has to hold."""
+    from site_agent.pool_client import ModelQuery
+
+    address, keys = _mergeable(mergeable_with)
+    query = ModelQuery(
+        kind=kind or "",
+        site=site,
+        name=name,
+        labels=tuple(label),
+        metrics=tuple(metric),
+        text=text,
+        mergeable_with=address,
+        mergeable_keys=keys,
+        latest=latest,
+    )
+    with invocation.pool() as pool:
+        found = list(islice(pool.models(query, page_size=min(limit + 1, 100)), limit + 1))
+    if len(found) > limit:
+        invocation.note(f"there are more than {limit}; see them with --limit")
+        found = found[:limit]
+    table = TableText(
+        ["address", "kind", "size", "labels", "metrics", "merges by", "since"],
+        [_row(version) for version in found],
+        empty="no models found",
+    )
+    return Reply({"items": found}, table, [version.address for version in found])
+
+
+def _mergeable(word: str) -> tuple[str, tuple[str, ...]]:
+    """Return what to ask the pool: an address or digest that it knows, or a file's merge keys."""
+    if not word:
+        return "", ()
+    if word.startswith("sha256:"):
+        return word, ()
+    if is_address(word):
+        return (word if word.startswith("pool://") else f"pool://{word}"), ()
+    if not Path(word).is_file():
+        raise InputMissingError(f"--mergeable-with {word}: no such file, and no address SITE/NAME")
+    from aggregators.formats import fingerprint, read_model
+    from aggregators.methods import merge_keys
+
+    keys = merge_keys(fingerprint(read_model(Path(word))))
+    if not keys:
+        raise UsageError(f"--mergeable-with {word}: no method merges this kind of model")
+    return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
+
+
+def _row(version: ModelVersionResponse) -> list[str]:
+    return [
+        version.address,
+        version.kind,
+        size_words(version.size_bytes),
+        " ".join(f"{key}={value}" for key, value in sorted(version.labels.items())),
+        " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
+        " ".join(version.mergeable_by),
+        f"{version.created_at:%Y-%m-%d}",
+    ]
+
+
+@command(app, "info", examples=["models info site-a/face-68", "models info site-a/face-68@2"])
+def info(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+) -> Reply:
+    """Show everything the pool knows of one version."""
+    with invocation.pool() as pool:
+        version = pool.version(address)
+    rows = [
+        ["address", version.address],
+        ["kind", f"{version.kind} ({version.format})"],
+        ["digest", version.digest],
+        ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
+        ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],
+        ["file", version.file_name],
+        ["description", version.description or "none"],
+        ["merges by", ", ".join(version.mergeable_by) or "no method"],
+        ["merged from", f"{len(version.parent_digests)} models" if version.has_recipe else "-"],
+        *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
+        *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
+        *[[key.replace("_", " "), _short(value)] for key, value in version.fingerprint.items()],
+    ]
+    return Reply(version, TableText(["what", "value"], rows), [version.address])
+
+
+@command(app, "lineage", examples=["models lineage site-d/merged-68"])
+def lineage(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+) -> Reply:
+    """Show what a model was merged from, and what was merged from it."""
+    with invocation.pool() as pool:
+        answer = pool.lineage(address)
+    digests = [node.digest for node in answer.nodes]
+    return Reply(answer, list(family_lines(answer)), digests)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

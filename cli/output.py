@@ -1,0 +1,203 @@
+"""Where a command's answer goes: data to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from cli.progress import Report
+    from site_agent.pool_client import PoolClient
+
+__all__ = ["Conventions", "Invocation", "Reply", "TableText", "print_json", "styled"]
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """The options that every command has."""
+
+    as_json: bool = False
+    quiet: bool = False
+    progress: bool = True
+    profile: str = ""
+    debug: bool = False
+
+
+@dataclass(frozen=True)
+class TableText:
+    """A small table: drawn on a terminal, plain aligned columns elsewhere."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    empty: str = "nothing"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a command found or did.
+
+    Attributes
+    ----------
+    data : JSON-able
+        For ``--json``.
+    text : str or TableText or sequence of them
+        For people.
+    identifiers : sequence of str
+        For ``--quiet``: paths, addresses or digests, one a line.
+    """
+
+    data: Any
+    text: str | TableText | Sequence[str | TableText] = ""
+    identifiers: Sequence[str] = field(default_factory=tuple)
+
+
+class Invocation:
+    """One run of a command: how to talk to the user, and to the pool of the chosen profile."""
+
+    def __init__(self, conventions: Conventions) -> None:
+        self.conventions = conventions
+
+    @property
+    def profile(self) -> str:
+        return self.conventions.profile
+
+    def note(self, message: str) -> None:
+        """Say something on standard error, unless asked to be quiet."""
+        if not self.conventions.quiet:
+            print(message, file=sys.stderr, flush=True)
+
+    def warn(self, message: str) -> None:
+        """Say something that should not be overlooked."""
+        print(f"{styled('Warning:', '33', sys.stderr)} {message}", file=sys.stderr, flush=True)
+
+    def confirm(self, question: str, *, assume_yes: bool) -> None:
+        """Ask before something is destroyed.
+
+        Raises
+        ------
+        UsageError
+            When nobody can be asked, because standard input is no terminal.
+        Cancelled
+            When the answer is no.
+        """
+        if assume_yes:
+            return
+        from cli.errors import CancelledError, UsageError
+
+        if not sys.stdin.isatty():
+            raise UsageError(f"{question} Nobody can be asked here; give --yes to go ahead")
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise CancelledError("nothing was changed")
+
+    def progress(self, title: str) -> AbstractContextManager[Report]:
+        """Show a progress bar while the block runs; gives a function ``(fraction, text)``."""
+        from cli.progress import progress_bar
+
+        shown = self.conventions.progress and not self.conventions.quiet and sys.stderr.isatty()
+        return progress_bar(title, shown=shown)
+
+    def pool(self) -> PoolClient:
+        """Return a client of the pool that profile and environment name."""
+        from site_agent.pool_client import PoolClient
+
+        return PoolClient(profile=self.profile or None)
+
+    def print_reply(self, reply: Reply) -> None:
+        """Print the answer in the form that was asked for."""
+        if self.conventions.as_json:
+            print_json({"success": True, "data": reply.data})
+        elif self.conventions.quiet:
+            for identifier in reply.identifiers:
+                print(identifier)
+        else:
+            parts = [reply.text] if isinstance(reply.text, str | TableText) else reply.text
+            for part in parts:
+                _print_part(part)
+        sys.stdout.flush()
+
+
+def print_json(envelope: dict[str, Any]) -> None:
+    """Write one JSON object to standard output.
+
+    Numbers that JSON does not have (NaN, infinities) become null.
+    """
+    text = json.dumps(_plain(envelope), ensure_ascii=False, allow_nan=False, indent=2)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def styled(text: str, ansi: str, stream: TextIO) -> str:
+    """Colour `text` where the stream is a terminal and ``NO_COLOR`` is not set."""
+    if os.environ.get("NO_COLOR") or not stream.isatty():
+        return text
+    return f"\x1b[{ansi}m{text}\x1b[0m"
+
+
+def _plain(value: Any) -> Any:
+    """Reduce pydantic models, dataclasses, paths, arrays and non-finite numbers to JSON."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return _plain(_unwrap(value))
+
+
+def _unwrap(value: Any) -> Any:
+    from dataclasses import fields, is_dataclass
+
+    unwrap: Callable[[], Any] | None = getattr(value, "tolist", None)
+    if unwrap is not None:
+        return unwrap()
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if is_dataclass(value):
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    return str(value)
+
+
+def _print_part(part: str | TableText) -> None:
+    if isinstance(part, str):
+        if part:
+            print(part)
+    elif not part.rows:
+        print(part.empty)
+    elif sys.stdout.isatty():
+        _print_drawn(part)
+    else:
+        _print_aligned(part)
+
+
+def _print_drawn(table: TableText) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(box=SIMPLE, title=table.title or None, title_justify="left")
+    for number, name in enumerate(table.columns):
+        # The first column is what other commands take: it has to be copied in one piece.
+        drawn.add_column(name, overflow="fold", no_wrap=number == 0)
+    for row in table.rows:
+        drawn.add_row(*row)
+    Console(markup=False, highlight=False).print(drawn)
+
+
+def _print_aligned(table: TableText) -> None:
+    if table.title:
+        print(table.title)
+    lines = [list(table.columns), *[list(row) for row in table.rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
+    for line in lines:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )

@@ -1,0 +1,131 @@
+"""``poolctl predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.addresses import model_files
+from cli.errors import InputMissingError, UsageError
+from cli.options import command, single
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset
+    from site_agent.prediction import ImagePrediction
+
+app = single()
+
+
+@command(
+    app,
+    "predict",
+    examples=[
+        "predict photos/ --detector merged.svm --landmarks merged.dat --overlay seen/",
+        "predict test.xml --landmarks site-a/face-68 --json",
+        "predict a.jpg b.jpg --detector merged.svm --xml found.xml",
+    ],
+)
+def predict(
+    invocation: Invocation,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="IMAGE|FOLDER|XML", help="Images, folders, or one imglab file."),
+    ],
+    *,
+    detector: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS",
+            help="Finds the faces; 'stock' is dlib's own. Boxes of an XML file when left out.",
+        ),
+    ] = "",
+    landmarks: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="Places landmarks in each face.")
+    ] = "",
+    upsample: Annotated[
+        int | None,
+        typer.Option(min=0, max=4, help="Doublings first; as the file says when left out."),
+    ] = None,
+    threshold: Annotated[float, typer.Option(help="Added to the score that a face needs.")] = 0.0,
+    xml: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the faces as imglab annotations.")
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw the faces into copies of the images.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="At once; 0: as many as processors.")] = 0,
+) -> Reply:
+    """Find faces and landmarks in images.
+
+    Boxes are left, top, right, bottom in pixels, all edges inside the box; landmarks are x, y in
+    pixels, not rounded (--json).
+    """
+    from site_agent.prediction import predict_images, prediction_rows, write_predictions_xml
+
+    images = _images(inputs)
+    wanted = {"detector": detector, "landmarks": landmarks}
+    words = {role: word for role, word in wanted.items() if word and word != "stock"}
+    files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
+    finder = None
+    if detector == "stock":
+        from site_agent.faces.detector import open_detector
+
+        finder = open_detector(None)
+    with invocation.progress("predict") as report:
+        predictions = list(
+            predict_images(
+                images,
+                detector=finder or (files["detector"].path if "detector" in files else None),
+                landmarks=files["landmarks"].path if "landmarks" in files else None,
+                upsample=upsample,
+                threshold=threshold,
+                workers=workers,
+                progress=report,
+            )
+        )
+    overlays: list[Path] = []
+    notes = []
+    if xml is not None:
+        write_predictions_xml(predictions, xml)
+        notes.append(f"annotations {xml}")
+    if overlay is not None:
+        from site_agent.overlays import write_overlays
+
+        with invocation.progress("draw overlays"):
+            overlays = write_overlays(predictions, overlay)
+        notes.append(f"overlays {overlay}")
+    data = {"items": prediction_rows(predictions), "xml": xml, "overlays": overlays}
+    return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
+
+
+def _images(words: list[str]) -> list[Path] | FaceDataset:
+    from site_agent.datasets import read_imglab_xml
+    from site_agent.prediction import find_images
+
+    for word in words:
+        if not Path(word).exists():
+            raise InputMissingError(f"{word}: no such file; expected images, a folder or an XML")
+    annotations = [word for word in words if word.lower().endswith(".xml")]
+    if not annotations:
+        return find_images(words)
+    if len(words) > 1:
+        raise UsageError(f"{annotations[0]}: an XML file has to be the only input")
+    return read_imglab_xml(Path(words[0]))
+
+
+def _table(predictions: list[ImagePrediction]) -> TableText:
+    rows = [
+        [
+            str(prediction.path),
+            " ".join(f"{edge:.0f}" for edge in face.box),
+            "-" if face.score is None else f"{face.score:.3f}",
+            "-" if face.landmarks is None else str(len(face.landmarks)),
+        ]
+        for prediction in predictions
+        for face in prediction.faces
+    ]
+    columns = ["image", "left top right bottom", "score", "landmarks"]
+    return TableText(columns, rows, empty=f"no faces in {len(predictions)} images")

@@ -1,0 +1,226 @@
+"""``poolctl quickstart``: the whole journey, for real, on faces drawn here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import command, single
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.quickstart import QuickstartResult, ScoredModel
+
+app = single()
+
+_DEFAULT_FOLDER = Path("poolctl-quickstart")
+_POOL_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
+
+
+@command(
+    app,
+    "quickstart",
+    examples=["quickstart", "quickstart --sites 5 --keep ~/poolctl-trial"],
+)
+def quickstart(
+    invocation: Invocation,
+    *,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Where everything is kept: a new or empty folder; "
+            "./poolctl-quickstart when left out.",
+        ),
+    ] = None,
+    sites: Annotated[int, typer.Option(min=2, max=8, help="How many sites train.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Draws other persons.")] = 1,
+) -> Reply:
+    """Go through the whole journey: train, share, merge, evaluate, find blinks.
+
+    Starts a pool on this machine; sites with drawn faces train and upload; a lab downloads,
+    merges, evaluates, uploads the merged models and finds the blinks in a drawn video. Takes a
+    few minutes.
+    """
+    from site_agent.quickstart import QuickstartSettings, run_journey
+
+    settings = QuickstartSettings(sites=sites, seed=seed)
+    folder = _prepared_folder(keep)
+    started_s = time.monotonic()
+    reporter = _TerminalReporter(invocation)
+    with reporter, _pool_process(folder / "pool") as (endpoint, admin_token):
+        result = run_journey(folder, endpoint, admin_token, settings, reporter)
+    seconds = time.monotonic() - started_s
+    return Reply(
+        data=result.to_dict() | {"seconds": round(seconds, 1)},
+        text=_summary(result, seconds),
+        identifiers=[str(folder)],
+    )
+
+
+def _prepared_folder(keep: Path | None) -> Path:
+    """Return an empty folder: the one asked for, or the first free default name."""
+    from site_agent.errors import QuickstartError
+
+    folder = keep if keep is not None else _DEFAULT_FOLDER
+    number = 1
+    while keep is None and _is_taken(folder):
+        number += 1
+        folder = Path(f"{_DEFAULT_FOLDER}-{number}")
+    if _is_taken(folder):
+        raise QuickstartError(
+            f"{folder} is not an empty folder; name a new one with --keep, "
+            "or leave --keep out for the next free name"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _is_taken(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+@contextmanager
+def _pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
+    """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
+    from site_agent.errors import QuickstartError
+
+    data_folder.mkdir(parents=True, exist_ok=True)
+    log_file = data_folder / "server.log"
+    words = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # Ctrl-C is ours to handle: the pool is stopped when the block ends.
+            start_new_session=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            answer = _first_answer(process)
+            if not answer.get("success"):
+                message = answer.get("error", {}).get("message") or f"see {log_file}"
+                raise QuickstartError(f"the pool did not start: {message}")
+            yield answer["data"]["url"], answer["data"]["admin_token"]
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Read the JSON envelope that the pool prints when it answers; {} when it ends before."""
+    timer = threading.Timer(_POOL_START_TIMEOUT_S, process.kill)
+    timer.start()
+    text = b""
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text += line
+            try:
+                answer = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            return answer if isinstance(answer, dict) else {}
+        return {}
+    finally:
+        timer.cancel()
+
+
+class _TerminalReporter:
+    """Steps as lines on standard error, with a bar for the one under way on a terminal."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
+        self._bar: Any = None
+        self._report: Any = None
+
+    def __enter__(self) -> _TerminalReporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_bar()
+
+    def step(self, number: int, count: int, title: str) -> None:
+        self._close_bar()
+        self._invocation.note(f"[{number}/{count}] {title}")
+        self._bar = self._invocation.progress("     ")
+        self._report = self._bar.__enter__()
+        self._started_s = time.monotonic()
+
+    def progress(self, fraction: float | None, text: str) -> None:
+        if self._report is not None and fraction is not None:
+            self._report(min(fraction, 1.0), text)
+
+    def done(self, text: str) -> None:
+        self._close_bar()
+        seconds = time.monotonic() - self._started_s
+        self._invocation.note(f"      {text} ({seconds:.1f} s)")
+
+    def _close_bar(self) -> None:
+        bar, self._bar, self._report = self._bar, None, None
+        if bar is not None:
+            bar.__exit__(None, None, None)
+
+
+def _summary(result: QuickstartResult, seconds: float) -> list[str | TableText]:
+    folder = Path(result.folder)
+    blinks = result.blinks
+    poolctl = _program()
+    return [
+        "",
+        TableText(
+            ["face detector", "made by", "recall", "precision"],
+            _rows(result.detectors, "{:.3f}"),
+            title="On persons that no site has seen (recall and precision: 1 is best):",
+        ),
+        "",
+        TableText(
+            ["landmark model", "made by", "mean error", "failures"],
+            _rows(result.landmarks, "{:.4f}"),
+            title="Mean error in distances between the eyes; failures: share of faces above 0.1:",
+        ),
+        "",
+        f"Blinks: {blinks.found} found, {blinks.true} drawn, {blinks.matched} matched.",
+        f"Everything took {seconds:.0f} s and is in {folder}/ (summary.json, trace.png ...).",
+        "",
+        "Try next:",
+        f"  {poolctl} inspect {result.merged_detector} --picture hog.png",
+        f"  {poolctl} predict {result.test_dataset} --landmarks {result.merged_landmarks} "
+        "--overlay overlays",
+        f"  {poolctl} blink {result.video} --detector {result.merged_detector} "
+        f"--landmarks {result.merged_landmarks} -o blinks",
+        f"  {poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
+    ]
+
+
+def _program() -> str:
+    """What the user has to type: the name alone where the shell finds it."""
+    return "poolctl" if shutil.which("poolctl") else sys.argv[0]
+
+
+def _rows(models: tuple[ScoredModel, ...], form: str) -> list[list[str]]:
+    return [
+        [model.name, model.made_by, form.format(model.score), f"{model.detail:.3f}"]
+        for model in models
+    ]

@@ -1,0 +1,66 @@
+"""``poolctl serve``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import command, single
+from cli.output import Invocation, Reply, TableText
+
+app = single()
+
+
+@command(
+    app,
+    "serve",
+    examples=["serve", "serve --data /srv/pool --port 8710", "serve --port 0 --json"],
+)
+def serve(
+    invocation: Invocation,
+    *,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the pool keeps everything; made where absent."),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on; this machine only (127.0.0.1) when left out."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="8710 when left out; 0 takes a free one.")
+    ] = None,
+) -> None:
+    """Run a pool on this machine: SQLite and a folder, no other set-up.
+
+    Prints the address and, at the very first start, the admin's token; it is shown this once.
+    Ends with Ctrl-C, after finishing what is under way.
+    """
+    import logging
+
+    from pool_server.server import run_server
+    from pool_server.settings import PoolSettings
+    from site_agent import profiles
+
+    given: dict[str, Any] = {"data_folder": data, "host": host, "port": port}
+    if data is None and "POOL_SERVER_DATA_FOLDER" not in os.environ:
+        given["data_folder"] = profiles.data_folder()
+    if invocation.conventions.quiet:
+        given["log_level"] = "WARNING"
+    settings = PoolSettings(**{key: value for key, value in given.items() if value is not None})
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def tell(url: str, secret: str | None) -> None:
+        facts = {"url": url, "admin_token": secret, "data_folder": settings.data_folder}
+        rows = [["pool", url], ["data", str(settings.data_folder)]]
+        if secret is not None:
+            rows.append(["admin token", f"{secret}  (shown this once)"])
+        invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
+        if secret is not None:
+            invocation.note(f"log in from another window: poolctl auth login {url}")
+        invocation.note("stop with Ctrl-C")
+
+    run_server(settings, on_ready=tell)

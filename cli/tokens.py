@@ -1,0 +1,97 @@
+"""``poolctl tokens``: who may do what at a pool."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.options import DryRunOption, YesOption, command, group
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.sites import TokenResponse
+
+app = group("List, create and revoke tokens (admin).")
+
+
+@command(app, "ls", examples=["tokens ls", "tokens ls --json"])
+def ls(invocation: Invocation) -> Reply:
+    """List tokens: never the secrets, which the pool does not keep."""
+    with invocation.pool() as pool:
+        tokens = pool.tokens()
+    rows = [
+        [
+            token.token_id,
+            f"{token.site}/{token.name}",
+            token.role,
+            _state(token),
+            _day(token.last_used_at) or "never",
+        ]
+        for token in tokens
+    ]
+    table = TableText(["id", "token", "role", "state", "last used"], rows, empty="no tokens")
+    return Reply({"items": tokens}, table, [token.token_id for token in tokens])
+
+
+@command(
+    app,
+    "create",
+    examples=[
+        "tokens create infant-lab laptop",
+        "tokens create infant-lab readonly --role viewer --expires-in-days 90",
+    ],
+)
+def create(
+    invocation: Invocation,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site it is for.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What it is used for, for example laptop.")
+    ],
+    role: Annotated[
+        Literal["viewer", "contributor", "admin"],
+        typer.Option(help="viewer reads, contributor uploads, admin runs the pool."),
+    ] = "contributor",
+    expires_in_days: Annotated[
+        int | None, typer.Option(min=1, max=3660, metavar="DAYS", help="Never when left out.")
+    ] = None,
+) -> Reply:
+    """Create a token for a site and print its secret, this once."""
+    with invocation.pool() as pool:
+        token = pool.create_token(site, name, role=role, expires_in_days=expires_in_days)
+        endpoint = pool.endpoint
+    invocation.note(
+        f"token {token.token_id} of {token.site}/{token.name} ({token.role}); it is shown only "
+        f"now. Its holder logs in with: poolctl auth login {endpoint}"
+    )
+    return Reply(token, token.secret, [token.secret])
+
+
+@command(app, "revoke", examples=["tokens revoke TOKEN_ID --yes"])
+def revoke(
+    invocation: Invocation,
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN_ID", help="As 'poolctl tokens ls' shows it.")
+    ],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Make a token worthless, for good."""
+    data = {"token_id": token_id, "revoked": not dry_run}
+    if dry_run:
+        return Reply(data, f"would revoke token {token_id}", [token_id])
+    invocation.confirm(f"Revoke token {token_id}?", assume_yes=yes)
+    with invocation.pool() as pool:
+        pool.revoke_token(token_id)
+    return Reply(data, f"revoked token {token_id}", [token_id])
+
+
+def _state(token: TokenResponse) -> str:
+    if token.revoked_at is not None:
+        return f"revoked {_day(token.revoked_at)}"
+    return f"until {_day(token.expires_at)}" if token.expires_at else "valid"
+
+
+def _day(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment is not None else ""
