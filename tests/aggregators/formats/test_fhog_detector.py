@@ -1,0 +1,134 @@
+"""dlib's detector files: real ones, both kinds, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats import decode_model, encode_model, read_model, write_model
+from aggregators.formats.fhog_detector import PLANES, decode_fhog_detector, filter_cells
+from aggregators.models import FhogDetector
+from tests.aggregators.formats.examples import make_detector
+from tests.aggregators.formats.integers import split_integers, write_integer
+
+dlib = pytest.importorskip("dlib")
+
+
+@pytest.mark.parametrize("name", ["detector.svm", "predictor.svm"])
+def test_detectors_of_others_come_back_byte_for_byte(shared_data: Path, name: str) -> None:
+    path = shared_data / "dlib_models" / "rodrigocam_pupil" / name
+    model = read_model(path)
+    assert isinstance(model, FhogDetector)
+    assert model.upsampling == 0
+    assert encode_model(model) == path.read_bytes()
+
+
+def test_the_frontal_detector_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    # Its pickled state is the serialised detector itself, without a wrapping.
+    (state,) = dlib.get_frontal_face_detector().__getstate__()
+    model = decode_model(state)
+    assert isinstance(model, FhogDetector)
+    assert (model.detector_count, model.window_width_px, model.dimensions) == (5, 80, 3100)
+    assert model.upsampling is None
+    assert encode_model(model) == state
+    write_model(model, tmp_path / "frontal.svm")
+    loaded = dlib.fhog_object_detector(str(tmp_path / "frontal.svm"))
+    assert loaded.num_detectors == 5
+
+
+def test_a_trained_detector_of_either_kind(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images, boxes = [], []
+    for _ in range(4):
+        image = random.integers(0, 60, (120, 120), dtype=np.uint8)
+        x, y = random.integers(10, 60, 2).tolist()
+        image[y : y + 40, x : x + 40] = 200
+        image[y + 10 : y + 30, x + 10 : x + 30] = 20
+        images.append(image)
+        boxes.append([dlib.rectangle(x, y, x + 39, y + 39)])
+    options = dlib.simple_object_detector_training_options()
+    options.detection_window_size = 32 * 32
+    options.num_threads = 1
+    simple, plain = tmp_path / "simple.svm", tmp_path / "plain.svm"
+    dlib.train_simple_object_detector(images, boxes, options).save(str(simple))
+    dlib.fhog_object_detector(str(simple)).save(str(plain))
+    for path, upsampling in ((simple, 0), (plain, None)):
+        model = read_model(path)
+        assert isinstance(model, FhogDetector)
+        assert model.upsampling == upsampling
+        assert encode_model(model) == path.read_bytes()
+    # Either kind can be made from the other.
+    model = read_model(plain)
+    assert isinstance(model, FhogDetector)
+    assert encode_model(replace(model, upsampling=0)) == simple.read_bytes()
+    found = dlib.simple_object_detector(str(simple))(images[0])
+    assert len(found) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(8, 130), st.integers(8, 130), st.integers(1, 15), st.integers(0, 3))
+def test_dlib_expects_the_same_number_of_cells(
+    width: int, height: int, cell_size: int, padding: int
+) -> None:
+    import tempfile
+
+    rows, columns = filter_cells(width, height, cell_size, padding)
+    model = replace(
+        make_detector(),
+        window_width_px=width,
+        window_height_px=height,
+        cell_size_px=cell_size,
+        padding_cells=padding,
+        weights=np.zeros((1, PLANES * rows * columns)),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "detector.svm")
+        write_model(model, path)
+        # dlib refuses a file whose number of dimensions is not what it computes itself.
+        dlib.fhog_object_detector(str(path)).save(str(path) + "2")
+        assert Path(str(path) + "2").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "message"),
+    [
+        (0, 1, "version of the object detector: found 1 at byte 0, expected 2; load it with dlib"),
+        (0, 3, "version of the object detector: found 3 at byte 0, expected 2"),
+        (1, 2, "version of the scanner: found 2"),
+        (3, 1, "number of feature images: found 1"),
+        (4, 0, "cell size: found 0"),
+        (6, 2**40, "window width: found 1099511627776"),
+        (13, 185, r"number of dimensions \(for 3 x 2 cells of 31 features\): found 185"),
+        (12, 32000, "nuclear norm strength: found an infinite"),
+        (18, 0, "number of detectors: found 0"),
+        (18, 2**40, r"number of detectors: found 1099511627776 .*remaining \d+ bytes"),
+        (19, -186, "weights of detector 0, rows: found 186 .*, expected 187"),
+        (22, 32002, "weights of detector 0: found an infinite"),
+        (-2, 2, "version after the detectors: found 2"),
+        (-1, 99, "upsampling: found 99"),
+    ],
+)
+def test_malformed_numbers_are_named(index: int, value: int, message: str) -> None:
+    numbers = split_integers(encode_model(make_detector(upsampling=0)))
+    changed = [write_integer(v) for _, v in numbers]
+    changed[index] = write_integer(value)
+    with pytest.raises(FormatError, match=message):
+        decode_fhog_detector(b"".join(changed))
+
+
+def test_undefined_weights_are_not_written() -> None:
+    model = make_detector()
+    weights = model.weights.copy()
+    weights[0, 7] = np.nan
+    with pytest.raises(ConversionError, match="weights of detector 0"):
+        encode_model(replace(model, weights=weights))
+    with pytest.raises(ConversionError, match="found shape"):
+        encode_model(replace(model, weights=weights[:, 1:]))
+    with pytest.raises(ConversionError, match="cell_size_px: found 0"):
+        encode_model(replace(model, cell_size_px=0))

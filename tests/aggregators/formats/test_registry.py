@@ -1,0 +1,149 @@
+"""The doors: recognition by content, whole files or none, light imports."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators import formats
+from aggregators.errors import ConversionError, FormatError, UnknownFormatError
+from aggregators.formats import (
+    encode_model,
+    file_digest,
+    read_model,
+    recognise,
+    write_model,
+)
+from aggregators.models import ShapePredictor
+from tests.aggregators.formats.examples import make_detector, make_ensemble, make_predictor
+
+
+def make_zip(name: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, b"content")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "an empty file"),
+        (bytes(100), "zeros only"),
+        (b"\x01", "only 1 bytes"),
+        (bz2.compress(encode_model(make_predictor())), "bunzip2"),
+        (gzip.compress(b"model"), "gunzip"),
+        (make_zip("archive/data.pkl"), "a PyTorch file .* safetensors.torch"),
+        (make_zip("model.dat"), "a zip archive .* unzip"),
+        (pickle.dumps({"a": 1}), "a Python pickle"),
+        (b"<!DOCTYPE html>\n<html>", "a web page .* download it again"),
+        (b"\n<html lang=en>", "a web page"),
+        (b"<?xml version='1.0'?><dataset>", "an XML file"),
+        (b'<?xml version="1.0"?>\n<opencv_storage>', "an OpenCV cascade"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b'{"error": "not found"}', "JSON text"),
+        (b"hello, this is no model", "text beginning 'hello"),
+        (b"\x01\x01\x01\x01\x01\x00\x01\x00\x01\x08", "object detector of version 1"),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+        (bytes(range(200, 250)), "bytes c8 c9 ca .* expected one of: .*dlib"),
+    ],
+)
+def test_strangers_get_advice(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "model.dat"
+    path.write_bytes(content)
+    for door in (recognise, read_model):
+        with pytest.raises(
+            UnknownFormatError, match=rf"model\.dat: file format: found .*{message}"
+        ):
+            door(path)
+
+
+def test_names_do_not_matter_for_reading(tmp_path: Path) -> None:
+    path = tmp_path / "detector.dat"
+    path.write_bytes(encode_model(make_detector()))
+    assert recognise(path).name == "dlib-fhog-detector"
+    assert recognise(str(path)).name == "dlib-fhog-detector"
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [
+        ("a.dat", "dlib-shape-predictor"),
+        ("a.DAT", "dlib-shape-predictor"),
+        ("a.forest", "poolctl-forest"),
+        ("a.v2.forest", "poolctl-forest"),
+        ("a", "dlib-shape-predictor"),
+        ("a.model", "dlib-shape-predictor"),
+    ],
+)
+def test_the_suffix_gives_the_format(tmp_path: Path, name: str, format_name: str) -> None:
+    write_model(make_predictor(), tmp_path / name)
+    assert recognise(tmp_path / name).name == format_name
+
+
+def test_a_format_that_cannot_hold_the_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=r"a\.dat: .*ForestEnsemble, expected poolctl-forest"):
+        write_model(make_ensemble(), tmp_path / "a.dat")
+    with pytest.raises(ConversionError, match="found 'onnx', expected one of dlib-fhog-detector"):
+        write_model(make_ensemble(), tmp_path / "a", format_name="onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.dat"
+    digest = write_model(make_predictor(), path)
+    model = make_predictor(1)
+    leaves = model.leaves.copy()
+    leaves[-1] = np.nan  # found when half of the file is written
+    with pytest.raises(ConversionError, match="leaf value of tree 0 of level 1"):
+        write_model(ShapePredictor(**{**vars(model), "leaves": leaves}), path)
+    assert [item.name for item in tmp_path.iterdir()] == ["model.dat"]
+    assert file_digest(path) == digest
+
+
+def test_written_files_have_usual_permissions(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_model(make_predictor(), tmp_path / "model.dat")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "model.dat").stat().st_mode & 0o777 == 0o644
+
+
+def test_missing_files_and_folders_are_the_systems_errors(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_model(tmp_path / "none.dat")
+    with pytest.raises(IsADirectoryError):
+        read_model(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        write_model(make_predictor(), tmp_path / "none" / "model.dat")
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="a pipe or device"):
+        read_model(tmp_path / "pipe")
+
+
+def test_importing_the_package_loads_no_compiler() -> None:
+    code = "import aggregators.formats, sys; sys.exit('numba' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=60, check=False
+    )
+    assert run.returncode == 0
+
+
+def test_all_doors_exist() -> None:
+    for name in formats.__all__:
+        assert getattr(formats, name).__doc__

@@ -1,0 +1,255 @@
+"""dlib's shape predictor files: real ones, crafted ones, limits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregators.errors import ConversionError, FormatError
+from aggregators.formats import decode_model, encode_model, read_model
+from aggregators.formats.shape_predictor import decode_shape_predictor
+from aggregators.models import ShapePredictor
+from tests.aggregators.formats.examples import assert_equal_models, make_predictor
+from tests.aggregators.formats.integers import split_integers, write_integer
+
+dlib = pytest.importorskip("dlib")
+
+
+def train(folder: Path, parts: int, depth: int, levels: int, trees: int) -> Path:
+    """Let dlib train a predictor on noise and save it."""
+    random = np.random.default_rng(parts)
+    images = [random.integers(0, 255, (40, 40), dtype=np.uint8) for _ in range(3)]
+    box = dlib.rectangle(5, 5, 35, 35)
+    shapes = [
+        [dlib.full_object_detection(box, [dlib.point(x, y) for x, y in places.tolist()])]
+        for places in random.integers(5, 35, (3, parts, 2))
+    ]
+    options = dlib.shape_predictor_training_options()
+    options.tree_depth = depth
+    options.cascade_depth = levels
+    options.num_trees_per_cascade_level = trees
+    options.feature_pool_size = 12
+    options.oversampling_amount = 2
+    options.num_test_splits = 3
+    options.num_threads = 1
+    path = folder / f"{parts}-{depth}-{levels}.dat"
+    dlib.train_shape_predictor(images, shapes, options).save(str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("parts", "depth", "levels", "trees"),
+    [(1, 1, 1, 1), (1, 3, 2, 3), (5, 2, 12, 4), (68, 4, 2, 3), (7, 6, 3, 2), (300, 1, 1, 1)],
+)
+def test_files_of_dlib_come_back_byte_for_byte(
+    tmp_path: Path, parts: int, depth: int, levels: int, trees: int
+) -> None:
+    path = train(tmp_path, parts, depth, levels, trees)
+    model = read_model(path)
+    assert isinstance(model, ShapePredictor)
+    assert model.part_count == parts
+    assert model.trees_per_level.tolist() == [trees] * levels
+    assert set(model.tree_depths.tolist()) == {depth}
+    assert encode_model(model) == path.read_bytes()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=4),
+    st.integers(1, 9),
+)
+def test_dlib_writes_the_same_bytes(seed: int, depths: list[list[int]], parts: int) -> None:
+    import tempfile
+
+    model = make_predictor(seed, tuple(tuple(level) for level in depths), parts)
+    data = encode_model(model)
+    assert_equal_models(model, decode_model(data))
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = Path(folder, "ours.dat"), Path(folder, "theirs.dat")
+        ours.write_bytes(data)
+        dlib.shape_predictor(str(ours)).save(str(theirs))
+        assert theirs.read_bytes() == data
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=6, max_size=6))
+def test_all_finite_floats_come_back(bits: list[int]) -> None:
+    values = np.array(bits, dtype=np.uint32).view(np.float32)
+    values = np.where(np.isfinite(values), values, np.float32(1)).reshape(1, 3, 2)
+    model = make_predictor(0, ((0,),))
+    model = ShapePredictor(**{**vars(model), "leaves": values})
+    decoded = decode_shape_predictor(encode_model(model))
+    np.testing.assert_array_equal(decoded.leaves, values)
+
+
+def test_numbers_longer_than_need_be_are_read_as_dlib_reads_them(tmp_path: Path) -> None:
+    data = encode_model(make_predictor(3))
+    numbers = split_integers(data)
+    # dlib takes up to two bytes for an exponent, and more for all other numbers.
+    padded = b"".join(
+        write_integer(value, size=2 if abs(value) < 2**16 else None) for _, value in numbers
+    )
+    decoded = decode_shape_predictor(padded)
+    assert encode_model(decoded) == data
+    (tmp_path / "padded.dat").write_bytes(padded)
+    dlib.shape_predictor(str(tmp_path / "padded.dat")).save(str(tmp_path / "again.dat"))
+    assert (tmp_path / "again.dat").read_bytes() == data
+
+
+def test_no_integer_can_be_grown() -> None:
+    """Every number of the file in turn, made huge, is refused or leaves a model that is sound."""
+    data = encode_model(make_predictor(0, ((1, 0), (2,)), parts=1))
+    numbers = split_integers(data)
+    refused = 0
+    for index, (_, old) in enumerate(numbers):
+        for value in (2**62, -(2**62), 2**40, 2**31, 70_000, old + 1, -old - 1, 0):
+            changed = [write_integer(v) for _, v in numbers]
+            changed[index] = write_integer(value)
+            try:
+                model = decode_shape_predictor(b"".join(changed))
+            except FormatError:
+                refused += 1
+            else:
+                encode_model(model)
+    assert refused > 4 * len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "message"),
+    [
+        (0, 2, "version of the shape predictor: found 2 at byte 0, expected 1"),
+        (1, -5, "initial shape, rows: found 5 at byte 2, expected an even number"),
+        (1, 6, "initial shape, rows: found 6 at byte 2, expected a negative number"),
+        (1, -(2**40), r"found 1099511627776 at byte 2, expected 0 to \d+ \(what the remaining"),
+        (2, 1, "initial shape, columns: found 1 at byte 4, expected -1"),
+        (4, 32002, "undefined"),
+        (4, 30000, "undefined or too large"),
+        (15, 0, "number of levels of forests: found 0"),
+        (15, 2**62, "number of levels of forests: found 4611686018427387904"),
+        (16, 0, "number of trees of level 0: found 0"),
+        (16, 2**50, "number of trees of level 0: found 1125899906842624"),
+        (17, 2, "number of splits of tree 0 of level 0: found 2 at byte .*, expected one less"),
+        (17, 2**33 - 1, "number of splits of tree 0 of level 0: found 8589934591"),
+        (18, -1, "pixel index of a split of tree 0 of level 0: found -1"),
+        (18, 4, "pixel index of a split of level 0: found 4 at byte .*, expected below 4"),
+        (22, 1, "number of leaves of tree 0 of level 0: found 1 at byte .*, expected 2"),
+        (23, -4, "rows of a leaf of tree 0 of level 0: found -4 at byte .*, expected -6"),
+        (24, -2, "columns of a leaf of tree 0 of level 0: found -2"),
+    ],
+)
+def test_malformed_numbers_are_named(index: int, value: int, message: str) -> None:
+    numbers = split_integers(encode_model(make_predictor(0, ((1,),))))
+    changed = [write_integer(v) for _, v in numbers]
+    changed[index] = write_integer(value)
+    with pytest.raises(FormatError, match=message) as caught:
+        decode_shape_predictor(b"".join(changed))
+    assert caught.value.offset == numbers[index][0] or index == 4
+
+
+def test_pools_must_fit_the_forests() -> None:
+    model = make_predictor(0, ((1,), (1,)))
+    numbers = [value for _, value in split_integers(encode_model(model))]
+    anchors = len(numbers) - 2 * 2 * 9 - 3 - 9 - 3
+    assert numbers[anchors : anchors + 2] == [2, 4]
+
+    def decode_with(index: int, value: int) -> None:
+        changed = [*numbers[:index], value, *numbers[index + 1 :]]
+        decode_shape_predictor(b"".join(write_integer(v) for v in changed))
+
+    with pytest.raises(FormatError, match="number of levels of anchors: found 3"):
+        decode_with(anchors, 3)
+    with pytest.raises(FormatError, match=r"anchor of level 0: found 3 .*, expected 0 to 2"):
+        decode_with(anchors + 2, 3)
+    deltas = anchors + 3 + 9
+    with pytest.raises(FormatError, match="number of levels of deltas: found 1"):
+        decode_with(deltas, 1)
+    with pytest.raises(FormatError, match="number of deltas of level 0: found 3"):
+        decode_with(deltas + 1, 3)
+
+
+@pytest.mark.parametrize("name", ["initial_shape", "split_thresholds", "leaves", "deltas"])
+def test_undefined_numbers_are_not_written(name: str) -> None:
+    model = make_predictor()
+    for value in (np.nan, np.inf, -np.inf):
+        array = getattr(model, name).copy()
+        array.reshape(-1)[-1] = value
+        with pytest.raises(ConversionError, match="infinite or undefined"):
+            encode_model(ShapePredictor(**{**vars(model), name: array}))
+
+
+def test_arrays_that_do_not_fit_are_not_written() -> None:
+    model = make_predictor()
+    for name, value in {
+        "anchors": model.anchors + np.uint32(99),
+        "split_idx1": model.split_idx1 + np.uint32(99),
+        "split_idx2": model.split_idx2[:-1],
+        "leaves": model.leaves[:-1],
+        "deltas": model.deltas.astype(np.float64),
+        "tree_depths": np.full_like(model.tree_depths, 40),
+        "trees_per_level": model.trees_per_level[:1],
+        "pool_per_level": model.pool_per_level + 1,
+        "initial_shape": model.initial_shape[:0],
+    }.items():
+        with pytest.raises(ConversionError, match=r"found .*, expected"):
+            encode_model(ShapePredictor(**{**vars(model), name: value}))
+
+
+_LIMITED = """
+    import resource, sys
+    from pathlib import Path
+    from aggregators.errors import FormatError
+    from aggregators.formats import decode_model, encode_model
+    from aggregators.formats.shape_predictor import decode_shape_predictor
+    from tests.aggregators.formats.examples import make_predictor
+    from tests.aggregators.formats.integers import write_integer
+
+    decode_model(encode_model(make_predictor()))  # numba and its code are in memory from here on
+    size = 4_000_000
+    n = write_integer
+    zero = n(0) + n(40)
+    stump = n(0) + n(1) + n(-2) + n(-1) + 2 * zero
+    one = n(1) + n(-2) + n(-1) + 2 * zero
+    heads = {
+        "levels": one + n(10_000),
+        "trees": one + n(1) + n(size // 20),
+        "splits": one + n(1) + n(1) + n(2**17 - 1),
+        "parts": n(1) + n(-size // 4) + n(-1),
+        "trees without splits": one + n(1) + n(size // 18) + stump * 200_000,
+        "leaves": one + n(1) + n(1) + n(0) + n(size // 12),
+    }
+    files = {name: head + n(0) * ((size - len(head)) // 2) for name, head in heads.items()}
+    status = Path("/proc/self/status").read_text()
+    mapped = next(int(l.split()[1]) for l in status.splitlines() if l.startswith("VmSize")) * 1024
+    limit = mapped + 2 * size
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    for name, data in files.items():
+        try:
+            decode_shape_predictor(data)
+        except FormatError as error:
+            print(name, error)
+        else:
+            sys.exit(f"{name} was accepted")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory through Linux")
+def test_crafted_counts_take_no_memory() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_LIMITED)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[3],
+        env={"PATH": "", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert len(run.stdout.splitlines()) == 6

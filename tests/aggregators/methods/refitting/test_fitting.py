@@ -1,0 +1,230 @@
+"""What one site computes, against plain numpy and against the predictor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aggregators import LandmarkPredictor
+from aggregators.errors import IncompatibleModelsError, InconsistentModelError
+from aggregators.methods.refitting import (
+    RefitSettings,
+    SiteFaces,
+    SiteFit,
+    contribute,
+    thinned_base,
+)
+from aggregators.methods.refitting.faces import Samples, draw_samples
+from aggregators.models import CascadeLevel, Float32, LeafContribution, ShapePredictor
+from tests.aggregators.methods.refitting.small_sites import PARTS, make_base, make_faces
+
+SETTINGS = RefitSettings(starts=5, nu=0.3, seed=3)
+
+
+def assert_same(first: LeafContribution, second: LeafContribution) -> None:
+    np.testing.assert_array_equal(first.changes, second.changes)
+    np.testing.assert_array_equal(first.counts, second.counts)
+    assert first.base_digest == second.base_digest
+    assert first.settings == second.settings
+
+
+def samples_of(faces: SiteFaces, base: ShapePredictor, settings: RefitSettings) -> Samples:
+    return draw_samples(
+        faces,
+        base.initial_shape,
+        starts=settings.starts,
+        jitter=settings.jitter,
+        seed=settings.seed,
+    )
+
+
+def reached_by_predictor(
+    base: ShapePredictor, level: CascadeLevel, faces: SiteFaces, samples: Samples, shapes: Float32
+) -> np.ndarray:
+    """Leaf rows that samples reach, (samples, trees): forests whose leaves tell their number."""
+    reached = np.empty((len(shapes), level.tree_count), dtype=np.int64)
+    ends = np.cumsum(1 << level.tree_depths.astype(np.int64))
+    starts = np.concatenate([[0], ends[:-1]])
+    for tree in range(level.tree_count):
+        leaves = np.zeros_like(level.leaves)
+        leaves[starts[tree] : ends[tree]] = np.arange(starts[tree], ends[tree])[:, None, None]
+        numbered = ShapePredictor.from_levels(base.initial_shape, [replace(level, leaves=leaves)])
+        predictor = LandmarkPredictor(numbered)
+        for number, shape in enumerate(shapes):
+            image = samples.image_of_sample[number]
+            height, width = faces.image_sizes[image]
+            first = faces.image_starts[image]
+            grey = faces.pixels[first : first + height * width].reshape(height, width)
+            box = samples.boxes[number]
+            placed = predictor.predict_from(grey, [box], shape[np.newaxis])[0]
+            moved = (placed - box[:2]) / (box[2:] - box[:2]) - shape
+            reached[number, tree] = round(float(moved[0, 0]))
+    return reached
+
+
+def test_a_level_is_fitted_as_the_formula_says() -> None:
+    base, faces = make_base(), make_faces(1, count=4)
+    settings = SETTINGS.model_copy(update={"min_count": 2})
+    samples = samples_of(faces, base, settings)
+    fit = SiteFit(base, faces, settings)
+    level = next(base.levels())
+    fitted = fit.fit(level)
+
+    reached = reached_by_predictor(base, level, faces, samples, samples.starts)
+    shapes = samples.starts.astype(np.float64)
+    shapes += level.leaves.astype(np.float64)[reached].sum(axis=1)
+    residuals = samples.targets - shapes
+    expected = np.zeros(level.leaves.shape)
+    for tree in range(level.tree_count):
+        for leaf in np.unique(reached[:, tree]):
+            inside = reached[:, tree] == leaf
+            if inside.sum() < settings.min_count:
+                continue
+            expected[leaf] = 0.3 * residuals[inside].sum(axis=0) / (inside.sum() + 1)
+            residuals[inside] -= expected[leaf]
+    np.testing.assert_allclose(fitted.changes, expected, atol=1e-6)
+    counts = np.bincount(reached.reshape(-1), minlength=len(level.leaves))
+    np.testing.assert_array_equal(fitted.counts, np.where(counts < 2, 0, counts))
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.1])
+def test_samples_go_where_the_predictor_would_take_them(jitter: float) -> None:
+    base, faces = make_base(), make_faces(2)
+    settings = SETTINGS.model_copy(update={"jitter": jitter})
+    fit = SiteFit(base, faces, settings)
+    for level in base.levels():
+        fit.fit(level)
+        fit.move(level.leaves)
+    samples = samples_of(faces, base, settings)
+    predictor = LandmarkPredictor(base)
+    for number, image in enumerate(samples.image_of_sample):
+        height, width = faces.image_sizes[image]
+        first = faces.image_starts[image]
+        grey = faces.pixels[first : first + height * width].reshape(height, width)
+        box = samples.boxes[number]
+        placed = predictor.predict_from(grey, [box], samples.starts[number : number + 1])[0]
+        moved = fit.shapes[number] * (box[2:] - box[:2]) + box[:2]
+        np.testing.assert_allclose(moved, placed, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("mode_share", [0.0, 0.5, 1.0])
+def test_the_number_of_threads_changes_no_bit(mode_share: float) -> None:
+    base, faces = make_base(), make_faces(3, count=60)
+    settings = SETTINGS.model_copy(update={"own_share": mode_share})
+    one = contribute(base, faces, settings, threads=1)
+    for threads in (2, 3, 7):
+        assert_same(one, contribute(base, faces, settings, threads=threads))
+
+
+def test_the_seed_decides_the_starting_shapes() -> None:
+    base, faces = make_base(), make_faces(4)
+    first, again = contribute(base, faces, SETTINGS), contribute(base, faces, SETTINGS)
+    other = contribute(base, faces, SETTINGS.model_copy(update={"seed": 4}))
+    assert_same(first, again)
+    assert not np.array_equal(first.changes, other.changes)
+    assert "seed" not in other.settings
+
+
+def test_faces_that_need_no_change_contribute_none() -> None:
+    base = make_base()
+    base = replace(base, leaves=np.zeros_like(base.leaves))
+    faces = make_faces(5)
+    faces = replace(faces, shapes=np.broadcast_to(base.initial_shape, faces.shapes.shape))
+    contribution = contribute(base, faces, RefitSettings(starts=1, min_count=1))
+    assert not contribution.changes.any()
+    assert contribution.counts.sum() == faces.face_count * base.tree_count
+
+
+def test_leaves_with_too_few_samples_send_nothing() -> None:
+    base, faces = make_base(), make_faces(6)
+    samples = faces.face_count * SETTINGS.starts
+    for least in (1, 8, 30, samples + 1):
+        made = contribute(base, faces, SETTINGS.model_copy(update={"min_count": least}))
+        silent = made.counts == 0
+        assert not made.changes[silent].any()
+        assert made.counts[~silent].min(initial=samples + 1) >= least
+    assert silent.all()
+
+
+def test_one_site_in_step_reduces_its_error_at_every_level() -> None:
+    base, faces = make_base(), make_faces(7, count=40)
+    fit = SiteFit(base, faces, RefitSettings(starts=10, nu=0.5))
+    for level in base.levels():
+        unmoved = np.abs(fit.targets - fit.shapes)
+        fitted = fit.fit(level)
+        before = fit.shapes
+        fit.move(level.leaves)
+        without = np.square(fit.targets - fit.shapes).sum()
+        fit.move(fitted.changes)
+        with_changes = np.square(fit.targets - fit.shapes).sum()
+        assert with_changes < without
+        assert not np.array_equal(before, fit.shapes)
+        assert np.isfinite(unmoved).all()
+
+
+def test_starting_shapes_are_drawn_as_in_training() -> None:
+    base, faces = make_base(), make_faces(8)
+    samples = draw_samples(faces, base.initial_shape, starts=6, jitter=0.0, seed=1)
+    starts = samples.starts.reshape(faces.face_count, 6, PARTS, 2)
+    np.testing.assert_array_equal(starts[:, 0], np.tile(base.initial_shape, (12, 1, 1)))
+    # Every other one lies between two faces of the site.
+    low, high = faces.shapes.min(axis=0), faces.shapes.max(axis=0)
+    assert (starts[:, 1:] >= low - 1e-6).all()
+    assert (starts[:, 1:] <= high + 1e-6).all()
+    assert len(np.unique(starts[:, 1:].reshape(60, -1), axis=0)) == 60
+    np.testing.assert_array_equal(samples.boxes, np.repeat(faces.boxes, 6, axis=0))
+
+
+def test_jitter_shifts_boxes_and_keeps_landmarks_in_the_image() -> None:
+    base, faces = make_base(), make_faces(9)
+    samples = draw_samples(faces, base.initial_shape, starts=8, jitter=0.1, seed=1)
+    sides = np.repeat(faces.boxes[:, 2:] - faces.boxes[:, :2], 8, axis=0)
+    shifts = (samples.boxes[:, :2] - np.repeat(faces.boxes[:, :2], 8, axis=0)) / sides
+    assert (shifts[::8] == 0).all()
+    assert 0.05 < np.abs(shifts).max() <= 0.1
+    np.testing.assert_allclose(samples.boxes[:, 2:] - samples.boxes[:, :2], sides)
+    pixels = samples.targets * sides[:, None] + samples.boxes[:, None, :2]
+    true = np.repeat(faces.shapes, 8, axis=0) * sides[:, None]
+    np.testing.assert_allclose(
+        pixels, true + np.repeat(faces.boxes[:, None, :2], 8, axis=0), atol=1e-4
+    )
+
+
+def test_nu_goes_with_the_number_of_trees() -> None:
+    sizes = {3000: 0.0167, 1000: 0.05, 500: 0.1, 10: 0.3}
+    for trees, nu in sizes.items():
+        forest = replace(make_base(), trees_per_level=np.array([1, trees]))
+        assert RefitSettings().resolved(forest).nu == nu
+        assert RefitSettings(nu=0.7).resolved(forest).nu == 0.7
+
+
+def test_no_leaf_speaks_of_a_single_face_unless_asked_to() -> None:
+    base, faces = make_base(), make_faces(6)
+    made = contribute(base, faces, RefitSettings(starts=5))
+    assert made.settings["min_count"] == 6
+    assert made.counts[made.counts > 0].min() > 5
+    assert RefitSettings(min_count=1).resolved(base).min_count == 1
+
+
+def test_thinning_keeps_trees_of_the_whole_level() -> None:
+    base = make_base()
+    assert thinned_base(base, None) is base
+    assert thinned_base(base, 4) is base
+    thinned = thinned_base(base, 2)
+    assert thinned.trees_per_level.tolist() == [2, 2, 2]
+    made = contribute(base, make_faces(1), SETTINGS.model_copy(update={"thin": 2}))
+    assert made.changes.shape == thinned.leaves.shape
+
+
+def test_faces_of_another_scheme_are_refused() -> None:
+    with pytest.raises(IncompatibleModelsError, match=r"parts 10 against 7 .*landmark scheme"):
+        contribute(make_base(), make_faces(1, parts=7))
+
+
+def test_forests_that_could_lead_astray_are_refused() -> None:
+    base = make_base()
+    broken = replace(base, split_idx1=base.split_idx1 + np.uint32(100))
+    with pytest.raises(InconsistentModelError, match="pixel pool"):
+        contribute(broken, make_faces(1))

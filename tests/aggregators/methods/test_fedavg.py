@@ -1,0 +1,130 @@
+"""FedAvg: types, counters, metadata, and memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aggregators import merge, read_model, write_model
+from aggregators.errors import IncompatibleModelsError
+from aggregators.models import StateDict, TensorInfo
+from tests.aggregators.small_models import make_network
+
+
+def one_entry(values: NDArray[np.generic], dtype: str, **metadata: str) -> StateDict:
+    return StateDict({"w": values}, {"w": TensorInfo(dtype, values.shape)}, metadata)
+
+
+def mean_of(*networks: StateDict, weights: list[float] | None = None) -> NDArray[np.generic]:
+    merged = merge("fedavg", networks, weights=weights).model
+    assert isinstance(merged, StateDict)
+    return merged.tensors["w"]
+
+
+@pytest.mark.parametrize(("numpy_type", "dtype"), [("f2", "F16"), ("f4", "F32"), ("f8", "F64")])
+def test_entries_keep_their_type_and_are_summed_in_float64(numpy_type: str, dtype: str) -> None:
+    values = [np.array([60000, 1, -2], numpy_type), np.array([60000, 2, -4], numpy_type)]
+    mean = mean_of(*(one_entry(value, dtype) for value in values), weights=[1, 3])
+    assert mean.dtype == np.dtype(numpy_type)
+    assert mean.tolist() == [60000, 1.75, -3.5]
+
+
+def test_bfloat16_entries_stay_bfloat16(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.safetensors" for number in range(2)]
+    for path, value in zip(paths, (1.0, 2.0), strict=True):
+        write_model(one_entry(np.full(3, value, dtype=np.float32), "BF16"), path)
+    output = tmp_path / "mean.safetensors"
+    merge("fedavg", paths, output=output)
+    merged = read_model(output)
+    assert isinstance(merged, StateDict)
+    assert merged.infos["w"].dtype == "BF16"
+    assert merged.tensors["w"].tolist() == [1.5] * 3
+
+
+def test_counters_come_from_the_lowest_digest_with_a_warning() -> None:
+    networks = [one_entry(np.array([steps]), "I64") for steps in (5, 9)]
+    results = [merge("fedavg", order) for order in (networks, networks[::-1])]
+    taken = set()
+    for result in results:
+        assert isinstance(result.model, StateDict)
+        assert "not floating-point differ" in result.warnings[0]
+        assert result.warnings[0].endswith(": w")
+        taken.add(int(result.model.tensors["w"][0]))
+    assert len(taken) == 1
+
+
+def test_equal_counters_give_no_warning() -> None:
+    assert merge("fedavg", [make_network(1), make_network(2)]).warnings == ()
+
+
+def test_equal_masks_with_infinities_stay() -> None:
+    mask = np.array([0.0, -np.inf], dtype=np.float32)
+    networks = [one_entry(mask, "F32", site=site) for site in ("a", "b")]
+    assert mean_of(*networks).tolist() == [0.0, -np.inf]
+
+
+def test_a_diverged_network_is_named() -> None:
+    networks = [one_entry(np.array([value], "f4"), "F32") for value in (1.0, np.nan)]
+    with pytest.raises(IncompatibleModelsError, match=r"entry 'w' .*NaN.*model 2.*diverged"):
+        mean_of(*networks)
+
+
+def test_only_remarks_that_all_share_remain() -> None:
+    values = np.ones(1, dtype=np.float32)
+    networks = [
+        one_entry(values, "F32", architecture="net", framework="x", site="a"),
+        one_entry(2 * values, "F32", architecture="net", framework="x", site="b"),
+    ]
+    merged = merge("fedavg", networks).model
+    assert isinstance(merged, StateDict)
+    assert merged.metadata == {"architecture": "net", "framework": "x"}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (one_entry(np.ones(3, dtype=np.float32), "F32"), r"entry 'w' F32 \[2\] against F32 \[3\]"),
+        (one_entry(np.ones(2), "F64"), r"entry 'w' F32 \[2\] against F64 \[2\]"),
+        (StateDict({}, {}), r"entry 'w' F32 \[2\] against absent"),
+    ],
+)
+def test_the_first_differing_entry_is_named(other: StateDict, message: str) -> None:
+    with pytest.raises(IncompatibleModelsError, match=message):
+        mean_of(one_entry(np.ones(2, dtype=np.float32), "F32"), other)
+
+
+class _MadeOnDemand(Mapping[str, NDArray[np.generic]]):
+    """Entries that take memory only while somebody holds them."""
+
+    def __init__(self, seed: int, entries: int, size: int) -> None:
+        self._seed, self._entries, self._size = seed, entries, size
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        random = np.random.default_rng([self._seed, int(name)])
+        return random.standard_normal(self._size, dtype=np.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{number:03}" for number in range(self._entries))
+
+    def __len__(self) -> int:
+        return self._entries
+
+
+@pytest.mark.parametrize("networks", [2, 8])
+def test_memory_does_not_grow_with_the_number_of_inputs(networks: int, tmp_path: Path) -> None:
+    entries, size = 20, 50_000
+    paths = [tmp_path / f"{seed}.safetensors" for seed in range(networks)]
+    infos = {f"{number:03}": TensorInfo("F32", (size,)) for number in range(entries)}
+    for seed, path in enumerate(paths):
+        write_model(StateDict(_MadeOnDemand(seed, entries, size), infos), path)
+    tracemalloc.start()
+    merge("fedavg", paths, output=tmp_path / "mean.safetensors")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    one_entry_bytes = 8 * size
+    assert peak_bytes < 5 * one_entry_bytes, "less than half of one model"

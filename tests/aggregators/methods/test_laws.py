@@ -1,0 +1,101 @@
+"""Every aggregation method obeys the laws of the contract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aggregators import METHODS
+from aggregators.models import FhogDetector, ForestEnsemble, Model, ShapePredictor, StateDict
+from tests.aggregators.small_models import (
+    make_detector,
+    make_ensemble,
+    make_network,
+    make_predictor,
+)
+from tests.conformance.aggregation_methods import AggregationMethodLaws
+
+SHAPE = make_predictor(0).initial_shape
+
+
+def make_predictor_alike(seed: int) -> ShapePredictor:
+    return make_predictor(seed, initial_shape=SHAPE)
+
+
+class TestMwma(AggregationMethodLaws):
+    method_name = "mwma"
+    make_model = staticmethod(make_detector)
+    make_alike = staticmethod(make_detector)
+
+    @staticmethod
+    def make_misfit() -> tuple[FhogDetector, str]:
+        return make_detector(9, window_px=64), "window"
+
+
+class TestMwmaWithSeveralFilters(TestMwma):
+    @staticmethod
+    def make_model(seed: int) -> Model:
+        return make_detector(seed, detectors=5)
+
+    make_alike = make_model
+
+    @staticmethod
+    def make_misfit() -> tuple[FhogDetector, str]:
+        return make_detector(9), "number of detectors"
+
+
+class TestWbaFinal(AggregationMethodLaws):
+    method_name = "wba-final"
+    make_model = staticmethod(make_predictor)
+    make_alike = staticmethod(make_predictor_alike)
+
+    @staticmethod
+    def make_misfit() -> tuple[ShapePredictor, str]:
+        return make_predictor(9, parts=7), "parts"
+
+
+class TestWbaFinalOfEnsembles(TestWbaFinal):
+    make_model = staticmethod(make_ensemble)
+
+    @staticmethod
+    def make_alike(seed: int) -> Model:
+        ensemble = make_ensemble(seed)
+        members = tuple(replace(member, initial_shape=SHAPE) for member in ensemble.members)
+        return ForestEnsemble(members, ensemble.weights)
+
+
+class TestWbaCascade(AggregationMethodLaws):
+    method_name = "wba-cascade"
+    make_model = staticmethod(make_predictor)
+    make_alike = staticmethod(make_predictor_alike)
+    other_options = ({"step": 1.1}, {"thin": 2}, {"thin": 4, "step": 0.7}, {"thin": 100})
+
+    @staticmethod
+    def make_misfit() -> tuple[ShapePredictor, str]:
+        return make_predictor(9, depths=((2,), (1,), (3,))), "levels"
+
+
+class TestFedAvg(AggregationMethodLaws):
+    method_name = "fedavg"
+    make_model = staticmethod(make_network)
+    make_alike = staticmethod(make_network)
+
+    @staticmethod
+    def make_misfit() -> tuple[StateDict, str]:
+        return make_network(9, hidden=5), "entry 'body.weight'"
+
+
+class TestFedAvgOfOtherArchitectures(TestFedAvg):
+    @staticmethod
+    def make_misfit() -> tuple[StateDict, str]:
+        return make_network(9, architecture="large"), "architecture"
+
+
+def test_every_method_has_its_tests_here() -> None:
+    tested = {
+        member.method_name
+        for member in globals().values()
+        if isinstance(member, type) and issubclass(member, AggregationMethodLaws)
+        if hasattr(member, "method_name")
+    }
+    # It takes contributions to one base; its laws are in test_leaf_refit.py.
+    assert tested | {"leaf-refit"} == set(METHODS)

@@ -1,0 +1,257 @@
+"""The laws of combining contributions, their files, and what a refined model is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators import encode_model, fingerprint, merge, merge_keys, read_model, write_model
+from aggregators.errors import (
+    ConversionError,
+    FormatError,
+    IncompatibleModelsError,
+    OptionError,
+    RecipeError,
+)
+from aggregators.formats import file_digest
+from aggregators.methods import read_recipe, recipe_path, replay
+from aggregators.methods.refitting import (
+    ContributionWriter,
+    RefitSettings,
+    contribute,
+    encode_contribution,
+    forest_digest,
+    read_contribution,
+    thinned_base,
+    write_contribution,
+)
+from aggregators.methods.refitting.contribution_file import decode_contribution
+from aggregators.models import LeafContribution, ShapePredictor
+from tests.aggregators.methods.refitting.small_sites import make_base, make_faces
+from tests.aggregators.small_models import make_detector, make_ensemble
+
+BASE = make_base()
+SETTINGS = RefitSettings(starts=4, nu=0.2)
+
+
+def made(site: int, base: ShapePredictor = BASE, **changes: object) -> LeafContribution:
+    return contribute(base, make_faces(site), SETTINGS.model_copy(update=changes))
+
+
+def refined(*inputs: object, weights: list[float] | None = None) -> ShapePredictor:
+    model = merge("leaf-refit", list(inputs), weights=weights).model  # type: ignore[arg-type]
+    assert isinstance(model, ShapePredictor)
+    return model
+
+
+def test_the_base_alone_comes_back() -> None:
+    assert encode_model(refined(BASE)) == encode_model(BASE)
+    assert encode_model(refined(BASE, BASE)) == encode_model(BASE)
+
+
+def test_one_contribution_is_added_to_the_leaves() -> None:
+    contribution = made(1)
+    result = refined(BASE, contribution)
+    np.testing.assert_array_equal(
+        result.leaves, (BASE.leaves.astype(np.float64) + contribution.changes).astype(np.float32)
+    )
+    for name in ("initial_shape", "tree_depths", "split_idx1", "split_thresholds", "deltas"):
+        np.testing.assert_array_equal(getattr(result, name), getattr(BASE, name))
+
+
+def test_contributions_are_averaged_by_their_counts() -> None:
+    first, second = made(1), made(2, starts=9)
+    result = refined(BASE, first, second, weights=[1, 1, 3])
+    n1, n2 = first.counts.astype(float), 3.0 * second.counts
+    total = np.maximum(n1 + n2, 1)[:, None, None]
+    changes = (first.changes * n1[:, None, None] + second.changes * n2[:, None, None]) / total
+    np.testing.assert_allclose(result.leaves, BASE.leaves + changes, atol=1e-7)
+
+
+def test_copies_and_equal_contributions_change_nothing() -> None:
+    contribution = made(1)
+    alone = encode_model(refined(BASE, contribution))
+    assert encode_model(refined(BASE, contribution, contribution)) == alone
+    assert encode_model(refined(BASE, contribution, weights=[1, 4])) == alone
+
+
+def test_the_order_of_the_inputs_does_not_matter() -> None:
+    weighted = [(BASE, 1.0), (made(1), 0.3), (made(2), 1.0), (made(3), 2.5)]
+    results = {
+        encode_model(refined(*inputs, weights=list(weights)))
+        for order in itertools.permutations(weighted)
+        for inputs, weights in [zip(*order, strict=True)]
+    }
+    assert len(results) == 1
+
+
+def test_empty_contributions_change_nothing() -> None:
+    silent = made(1, min_count=10_000)
+    assert encode_model(refined(BASE, silent)) == encode_model(BASE)
+    spoken = made(2)
+    assert encode_model(refined(BASE, silent, spoken)) == encode_model(refined(BASE, spoken))
+
+
+def test_later_rounds_are_added_to_what_the_earlier_made() -> None:
+    first_round = [made(1), made(2)]
+    middle = refined(BASE, *first_round)
+    second_round = [made(1, middle, seed=1), made(2, middle, seed=1)]
+    expected = encode_model(refined(middle, *second_round))
+    together = [second_round[1], first_round[0], BASE, second_round[0], first_round[1]]
+    assert encode_model(refined(*together)) == expected
+    with pytest.raises(IncompatibleModelsError, match=r"base forest .*that round"):
+        refined(BASE, first_round[0], *second_round)
+
+
+def test_a_thinned_base_stays_thin() -> None:
+    contributions = [made(seed, thin=2) for seed in (1, 2)]
+    result = refined(BASE, *contributions)
+    assert result.trees_per_level.tolist() == [2, 2, 2]
+    assert result.leaves.shape == thinned_base(BASE, 2).leaves.shape
+    with pytest.raises(IncompatibleModelsError, match=r"thin (2 against None|None against 2)"):
+        refined(BASE, contributions[0], made(3))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    contribution = made(1)
+    with pytest.raises(IncompatibleModelsError, match="base forest"):
+        refined(make_base(5), contribution)
+    with pytest.raises(IncompatibleModelsError, match=r"1, the base against 0 .*too"):
+        refined(contribution)
+    with pytest.raises(IncompatibleModelsError, match=r"against 2 .*wba-cascade"):
+        refined(BASE, make_base(5), contribution)
+    with pytest.raises(IncompatibleModelsError, match="HOG-SVM detector"):
+        refined(make_detector(1), contribution)
+    with pytest.raises(IncompatibleModelsError, match="ensemble"):
+        refined(make_ensemble(1), contribution)
+    with pytest.raises(IncompatibleModelsError, match="contribution to leaf-refit"):
+        merge("wba-cascade", [BASE, contribution])
+    with pytest.raises(OptionError, match="has no option 'nu'"):
+        merge("leaf-refit", [BASE, contribution], options={"nu": 0.1})
+    cut = replace(contribution, changes=contribution.changes[:-1], counts=contribution.counts[:-1])
+    with pytest.raises(IncompatibleModelsError, match="leaves"):
+        refined(BASE, cut)
+
+
+def test_different_settings_are_remarked_upon() -> None:
+    merged = merge("leaf-refit", [BASE, made(1), made(2, nu=0.4)])
+    assert merged.warnings == ("contributions were fitted with different nu: 0.2, 0.4",)
+
+
+def test_no_model_has_a_merge_key() -> None:
+    assert "leaf-refit" not in merge_keys(fingerprint(BASE))
+
+
+def test_a_refined_file_is_as_large_as_its_base_and_dlib_loads_it(tmp_path: Path) -> None:
+    dlib = pytest.importorskip("dlib")
+    write_model(BASE, tmp_path / "base.forest")
+    write_contribution(made(1), tmp_path / "a.contribution")
+    inputs = [tmp_path / "base.forest", tmp_path / "a.contribution"]
+    merge("leaf-refit", inputs, output=tmp_path / "refined.forest")
+    assert (tmp_path / "refined.forest").stat().st_size == inputs[0].stat().st_size
+    merge("leaf-refit", inputs, output=tmp_path / "refined.dat")
+    predictor = dlib.shape_predictor(str(tmp_path / "refined.dat"))
+    found = predictor(np.zeros((50, 50), dtype=np.uint8), dlib.rectangle(5, 5, 40, 40))
+    assert found.num_parts == BASE.part_count
+
+
+def test_the_recipe_gives_the_same_bytes_again(tmp_path: Path) -> None:
+    write_model(BASE, tmp_path / "base.dat")
+    files = [tmp_path / "base.dat"]
+    for seed in (1, 2, 3):
+        files.append(tmp_path / f"site-{seed}.contribution")
+        digest = write_contribution(made(seed), files[-1])
+        assert digest == file_digest(files[-1])
+    output = tmp_path / "refined.dat"
+    merged = merge("leaf-refit", files, output=output)
+    by_digest = {file_digest(path): path for path in files}
+    recipe = read_recipe(recipe_path(output))
+    assert recipe.input_digests == tuple(by_digest)
+    replay(recipe, by_digest.__getitem__, tmp_path / "again.dat")
+    assert (tmp_path / "again.dat").read_bytes() == output.read_bytes()
+    assert encode_model(refined(BASE, *(made(seed) for seed in (1, 2, 3)))) == output.read_bytes()
+
+    left_out = file_digest(files[2])
+    replay(recipe, by_digest.__getitem__, tmp_path / "without.dat", without=left_out)
+    expected = encode_model(refined(BASE, made(1), made(3)))
+    assert (tmp_path / "without.dat").read_bytes() == expected
+    del by_digest[left_out]
+    with pytest.raises(RecipeError, match=r"site-2.contribution.* is missing"):
+        replay(merged.recipe, by_digest.__getitem__, tmp_path / "again.dat")
+
+
+def test_the_digest_of_a_forest_is_that_of_its_content(tmp_path: Path) -> None:
+    digests = {forest_digest(BASE)}
+    for name in ("base.dat", "base.forest"):
+        write_model(BASE, tmp_path / name)
+        digests.add(forest_digest(read_model(tmp_path / name)))  # type: ignore[arg-type]
+    negative = BASE.leaves.copy()
+    negative[0, 0, 0] = -0.0
+    zero = np.where(negative == 0, np.float32(0), negative)
+    assert len(digests) == 1
+    assert forest_digest(replace(BASE, leaves=negative)) == forest_digest(
+        replace(BASE, leaves=zero)
+    )
+    assert forest_digest(replace(BASE, leaves=zero)) not in digests
+
+
+def test_contribution_files_hold_what_was_sent(tmp_path: Path) -> None:
+    contribution = made(1)
+    path = tmp_path / "a.contribution"
+    write_contribution(contribution, path)
+    assert path.read_bytes() == encode_contribution(contribution)
+    found = read_contribution(path)
+    np.testing.assert_array_equal(found.changes, contribution.changes)
+    np.testing.assert_array_equal(found.counts, contribution.counts)
+    assert (found.base_digest, found.settings) == (contribution.base_digest, contribution.settings)
+    assert b"seed" not in path.read_bytes()[:1000]
+
+
+def test_an_unfinished_contribution_leaves_no_file(tmp_path: Path) -> None:
+    contribution = made(1)
+    shape, digest = contribution.changes.shape, contribution.base_digest
+    writer = ContributionWriter(tmp_path / "a", shape, digest, contribution.settings)
+    with pytest.raises(ConversionError, match="3 leaves written"), writer:
+        writer.add(contribution.changes[:3], contribution.counts[:3])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_malformed_contributions_are_refused(tmp_path: Path) -> None:
+    good = made(1)
+    undefined = good.changes.copy()
+    undefined[3, 1, 0] = np.nan
+    uncounted = good.counts.copy()
+    uncounted[np.argmax(np.abs(good.changes).sum(axis=(1, 2)))] = 0
+    bad = {
+        "finite numbers": replace(good, changes=undefined),
+        "without samples": replace(good, counts=uncounted),
+        "64 hexadecimal": replace(good, base_digest="../../etc"),
+        "metadata settings": replace(good, settings={"nu": 5}),
+        "has no|settings": replace(good, settings={"shell": "rm"}),
+        r"\(leaves, parts, 2\)": replace(good, changes=good.changes.reshape(-1, 20)),
+    }
+    for words, contribution in bad.items():
+        path = tmp_path / "bad.contribution"
+        path.write_bytes(encode_contribution(contribution))
+        with pytest.raises(FormatError, match=words) as caught:
+            read_contribution(path)
+        assert str(path) in str(caught.value)
+    content = encode_contribution(good)
+    for cut in (0, 5, 40, 300, len(content) - 1):
+        with pytest.raises(FormatError):
+            decode_contribution(content[:cut])
+    other = content.replace(b"poolctl-leaf-contribution", b"poolctl-leaf-contributiom")
+    with pytest.raises(FormatError, match="metadata format"):
+        decode_contribution(other)
+
+
+def test_settings_in_the_file_are_plain_json() -> None:
+    header = encode_contribution(made(1))
+    length = int.from_bytes(header[:8], "little")
+    metadata = json.loads(header[8 : 8 + length])["__metadata__"]
+    assert json.loads(metadata["settings"])["nu"] == 0.2

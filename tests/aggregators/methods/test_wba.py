@@ -1,0 +1,216 @@
+"""WBA: re-anchoring, the two forms, thinning, and dlib as an independent reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import dlib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregators import DlibCompatiblePredictor, LandmarkPredictor, merge, read_model
+from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
+from aggregators.methods.reanchoring import mean_initial_shape, reanchored
+from aggregators.methods.thinning import kept_tree_counts, thinned_level, tree_sizes
+from aggregators.models import Float64, ForestEnsemble, ShapePredictor
+from tests.aggregators.drawn_faces import DrawnFace, draw_faces
+from tests.aggregators.small_models import make_ensemble, make_predictor
+
+
+def pool_pixels(predictor: ShapePredictor) -> Float64:
+    return predictor.initial_shape.astype(np.float64)[predictor.anchors] + predictor.deltas
+
+
+def mean_error_px(model: ShapePredictor | ForestEnsemble, faces: list[DrawnFace]) -> float:
+    predictor = LandmarkPredictor(model)
+    errors = [predictor.predict(face.image, [face.box])[0] - face.parts for face in faces]
+    return float(np.mean(np.linalg.norm(errors, axis=-1)))
+
+
+def merged_cascade(*models: ShapePredictor | Path, **options: float) -> ShapePredictor:
+    merged = merge("wba-cascade", models, options=options).model
+    assert isinstance(merged, ShapePredictor)
+    return merged
+
+
+class TestReanchoring:
+    def test_pixels_stay_where_they_were(self) -> None:
+        predictor = make_predictor(1)
+        moved = reanchored(predictor, make_predictor(2).initial_shape)
+        np.testing.assert_allclose(pool_pixels(moved), pool_pixels(predictor), atol=1e-6)
+
+    def test_each_pixel_is_tied_to_the_nearest_landmark(self) -> None:
+        moved = reanchored(make_predictor(1), make_predictor(2).initial_shape)
+        offsets = pool_pixels(moved)[:, np.newaxis] - moved.initial_shape
+        nearest = np.linalg.norm(offsets, axis=2).min(axis=1)
+        np.testing.assert_allclose(np.linalg.norm(moved.deltas, axis=1), nearest, atol=1e-6)
+
+    def test_an_equal_shape_changes_nothing(self) -> None:
+        predictor = make_predictor(1)
+        assert reanchored(predictor, predictor.initial_shape.copy()) is predictor
+
+    def test_the_mean_of_equal_shapes_is_that_shape(self) -> None:
+        shape = make_predictor(1).initial_shape
+        assert mean_initial_shape([shape] * 3, [1, 4, 2]).tobytes() == shape.tobytes()
+
+    def test_copies_count_in_the_mean(self) -> None:
+        first, second = make_predictor(1).initial_shape, make_predictor(2).initial_shape
+        expected = (2 * first.astype(np.float64) + second) / 3
+        np.testing.assert_allclose(mean_initial_shape([first, second], [2, 1]), expected, 1e-6)
+
+
+class TestFinal:
+    def test_members_share_the_unweighted_mean_shape(self) -> None:
+        first, second = make_predictor(1), make_predictor(2)
+        merged = merge("wba-final", [first, second], weights=[1, 9]).model
+        assert isinstance(merged, ForestEnsemble)
+        expected = (first.initial_shape.astype(np.float64) + second.initial_shape) / 2
+        for member in merged.members:
+            np.testing.assert_allclose(member.initial_shape, expected, atol=1e-7)
+        assert sorted(merged.weights / merged.weights.sum()) == [0.1, 0.9]
+
+    def test_levels_trees_and_depths_may_differ(self) -> None:
+        models = [make_predictor(1), make_predictor(2, depths=((4,), (1, 1), (3,)))]
+        merged = merge("wba-final", models).model
+        assert isinstance(merged, ForestEnsemble)
+        assert {member.level_count for member in merged.members} == {2, 3}
+
+    def test_ensembles_are_taken_apart(self) -> None:
+        merged = merge("wba-final", [make_ensemble(1), make_predictor(2)], weights=[1, 1]).model
+        assert isinstance(merged, ForestEnsemble)
+        assert sorted(merged.weights / merged.weights.sum()) == [0.125, 0.375, 0.5]
+
+    def test_a_dat_file_is_refused_with_the_way_out(self, tmp_path: Path) -> None:
+        output = tmp_path / "merged.dat"
+        with pytest.raises(ConversionError, match="wba-cascade makes one ordinary"):
+            merge("wba-final", [make_predictor(1), make_predictor(2)], output=output)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_the_mean_of_sub_models_is_better_than_each(self, landmark_files: list[Path]) -> None:
+        faces = draw_faces(1000, 60)
+        merged = merge("wba-final", landmark_files).model
+        assert isinstance(merged, ForestEnsemble)
+        best = min(_error_of_file(path, faces) for path in landmark_files)
+        assert mean_error_px(merged, faces) < 0.9 * best
+
+
+def _error_of_file(path: Path, faces: list[DrawnFace]) -> float:
+    model = read_model(path)
+    assert isinstance(model, ShapePredictor)
+    return mean_error_px(model, faces)
+
+
+class TestCascade:
+    def test_trees_lie_side_by_side_with_scaled_leaves(self) -> None:
+        first, second = make_predictor(1), make_predictor(2)
+        second = replace(second, initial_shape=first.initial_shape)
+        merged = merge("wba-cascade", [first, second], weights=[3, 1], options={"step": 1.2}).model
+        assert isinstance(merged, ShapePredictor)
+        expected_shares = {"3": 0.9, "1": 0.3}
+        for level, one, two in zip(merged.levels(), first.levels(), second.levels(), strict=True):
+            assert level.tree_count == one.tree_count + two.tree_count
+            assert level.pool_size == one.pool_size + two.pool_size
+            blocks = [(one, expected_shares["3"]), (two, expected_shares["1"])]
+            if not np.array_equal(level.deltas[: one.pool_size], one.deltas):
+                blocks.reverse()
+            leaves = [np.float32(1) * block.leaves * np.float64(share) for block, share in blocks]
+            np.testing.assert_allclose(level.leaves, np.concatenate(leaves), rtol=1e-6)
+            offset = blocks[0][0].pool_size
+            indices = [blocks[0][0].split_idx1, blocks[1][0].split_idx1 + np.uint32(offset)]
+            assert np.array_equal(level.split_idx1, np.concatenate(indices))
+
+    def test_dlib_runs_the_result_as_we_do(
+        self, landmark_files: list[Path], tmp_path: Path
+    ) -> None:
+        output = tmp_path / "merged.dat"
+        merged = merge("wba-cascade", landmark_files, output=output).model
+        assert isinstance(merged, ShapePredictor)
+        theirs, ours = dlib.shape_predictor(str(output)), DlibCompatiblePredictor(merged)
+        same = total = 0
+        for face in draw_faces(2000, 50):
+            box = dlib.rectangle(*face.box)
+            expected, found = theirs(face.image, box).parts(), ours(face.image, box).parts()
+            same += sum((a.x, a.y) == (b.x, b.y) for a, b in zip(expected, found, strict=True))
+            total += len(expected)
+            unrounded = ours.landmark_predictor.predict(face.image, [face.box])[0]
+            rounded = np.array([(point.x, point.y) for point in expected])
+            assert np.abs(unrounded - rounded).max() < 0.75
+        assert same > 0.999 * total
+
+    def test_merging_is_better_than_the_best_sub_model(self, landmark_files: list[Path]) -> None:
+        faces = draw_faces(1000, 60)
+        best = min(_error_of_file(path, faces) for path in landmark_files)
+        assert mean_error_px(merged_cascade(*landmark_files), faces) < 0.95 * best
+
+    def test_thinning_to_one_sub_models_size_keeps_most_of_the_gain(
+        self, landmark_files: list[Path]
+    ) -> None:
+        faces = draw_faces(1000, 60)
+        thinned = merged_cascade(*landmark_files, thin=40)
+        assert thinned.trees_per_level.tolist() == [40] * 5
+        alone = np.mean([_error_of_file(path, faces) for path in landmark_files])
+        assert mean_error_px(thinned, faces) < 0.95 * alone
+
+    def test_thinning_to_all_trees_or_more_changes_nothing(self) -> None:
+        models = [make_predictor(1), make_predictor(2)]
+        for thin in (6, 1000):
+            whole, thinned = merged_cascade(*models), merged_cascade(*models, thin=thin)
+            assert thinned.leaves.tobytes() == whole.leaves.tobytes()
+
+    def test_different_numbers_of_levels_are_refused_with_the_way_out(self) -> None:
+        with pytest.raises(IncompatibleModelsError, match=r"levels 2 against 3.*wba-final merges"):
+            merged_cascade(make_predictor(1), make_predictor(2, depths=((2,), (1,), (3,))))
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("step", 0), ("step", 2.5), ("step", float("nan")), ("thin", 0)]
+    )
+    def test_bad_options_are_named(self, name: str, value: float) -> None:
+        with pytest.raises(OptionError, match=f"option '{name}' of wba-cascade is "):
+            merged_cascade(make_predictor(1), **{name: value})
+
+    def test_an_ensemble_becomes_a_cascade(self) -> None:
+        merged = merge("wba-cascade", [make_ensemble(1)]).model
+        assert isinstance(merged, ShapePredictor)
+        assert merged.trees_per_level.tolist() == [6, 4]
+
+
+class TestThinning:
+    @given(
+        trees=st.lists(st.integers(0, 50), min_size=1, max_size=6),
+        kept=st.integers(1, 400),
+        data=st.data(),
+    )
+    def test_no_more_and_no_fewer_trees_than_asked_for(
+        self, trees: list[int], kept: int, data: st.DataObject
+    ) -> None:
+        weight = st.floats(1e-6, 1e6)
+        weights = data.draw(st.lists(weight, min_size=len(trees), max_size=len(trees)))
+        counts = kept_tree_counts(trees, weights, kept)
+        assert sum(counts) == min(kept, sum(trees))
+        assert all(0 <= count <= most for count, most in zip(counts, trees, strict=True))
+
+    def test_equal_members_keep_equally_many(self) -> None:
+        assert kept_tree_counts([500] * 6, [1.0] * 6, 504) == [84] * 6
+
+    @given(seed=st.integers(0, 1000), kept=st.integers(1, 7))
+    def test_kept_trees_stand_for_the_whole_level(self, seed: int, kept: int) -> None:
+        level = next(make_predictor(seed, depths=((3, 2, 1, 4, 2, 2, 1, 3),)).levels())
+        thinned, sizes = thinned_level(level, kept), tree_sizes(level)
+        assert len(set(thinned.trees.tolist())) == kept
+        assert thinned.trees.tolist() == sorted(thinned.trees.tolist())
+        assert (thinned.factors >= 1).all()
+        total = float((sizes[thinned.trees] * thinned.factors).sum())
+        assert total == pytest.approx(float(sizes.sum()))
+
+    def test_trees_without_effect_are_no_obstacle(self) -> None:
+        level = next(make_predictor(1, depths=((2,) * 8,)).levels())
+        empty = replace(level, leaves=np.zeros_like(level.leaves))
+        assert thinned_level(empty, 3).factors.tolist() == [1.0] * 3
+
+    def test_tree_sizes_are_root_mean_squares(self) -> None:
+        level = next(make_predictor(1).levels())
+        first = level.leaves[: 2 ** int(level.tree_depths[0])].astype(np.float64)
+        assert tree_sizes(level)[0] == pytest.approx(np.sqrt((first**2).mean()))

@@ -1,0 +1,39 @@
+"""The package's door loads nothing before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import aggregators
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    return set(result.stdout.split())
+
+
+def test_importing_the_package_is_light() -> None:
+    heavy = {"numpy", "numba", "pydantic", "dlib", "safetensors", "PIL"}
+    assert not loaded_by("import aggregators") & heavy
+
+
+def test_methods_and_predictors_do_not_load_the_compiler_or_dlib() -> None:
+    statement = "from aggregators import merge, LandmarkPredictor, DlibCompatiblePredictor"
+    assert not loaded_by(statement) & {"numba", "llvmlite", "dlib", "cv2", "torch"}
+
+
+@pytest.mark.parametrize("name", aggregators.__all__)
+def test_every_promised_name_is_there(name: str) -> None:
+    assert getattr(aggregators, name) is not None
+    assert name in dir(aggregators)
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="'aggregators' has no attribute 'mean'"):
+        aggregators.mean  # noqa: B018

@@ -1,0 +1,85 @@
+"""Pictures of weights and shapes: where the ink is."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from aggregators.formats.fhog_detector import PLANES, filter_cells
+from aggregators.models import FhogDetector, ShapePredictor
+from aggregators.pictures import hog_picture, png_bytes, shape_picture
+from tests.aggregators.formats.examples import (
+    make_detector,
+    make_ensemble,
+    make_predictor,
+    make_soft_predictor,
+)
+
+
+def light_one_weight(plane: int, row: int, column: int, value: float = 1.0) -> FhogDetector:
+    """Make a detector with a single weight."""
+    rows, columns = filter_cells(24, 16, 8, 0)
+    weights = np.zeros((1, PLANES, rows, columns))
+    weights[0, plane, row, column] = value
+    return replace(make_detector(), weights=weights.reshape(1, -1))
+
+
+@pytest.mark.parametrize("plane", [0, 9, 18])
+def test_a_horizontal_gradient_is_an_upright_stroke_in_its_cell(plane: int) -> None:
+    picture = hog_picture(light_one_weight(plane, 1, 2), cell_px=21)
+    assert picture.shape == (2 * 21, 3 * 21)
+    ys, xs = np.nonzero(picture > 100)
+    assert ys.min() > 20
+    assert xs.min() > 41
+    assert np.ptp(ys) > 4 * np.ptp(xs)
+
+
+def test_the_fifth_orientation_lies_flat() -> None:
+    ys, xs = np.nonzero(hog_picture(light_one_weight(4, 0, 0), cell_px=21) > 100)
+    assert np.ptp(xs) > 3 * np.ptp(ys)
+
+
+def test_negative_weights_and_energies_leave_no_ink() -> None:
+    assert not hog_picture(light_one_weight(0, 0, 0, -1.0)).any()
+    assert not hog_picture(light_one_weight(27, 0, 0)).any()
+
+
+def test_a_filter_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(IndexError, match="filter 1 of a detector with 1"):
+        hog_picture(make_detector(), 1)
+
+
+def test_shapes_of_all_sizes_are_drawn() -> None:
+    for parts in (1, 5, 68, 194):
+        picture = shape_picture(make_predictor(0, ((1,),), parts), height_px=200)
+        assert picture.shape[0] == 200
+        assert picture.shape[2] == 3
+        reddest = picture[..., 0].astype(int) - picture[..., 1]
+        assert reddest.max() > 80
+    assert shape_picture(make_ensemble(soft=True)).shape[0] == 640
+
+
+def test_a_landmark_far_away_does_not_make_the_picture_huge() -> None:
+    model = make_soft_predictor()
+    far = ShapePredictor(**{**vars(model), "initial_shape": model.initial_shape * 1e30})
+    assert max(shape_picture(far).shape) < 10_000
+
+
+def test_spread_is_that_of_leaves_reached_by_chance() -> None:
+    from aggregators.pictures import _movement_spread
+
+    model = make_predictor(0, ((1, 1),), parts=1)
+    leaves = np.array([[[1, 0]], [[-1, 0]], [[2, 4]], [[2, 0]]], dtype=np.float32)
+    spread = _movement_spread(ShapePredictor(**{**vars(model), "leaves": leaves}))
+    np.testing.assert_allclose(spread, [[1.0, 2.0]])
+
+
+def test_png_bytes_hold_the_picture() -> None:
+    picture = hog_picture(make_detector())
+    with Image.open(io.BytesIO(png_bytes(picture))) as image:
+        assert image.format == "PNG"
+        np.testing.assert_array_equal(np.asarray(image), picture)

@@ -1,0 +1,29 @@
+"""ruff and mypy are part of the tests: one command runs what CI runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import PROJECT_ROOT
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["ruff", "check", "--no-cache", "."], id="ruff-lint"),
+        pytest.param(["ruff", "format", "--check", "."], id="ruff-format"),
+        pytest.param(["mypy"], id="mypy-strict"),
+    ],
+)
+def test_sources_are_clean(command: list[str]) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

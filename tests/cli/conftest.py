@@ -1,0 +1,99 @@
+"""Running `poolctl` in tests: in this process where that will do, as a process of its own else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.app import main
+from tests.conftest import PROJECT_ROOT
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of `poolctl` did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """Standard output as the JSON envelope that ``--json`` promises."""
+        content = json.loads(self.out)
+        assert isinstance(content, dict)
+        assert content["success"] is (self.code == 0), content
+        assert set(content) == {"success", "data" if self.code == 0 else "error"}
+        if self.code:
+            assert set(content["error"]) == {"code", "message", "hint"}
+            assert content["error"]["code"]
+            assert content["error"]["message"]
+        return content
+
+    @property
+    def data(self) -> Any:
+        assert self.code == 0, self.out + self.err
+        return self.envelope["data"]
+
+    @property
+    def error(self) -> dict[str, str]:
+        assert self.code != 0, self.out
+        error: dict[str, str] = self.envelope["error"]
+        return error
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests from the settings and the cache of whoever runs them."""
+    for name in [name for name in os.environ if name.startswith("POOL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def poolctl(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process."""
+
+    def run(*words: object) -> Outcome:
+        capfd.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
+    """Start a command as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "cli", *[str(word) for word in words]],
+        cwd=PROJECT_ROOT,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_process(*words: object, **environment: str) -> Outcome:
+    """Run a command as a process of its own."""
+    process = start_process(*words, **environment)
+    out, err = process.communicate(timeout=300)
+    return Outcome(process.returncode, out, err)

@@ -1,0 +1,80 @@
+"""What a lab has that installs no extra: everything but the parts that need one, and those say so.
+
+Libraries of extras are made unimportable in a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from cli.errors import EXTRA_OF_LIBRARY
+from tests.aggregators.small_models import make_detector, make_predictor
+from tests.cli.conftest import Outcome
+from tests.cli.test_conventions import ALL_COMMANDS
+from tests.conftest import PROJECT_ROOT
+
+WITHOUT_EXTRAS = (
+    "import sys\n"
+    f"for library in {sorted(EXTRA_OF_LIBRARY)}: sys.modules[library] = None\n"
+    "from cli.app import main\n"
+)
+
+
+def run_without_extras(*words: object) -> Outcome:
+    code = f"{WITHOUT_EXTRAS}sys.exit(main({[str(word) for word in words]!r}))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+    )
+    return Outcome(result.returncode, result.stdout, result.stderr)
+
+
+def test_every_help_page_can_be_read() -> None:
+    code = (
+        f"{WITHOUT_EXTRAS}"
+        f"for words in {list(ALL_COMMANDS)!r}:\n"
+        "    assert main([*words.split(), '--help']) == 0, words\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_model(make_detector(ord(name)), tmp_path / f"{name}.svm")
+    merged = tmp_path / "m.svm"
+    words = ("merge", "mwma", tmp_path / "a.svm", tmp_path / "b.svm", "-o", merged, "--json")
+    assert run_without_extras(*words).data["output"] == str(merged)
+    shown = run_without_extras("inspect", merged, "--picture", tmp_path / "m.png", "--json")
+    assert shown.data["fingerprint"]["kind"] == "hog-svm"
+    assert run_without_extras("env", "--json").data["extras"]["vision"] is False
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ("server", ["serve", "--data", "{folder}/pool"]),
+        ("vision", ["predict", "{folder}/a.png", "--detector", "stock"]),
+        ("vision", ["blink", "{folder}/a.mp4", "--landmarks", "{folder}/a.dat"]),
+        ("vision", ["dataset", "video", "{folder}/b.mp4", "--seconds", "0.2"]),
+    ],
+)
+def test_what_needs_an_extra_names_it(extra: str, words: list[str], tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    (tmp_path / "a.mp4").write_bytes(b"no matter")
+    write_model(make_predictor(1, parts=68), tmp_path / "a.dat")
+    filled = [word.format(folder=tmp_path) for word in words]
+    shown = run_without_extras(*filled, "--json")
+    assert shown.code == 2, shown.out + shown.err
+    error = json.loads(shown.out)["error"]
+    assert error["code"] == "missing_extra"
+    assert f'pip install "poolctl[{extra}]"' in error["message"]

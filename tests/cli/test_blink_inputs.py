@@ -1,0 +1,92 @@
+"""``poolctl blink`` on what it can analyse, and what does not go together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from aggregators.formats import write_model
+from tests.cli.conftest import Run
+from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.faces.test_detector import small_predictor
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    """One second without a face; a landmark model lies beside it."""
+    path = tmp_path / "room.mp4"
+    write_video(path, [number / 30.0 for number in range(30)], size=(160, 120))
+    write_model(small_predictor(68), tmp_path / "points.dat")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "expected a VIDEO, or --camera NUMBER, or --from-trace FILE"),
+        (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
+        (("room.mp4", "--seconds", "3"), 2, "--seconds goes with --camera only"),
+        (("room.mp4", "--record", "a.mkv"), 2, "--record goes with --camera only"),
+        (("room.mp4", "--timestamps", "points.dat"), 2, "goes with a folder of images only"),
+        (("--camera", "0", "--all-faces"), 2, "--all-faces goes with a VIDEO only"),
+        (("none.mp4",), 4, "none.mp4: no such file"),
+        (("room.mp4",), 2, "which landmark model"),
+        (("--camera", "99", "--landmarks", "points.dat"), 4, "camera 99 cannot be opened"),
+        (("room.mp4", "--landmarks", "points.dat", "--face", "tall"), 2, "expected largest"),
+        (("room.mp4", "--landmarks", "points.dat", "--region", "1,2"), 2, "expected X,Y,WIDTH"),
+        (("room.mp4", "--landmarks", "points.dat", "--filter", "mean"), 2, "savgol"),
+    ],
+)
+def test_what_does_not_go_together(
+    video: Path,
+    poolctl: Run,
+    *,
+    words: tuple[str, ...],
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(video.parent)
+    outcome = poolctl("blink", *words, "-o", "out")
+    assert outcome.code == code, outcome
+    assert message in " ".join(outcome.err.split())
+    assert not Path("out").exists()
+
+
+def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, poolctl: Run) -> None:
+    words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    outcome = poolctl(*words)
+    assert outcome.code == 0
+    assert "nothing to find blinks in" in " ".join(outcome.err.split())
+    assert (tmp_path / "out" / "frames.csv").is_file()
+    nobody = poolctl(*words[:-1], tmp_path / "all", "--all-faces")
+    assert nobody.code == 0
+    assert "no face was seen" in " ".join(nobody.err.split())
+
+
+def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rows = ["file,timestamp_s"]
+    for number in range(20):
+        cv2.imwrite(str(folder / f"{number}.png"), np.full((80, 120), 100 + number, np.uint8))
+        rows.append(f"{number}.png,{number * 0.02 + (number > 10) * 0.5:.3f}")
+    (folder / "timestamps.csv").write_text("\n".join(rows) + "\n")
+    words = ("blink", folder, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    data = poolctl(*words, "--json").data
+    assert data["frames"] == 20
+    provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
+    assert provenance["sources"][0]["role"] == "images"
+    assert provenance["recording"]["lost_frames"] == 25
+
+
+def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
+    words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    data = poolctl(*words, "--region", "20,10,80,80", "--json").data
+    assert data["frames"] == 30
+    provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
+    assert provenance["settings"]["faces"]["region"] == [20, 10, 80, 80]

@@ -1,0 +1,91 @@
+"""``poolctl blink review`` as people call it."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Run, start_process
+
+
+@pytest.fixture
+def results(tmp_path: Path, poolctl: Run) -> Path:
+    trace = tmp_path / "ear.txt"
+    closing = [math.exp(-(((i % 90) - 45) ** 2) / 8) for i in range(900)]
+    trace.write_text("\n".join(f"{0.3 - 0.22 * value:.4f}" for value in closing))
+    out = tmp_path / "out"
+    words = ("blink", "--from-trace", trace, "--frame-rate-hz", "30", "-o", out, "-q")
+    assert poolctl(*words).code == 0
+    return out
+
+
+def test_a_review_ends_well_with_ctrl_c(results: Path) -> None:
+    words = ("blink", "review", results, "--no-browser", "--json", "--reviewer", "Ada")
+    process = start_process(*words)
+    assert process.stdout is not None
+    lines = []
+    while not lines or lines[-1] != "}\n":
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        lines.append(line)
+    data = json.loads("".join(lines))["data"]
+    assert data["url"].startswith("http://127.0.0.1:")
+    assert data["reviewer"] == "Ada"
+    token = data["url"].split("/")[3]
+    with httpx.Client(base_url=data["url"], trust_env=False) as client:
+        body = {"revision": 0, "action": {"action": "delete", "blink_id": 3}}
+        done = client.post("api/actions", json=body, headers={"x-review-token": token})
+        assert done.status_code == 200
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    log = (results / "review" / "corrections.jsonl").read_text().splitlines()
+    assert json.loads(log[1])["reviewer"] == "Ada"
+    assert "\n3," not in (results / "review" / "blinks_reviewed.csv").read_text()
+
+
+def test_two_reviews_at_once_are_refused(results: Path, poolctl: Run) -> None:
+    process = start_process("blink", "review", results, "--no-browser", "-q")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    refused = poolctl("blink", "review", results, "--no-browser", "--json")
+    assert (refused.code, refused.error["code"]) == (7, "review_busy")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl: Run) -> None:
+    def refused(*words: object) -> tuple[int, str]:
+        shown = poolctl("blink", "review", *words, "--json")
+        return shown.code, shown.error["code"]
+
+    assert refused(tmp_path / "nothing") == (5, "review_folder")
+    assert refused(tmp_path) == (5, "review_folder")
+    assert refused(results, "--video", tmp_path / "a.mp4") == (6, "review_outdated")
+    assert refused(results, "--trace-only", "--video", "a.mp4") == (2, "usage")
+    assert refused(results, "--landmarks", tmp_path / "no.dat") == (4, "file_not_found")
+    assert refused(results, "--export", tmp_path / "a.xml") == (2, "review_export")
+    (results / "blinks.csv").write_text((results / "blinks.csv").read_text() + "\n")
+    assert refused(results) == (6, "review_outdated")
+    # Nothing was corrected yet, but there is a review of another result.
+    assert refused(results, "--start-over", "--export", tmp_path / "a.xml") == (2, "review_export")
+    assert (results / "review-1").is_dir()
+
+
+def test_blink_needs_no_name_of_a_command(results: Path, poolctl: Run) -> None:
+    trace = results.parent / "ear.txt"
+    words = ("--from-trace", trace, "--frame-rate-hz", "30", "--json")
+    short = poolctl("blink", *words, "-o", results.parent / "short").data
+    long = poolctl("blink", "analyse", *words, "-o", results.parent / "long").data
+    assert short["blinks"] == long["blinks"]
+    shown = poolctl("blink", "--help")
+    assert shown.code == 0
+    assert "review" in shown.out.split("Commands:")[1]
+    assert "--from-trace" in shown.out

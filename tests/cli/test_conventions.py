@@ -1,0 +1,121 @@
+"""What product and user may expect of every command, whatever it does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from cli.app import COMMANDS, app
+from tests.cli.conftest import Run, run_process
+
+HEAVY = ("numpy", "numba", "httpx", "dlib", "cv2", "pydantic", "rich", "scipy", "fastapi", "torch")
+
+
+def all_commands() -> Iterator[tuple[str, Any]]:
+    """Yield every command with the words that call it."""
+    root: Any = typer.main.get_command(app)
+    for entry in COMMANDS:
+        command = root.get_command(None, entry.name)
+        if hasattr(command, "commands"):
+            for name, leaf in command.commands.items():
+                yield f"{entry.name} {name}", leaf
+        else:
+            yield entry.name, command
+
+
+ALL_COMMANDS = dict(all_commands())
+
+
+def test_starting_loads_no_heavy_library() -> None:
+    code = f"import sys, cli.app; print([name for name in {HEAVY} if name in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_overview_loads_no_heavy_library() -> None:
+    code = (
+        "import sys; from cli.app import main; main(['--help']); "
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stderr.strip() == "[]"
+    for entry in COMMANDS:
+        assert entry.name in result.stdout
+
+
+def test_the_public_names_load_when_they_are_asked_for() -> None:
+    code = (
+        "import sys, site_agent, aggregators; assert 'httpx' not in sys.modules; "
+        "from site_agent import PoolClient; from aggregators import merge; "
+        "print(PoolClient.__name__, merge.__name__)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["PoolClient", "merge"]
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS)
+def test_every_command_has_the_conventions_and_an_example(words: str, poolctl: Run) -> None:
+    shown = poolctl(*words.split(), "--help")
+    assert shown.code == 0, shown.err
+    for option in ("--json", "--quiet", "-q", "--no-progress", "--profile", "--debug"):
+        assert option in shown.out
+    assert f"poolctl {words}" in shown.out.split("Examples:")[1]
+    assert ALL_COMMANDS[words].help.strip()
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS)
+def test_wrong_usage_is_code_2_and_an_envelope(words: str, poolctl: Run) -> None:
+    plain = poolctl(*words.split(), "--no-such-option")
+    assert plain.code == 2
+    assert plain.out == ""
+    assert "--no-such-option" in plain.err
+    assert f"poolctl {words} --help" in plain.err
+    told = poolctl(*words.split(), "--no-such-option", "--json")
+    assert told.code == 2
+    assert told.error["code"] == "usage"
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS)
+def test_destructive_commands_ask_and_can_be_tried(words: str) -> None:
+    destructive = {"tokens revoke", "cache rm", "cache prune"}
+    options = {name for parameter in ALL_COMMANDS[words].params for name in parameter.opts}
+    if words in destructive:
+        assert {"--yes", "-y", "--dry-run"} <= options
+
+
+def test_no_command_is_code_2_and_shows_the_help(poolctl: Run) -> None:
+    shown = poolctl()
+    assert shown.code == 2
+    assert "Start here" in shown.out + shown.err
+
+
+def test_an_unknown_command_names_near_ones(poolctl: Run) -> None:
+    shown = poolctl("upload-model")
+    assert shown.code == 2
+    assert "upload" in shown.err
+    assert poolctl("nothing-like-it", "--json").error["code"] == "usage"
+
+
+def test_the_version_is_told(poolctl: Run) -> None:
+    shown = poolctl("--version")
+    assert (shown.code, shown.out.split()[0]) == (0, "poolctl")
+
+
+def test_completion_offers_commands_and_options() -> None:
+    shown = run_process(_POOLCTL_COMPLETE="complete_bash", COMP_WORDS="poolctl mo", COMP_CWORD="1")
+    assert "models" in shown.out.split()
+    shown = run_process(
+        _POOLCTL_COMPLETE="complete_bash", COMP_WORDS="poolctl models l", COMP_CWORD="2"
+    )
+    assert {"ls", "lineage"} <= set(shown.out.split())

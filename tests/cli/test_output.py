@@ -1,0 +1,84 @@
+"""Where a command's answer goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.output import Conventions, Invocation, Reply, TableText, print_json
+from pool_server.wire.sites import SiteResponse
+from tests.cli.conftest import Run
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: Path
+    second: tuple[float, ...]
+
+
+def test_everything_that_commands_return_becomes_json(capsys: pytest.CaptureFixture[str]) -> None:
+    site = SiteResponse(
+        name="a", display_name="A", contact="", created_at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    value = {
+        "site": site,
+        "pair": Pair(Path("x/y"), (1.5, float("nan"), float("inf"))),
+        "array": np.array([[1, 2]], dtype=np.uint8),
+        "number": np.float64(0.25),
+        1: None,
+    }
+    print_json({"data": value})
+    assert json.loads(capsys.readouterr().out)["data"] == {
+        "site": {
+            "name": "a",
+            "display_name": "A",
+            "contact": "",
+            "created_at": "2026-01-01T00:00:00Z",
+        },
+        "pair": {"first": "x/y", "second": [1.5, None, None]},
+        "array": [[1, 2]],
+        "number": 0.25,
+        "1": None,
+    }
+
+
+def test_the_three_forms_of_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    reply = Reply({"n": 2}, [TableText(["name", "n"], [["long name", "1"]]), "two"], ["a", "b"])
+    Invocation(Conventions()).print_reply(reply)
+    assert capsys.readouterr().out == "name       n\nlong name  1\ntwo\n"
+    Invocation(Conventions(quiet=True)).print_reply(reply)
+    assert capsys.readouterr().out == "a\nb\n"
+    Invocation(Conventions(as_json=True)).print_reply(reply)
+    assert json.loads(capsys.readouterr().out) == {"success": True, "data": {"n": 2}}
+
+
+def test_notes_and_warnings_stay_out_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    loud = Invocation(Conventions())
+    loud.note("by the way")
+    loud.warn("look out")
+    Invocation(Conventions(quiet=True)).note("not heard")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "by the way" in captured.err
+    assert "look out" in captured.err
+    assert "not heard" not in captured.err
+
+
+def test_no_progress_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with Invocation(Conventions()).progress("work") as report:
+        report(0.5, "half")
+        report(None, "who knows")
+    assert capsys.readouterr().err == ""
+
+
+def test_env_answers_in_all_forms(poolctl: Run, tmp_path: Path) -> None:
+    assert str(tmp_path / "home") in poolctl("env").out
+    data = poolctl("env", "--json").data
+    assert data["cache_folder"] == str(tmp_path / "home" / "cache")
+    assert set(data["extras"]) == {"server", "vision", "gaze", "nwb"}
+    assert len(poolctl("env", "-q").out.splitlines()) == 1

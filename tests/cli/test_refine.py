@@ -1,0 +1,87 @@
+"""``poolctl refine`` from files to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from site_agent.datasets import read_imglab_xml
+from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.training import ErtSettings, train_ert
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def site_faces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("sites")
+    return [
+        write_face_dataset(folder / f"site{seed}", 8, 4, seed, image_size=(160, 160))
+        for seed in (1, 2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def base(site_faces: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("models") / "base.dat"
+    settings = ErtSettings(num_trees_per_cascade_level=15, cascade_depth=3, tree_depth=3)
+    faces = read_imglab_xml(site_faces[0])
+    return train_ert(faces, output, settings, training_scores=False).model_path
+
+
+def test_refine_tells_the_error_before_and_after(
+    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
+) -> None:
+    sites = ",".join(map(str, site_faces))
+    output = tmp_path / "refined.dat"
+    words = ("refine", "--base", base, "--sites", sites, "-o", output, "--starts", 4)
+    data = poolctl(*words, "--rounds", 2, "--test", site_faces[1], "--json").data
+    assert output.is_file()
+    assert data["rounds"] == 2
+    assert [site["faces"] for site in data["sites"]] == [8, 8]
+    assert [site["name"] for site in data["sites"]] == ["faces", "faces-2"]
+    assert data["test"]["error_after"] < data["test"]["error_before"]
+    assert Path(data["recipe_file"]).is_file()
+
+
+def test_sites_contribute_apart_and_merge_combines(
+    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
+) -> None:
+    sent = []
+    for number, xml in enumerate(site_faces):
+        words = ("refine", "--base", base, "--sites", xml, "--starts", 4)
+        outcome = poolctl(*words, "--write-contributions", tmp_path / f"site-{number}", "-q")
+        assert outcome.code == 0, outcome.err
+        sent.append(Path(outcome.out.strip()))
+    merged = tmp_path / "refined.dat"
+    assert poolctl("merge", "leaf-refit", base, *sent, "-o", merged, "-q").code == 0
+    sites = ",".join(map(str, site_faces))
+    together = tmp_path / "together.dat"
+    words = ("refine", "--base", base, "--sites", sites, "-o", together, "--starts", 4, "-q")
+    assert poolctl(*words).code == 0
+    assert together.read_bytes() == merged.read_bytes()
+    again = tmp_path / "again.dat"
+    replayed = poolctl("merge", "--replay", f"{merged}.recipe.json", base, *sent, "-o", again, "-q")
+    assert replayed.code == 0, replayed.err
+    assert again.read_bytes() == merged.read_bytes()
+
+
+def test_refine_says_what_is_wrong_with_its_words(
+    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
+) -> None:
+    sites = ("--sites", site_faces[0])
+    output = ("-o", tmp_path / "refined.dat")
+    wrong = [
+        (("--base", base, *sites), 2, "--output"),
+        (("--base", base, *sites, "--write-contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
+        (("--base", base, *sites, *output, "--nu", 3), 2, "nu"),
+        (("--base", base, *sites, *output, "--mode", "all-at-once"), 2, "mode"),
+        (("--base", base, "--sites", tmp_path / "none.xml", *output), 4, "none.xml"),
+        (("--base", site_faces[0], *sites, *output), 5, "faces.xml"),
+        (("--base", base, *sites, *output, "--parts", "00,01"), 5, "2 landmarks"),
+    ]
+    for words, code, text in wrong:
+        outcome = poolctl("refine", *words, "--json")
+        assert outcome.code == code, (words, outcome)
+        assert text in outcome.error["message"], outcome.error
+    assert list(tmp_path.iterdir()) == []

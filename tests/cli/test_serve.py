@@ -1,0 +1,59 @@
+"""`poolctl serve` as a process, and its way out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.cli.conftest import run_process, start_process
+
+
+@contextmanager
+def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Start a pool; gives the process and what it said once it answered."""
+    process = start_process("serve", *words, "--port", "0", "--json")
+    assert process.stdout is not None
+    text = ""
+    try:
+        for line in process.stdout:
+            text += line
+            if line == "}\n":
+                break
+        yield process, json.loads(text)["data"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_pool_is_one_command(tmp_path: Path) -> None:
+    with serving("--data", tmp_path / "pool") as (process, said):
+        assert httpx.get(f"{said['url']}/readyz", trust_env=False).status_code == 200
+        identity = run_process(
+            "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=said["admin_token"]
+        )
+        assert identity.data["role"] == "admin"
+
+        busy_folder = run_process("serve", "--data", tmp_path / "pool", "--port", "0", "--json")
+        assert (busy_folder.code, busy_folder.error["code"]) == (7, "folder_busy")
+        port = said["url"].rsplit(":", 1)[1]
+        busy_port = run_process("serve", "--data", tmp_path / "two", "--port", port, "--json")
+        assert (busy_port.code, busy_port.error["code"]) == (7, "address_busy")
+
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+        assert "Traceback" not in error
+    with serving("--data", tmp_path / "pool") as (_, said):
+        assert said["admin_token"] is None, "shown once"
+
+
+def test_the_default_folder_is_in_the_home(tmp_path: Path) -> None:
+    with serving() as (_, said):
+        assert said["data_folder"] == str(tmp_path / "home" / "pool")

@@ -1,0 +1,184 @@
+"""Training with what may follow it: evaluation, upload; several models scored into a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest, read_model
+from aggregators.models import FhogDetector
+from tests.cli.conftest import Run, run_process
+from tests.conftest import PROJECT_ROOT
+from tests.site_agent.live_pool import LivePool, live_pool
+
+QUICK_ERT = [
+    *("--num-trees-per-cascade-level", "20"),
+    *("--cascade-depth", "4"),
+    *("--oversampling-amount", "10"),
+    *("--tree-depth", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    drawn = run_process("dataset", "synth", folder, "--images", 10, "--size", "200x200", "-q")
+    assert drawn.code == 0, drawn.err
+    return Path(drawn.out.strip())
+
+
+def test_eyes_are_trained_scored_and_sent_in_one_go(
+    faces: Path, pool: LivePool, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    model = tmp_path / "eyes.dat"
+    words = ("train", "ert", faces, "-o", model, "--parts", "eyes", *QUICK_ERT)
+    data = poolctl(*words, "--evaluate", faces, "--upload", "eyes", "--json").data
+    assert data["data"]["parts"] == 12
+    assert data["settings"]["parts"][0] == "36"
+    scores = data["evaluation"]
+    assert 0 < scores["ear_error"] < 0.3
+    assert scores["normaliser"] == "inter-ocular"
+    version = data["upload"]["version"]
+    assert version["digest"] == file_digest(model)
+    assert version["metrics"]["ear_error"] == scores["ear_error"]
+    assert version["labels"]["parts"] == "12"
+    kept = json.loads((tmp_path / "eyes.dat.evaluation.json").read_text())
+    assert kept["metrics"]["mean_error"] == scores["mean_error"]
+
+
+def test_what_cannot_follow_is_said_before_training(
+    faces: Path, pool: LivePool, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", "ert", faces, "-o", tmp_path / "a.dat", *QUICK_ERT, "--json")
+    assert poolctl(*words, "--upload", "a").code == 3
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
+    assert poolctl(*words, "--upload", "a").error["code"] == "forbidden"
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    assert poolctl(*words, "--upload", "site-a/a@3").code == 2
+    assert poolctl(*words, "--evaluate", tmp_path / "no.xml").code == 4
+    empty = tmp_path / "empty.xml"
+    empty.write_text("<dataset><images/></dataset>")
+    assert poolctl(*words, "--evaluate", empty).code == 2
+    shown = poolctl(*words, "--parts", "ears").error
+    assert shown["code"] == "training_settings"
+    assert "eyes, mouth" in shown["message"]
+    assert not (tmp_path / "a.dat").exists()
+
+
+def test_orientations_and_boxes_out_of_reach(
+    shared_data: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    text = (shared_data / "dlib_faces" / "training.xml").read_text("latin-1")
+    text = text.replace("file='", f"file='{shared_data / 'dlib_faces'}/")
+
+    def label(found: re.Match[str]) -> str:
+        side = "near" if int(found[2]) > 70 else "far"
+        return f"<box {found[1]} width='{found[2]}' {found[3]}><label>{side}</label></box>"
+
+    text = re.sub(r"<box ([^>]*) width='(\d+)' ([^/>]*)/>", label, text)
+    faces = tmp_path / "faces.xml"
+    faces.write_text(text, "latin-1")
+    model = tmp_path / "faces.svm"
+    words = ("train", "hog-svm", faces, "-o", model, "--by-label", "--epsilon", "1")
+    planned = poolctl(*words, "--upsample", "1", "--dry-run", "--json").data
+    assert {item["label"]: item["upsampling"] for item in planned["detectors"]} == {
+        "far": 1,
+        "near": 0,
+    }
+    assert planned["estimated_memory_bytes"] > 10**8
+    assert not model.exists()
+    assert poolctl(*words, "--json").error["code"] == "training_data"
+    few = poolctl(*words[:4], faces.with_suffix(".one"), "--epsilon", "1", "--ignore-unreachable")
+    assert few.code == 0
+    assert "left out: line" in few.out
+    assert "is too small (37 x 37 px)" in few.out
+    assert re.search(r"memory [\d.]+ MB, about [\d.]+ MB expected", few.out)
+    data = poolctl(*words, "--upsample", "1", "--json").data
+    assert data["left_out"] == []
+    trained = read_model(model)
+    assert isinstance(trained, FhogDetector)
+    assert trained.detector_count == 2
+    assert data["training_scores"]["recall"] > 0.9
+    shown = poolctl("inspect", model, "--json").data["fingerprint"]
+    assert shown["detectors"] == 2
+
+
+def test_planned_landmarks(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    words = ("train", "ert", faces, "-o", tmp_path / "a.dat", "--parts", "mouth", "--dry-run")
+    data = poolctl(*words, "--json").data
+    assert (len(data["parts"]), data["boxes"], data["samples"]) == (20, 10, 200)
+    assert "20 landmarks of 10 faces, 200 samples, about" in poolctl(*words).out
+    assert list(tmp_path.glob("*.dat")) == []
+
+
+def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    models = [tmp_path / "a.dat", tmp_path / "b.dat"]
+    for trees, model in zip((20, 40), models, strict=True):
+        words = ("train", "ert", faces, "-o", model, *QUICK_ERT[2:], "-q")
+        run = poolctl(*words, "--num-trees-per-cascade-level", trees)
+        assert run.out == f"{model}\n"
+    out = tmp_path / "report"
+    data = poolctl("evaluate", *models, faces, "--out", out, "--resamples", 50, "--json").data
+    assert {Path(file).name for file in data["files"]} == {
+        *("scores.json", "scores.csv", "scores.md", "cumulative_error.png"),
+        *("landmark_error.csv", "landmark_error.png"),
+    }
+    again = poolctl("evaluate", *models, faces, "--workers", 1, "--resamples", 50, "--json").data
+    assert again["items"] == data["items"]
+    assert set(data["items"][0]["intervals"]) >= {"mean_error", "auc", "eye_error", "ear_error"}
+    none = poolctl("evaluate", models[0], faces, "--resamples", 0).out
+    assert "[" not in none
+    assert "EAR error" in none
+    coco = tmp_path / "faces.json"
+    assert poolctl("dataset", "convert", faces, "-o", coco).code == 0
+    same = poolctl("evaluate", models[0], coco, "--resamples", 50, "--json").data
+    assert same["dataset_digest"] == data["dataset_digest"]
+    (tmp_path / "file").write_text("")
+    blocked = poolctl("evaluate", models[0], faces, "--out", tmp_path / "file", "--json")
+    assert blocked.error["code"] == "evaluation"
+
+
+def test_the_remaining_time_is_shown_on_a_terminal(faces: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "cli", "train", "ert", str(faces)),
+            *("-o", str(tmp_path / "a.dat"), "--cascade-depth", "10", "--oversampling-amount"),
+            *("300", "--num-trees-per-cascade-level", "100", "--json"),
+        ],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "160"},
+    )
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    out, _ = process.communicate(timeout=120)
+    os.close(ours)
+    assert json.loads(out)["success"]
+    assert re.search(rb"tree \d+ of 1000, \S+ left", drawn)

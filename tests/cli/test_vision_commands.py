@@ -1,0 +1,180 @@
+"""Commands that draw, train, score, predict and find blinks, on drawn faces."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest
+from tests.cli.conftest import Run, run_process
+from tests.conftest import PROJECT_ROOT
+
+QUICK_ERT = [
+    *("--num-trees-per-cascade-level", "20"),
+    *("--cascade-depth", "4"),
+    *("--oversampling-amount", "10"),
+    *("--tree-depth", "3"),
+]
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    drawn = run_process("dataset", "synth", folder, "--images", 12, "--size", "200x200", "-q")
+    assert drawn.code == 0, drawn.err
+    return Path(drawn.out.strip())
+
+
+@pytest.fixture(scope="module")
+def landmarks(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tmp_path_factory.mktemp("models") / "face.dat"
+    trained = run_process("train", "ert", faces, "-o", model, *QUICK_ERT, "-q")
+    assert (trained.code, trained.out.strip()) == (0, str(model)), trained.err
+    return model
+
+
+def test_a_drawn_data_set_has_nothing_wrong(faces: Path, poolctl: Run) -> None:
+    data = poolctl("dataset", "check", faces, "--json").data
+    assert (data["images"], data["boxes"], data["findings"]) == (12, 12, [])
+
+
+def test_what_is_wrong_with_a_data_set_is_code_5(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    broken = tmp_path / "broken.xml"
+    broken.write_text(faces.read_text())
+    shown = poolctl("dataset", "check", broken, "--json")
+    assert shown.code == 5
+    assert "broken.xml, line" in shown.error["message"]
+    broken.write_text("<dataset><images>")
+    assert poolctl("dataset", "check", broken, "--json").error["code"] == "annotation_file"
+
+
+def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    words = ("train", "hog-svm", faces, "-o", tmp_path / "face.svm", "--epsilon", "0.5", "--json")
+    data = poolctl(*words).data
+    assert data["settings"]["target_size_px"] == [80, 80]
+    assert data["model_digest"] == file_digest(tmp_path / "face.svm")
+    assert (tmp_path / "face.svm.training.json").exists()
+    refused = poolctl(*words, "--target-size-px", "abc")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    refused = poolctl(*words, "--c", "-1")
+    assert (refused.code, refused.error["code"]) == (2, "training_settings")
+    assert not list(tmp_path.glob(".*")), "no temporary files are left"
+
+
+def test_scores_of_several_models_and_what_is_kept(
+    faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    copy = tmp_path / "copy.dat"
+    copy.write_bytes(landmarks.read_bytes())
+    data = poolctl("evaluate", landmarks, copy, faces, "--save", "--json").data
+    first, second = data["items"]
+    assert first["mean_error"] == second["mean_error"]
+    assert 0 < first["mean_error"] < 0.5
+    kept = json.loads((tmp_path / "copy.dat.evaluation.json").read_text())
+    assert kept["metrics"]["mean_error"] == first["mean_error"]
+    assert kept["model_digest"] == file_digest(copy)
+    lines = poolctl("evaluate", landmarks, faces).out.splitlines()
+    assert lines[0].startswith("model")
+    assert poolctl("evaluate", landmarks, "--json").code == 2
+    assert poolctl("evaluate", landmarks, tmp_path / "no.xml", "--json").code == 4
+    wrong = poolctl("evaluate", landmarks, faces, "--normaliser", "nonsense", "--json")
+    assert wrong.code == 6
+
+
+def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
+    faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    found, seen = tmp_path / "found.xml", tmp_path / "seen"
+    words = ("predict", faces, "--landmarks", landmarks)
+    data = poolctl(*words, "--xml", found, "--overlay", seen, "--json").data
+    assert len(data["items"]) == 12
+    [face] = data["items"][0]["faces"]
+    assert len(face["landmarks"]) == 68
+    assert any(x != round(x) for x, _ in face["landmarks"])
+    assert poolctl("dataset", "check", found).code == 0
+    assert len(list(seen.glob("*.png"))) == 12
+    image = next((faces.parent / "faces").glob("*.png"))
+    by_detector = poolctl("predict", image, "--detector", "stock", "--json").data
+    assert len(by_detector["items"]) == 1
+    assert poolctl("predict", image, "--landmarks", landmarks, "--json").code == 2
+    assert poolctl("predict", tmp_path / "none.png", "--detector", "stock", "--json").code == 4
+    assert poolctl("predict", image, faces, "--detector", "stock", "--json").code == 2
+
+
+def test_blinks_of_a_trace(tmp_path: Path, poolctl: Run) -> None:
+    trace = tmp_path / "ear.txt"
+    closing = [math.exp(-(((i % 90) - 45) ** 2) / 8) for i in range(900)]
+    trace.write_text("\n".join(f"{0.3 - 0.22 * value:.4f}" for value in closing))
+    out = tmp_path / "out"
+    words = ("blink", "--from-trace", trace, "-o", out)
+    data = poolctl(*words, "--frame-rate-hz", "30", "--json").data
+    assert data["blinks"] == 10
+    assert {path.suffix for path in out.iterdir()} >= {".csv", ".json", ".png"}
+    assert poolctl(*words, "--frame-rate-hz", "30", "-q").out == f"{out}\n"
+    strict = poolctl(*words, "--frame-rate-hz", "30", "--smallest-fec", "0.99", "--json")
+    assert strict.data["blinks"] == 0
+    trace.write_text("these are no numbers\nat all\n")
+    assert poolctl(*words, "--frame-rate-hz", "30", "--json").code == 5
+    assert poolctl("blink", "--json").code == 2
+    assert poolctl("blink", tmp_path / "none.mp4", "--json").code == 4
+
+
+def test_blinks_of_a_video(tmp_path: Path, landmarks: Path, poolctl: Run) -> None:
+    video = tmp_path / "session.mp4"
+    made = poolctl("dataset", "video", video, "--seconds", "2", "--size", "320x240", "--json")
+    assert Path(made.data["truth"]).exists()
+    assert poolctl("blink", video, "--json").code == 2, "landmarks are needed"
+    out = tmp_path / "out"
+    data = poolctl("blink", video, "--landmarks", landmarks, "-o", out, "--json").data
+    assert data["frames"] == 60
+    provenance = (out / Path(data["files"]["provenance"]).name).read_text()
+    assert file_digest(landmarks) in provenance
+    video.write_bytes(b"no video at all")
+    assert poolctl("blink", video, "--landmarks", landmarks, "--json").code == 5
+
+
+def test_progress_is_drawn_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cli", "dataset", "synth", str(tmp_path / "f")]
+    environment = os.environ | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        [*command, "--images", "6", "-q", "--json"],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment,
+    )
+    out, _ = process.communicate(timeout=120)
+    os.close(theirs)
+    assert json.loads(out)["success"]
+    os.close(ours)
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*command, "--images", "6", "--json"],
+        cwd=PROJECT_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    drawn = b""
+    while True:
+        try:
+            chunk = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    out, _ = process.communicate(timeout=120)
+    os.close(ours)
+    assert b"draw faces" in drawn
+    assert json.loads(out)["success"]

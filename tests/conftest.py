@@ -1,0 +1,18 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real photographs, traces and models; the test is skipped where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("real data not present: ../shared/data")
+    return SHARED_DATA

@@ -1,0 +1,105 @@
+"""A pool and labs as people have them: processes with homes of their own, nothing shared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab's machine.
+
+    Attributes
+    ----------
+    folder : Path
+        Where its commands run; the lab's settings and cache lie in ``home`` below it.
+    variables : dict
+        Environment besides that of the tests, which says nothing about pools.
+    """
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def poolctl(self, *words: object) -> Any:
+        """Run a command that has to succeed and return its data."""
+        outcome = self.attempt(*words)
+        assert outcome["success"], outcome["error"]
+        return outcome["data"]
+
+    def attempt(self, *words: object) -> dict[str, Any]:
+        """Run a command and return its JSON envelope."""
+        process = subprocess.run(
+            [sys.executable, "-m", "cli", *[str(word) for word in words], "--json"],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert "Traceback" not in process.stderr, process.stderr
+        envelope = json.loads(process.stdout)
+        assert envelope["success"] is (process.returncode == 0), process
+        assert isinstance(envelope, dict)
+        return envelope
+
+    @property
+    def environment(self) -> dict[str, str]:
+        clean = {name: text for name, text in os.environ.items() if not name.startswith("POOL_")}
+        return clean | {"POOL_HOME": str(self.folder / "home"), **self.variables}
+
+
+@dataclass(frozen=True)
+class PoolProcess:
+    """A pool that runs as ``poolctl serve``, and its admin."""
+
+    url: str
+    admin: Lab
+
+    def make_lab(self, folder: Path, site: str) -> Lab:
+        """Create a site and log its lab in."""
+        folder.mkdir()
+        self.admin.poolctl("sites", "create", site)
+        secret = self.admin.poolctl("tokens", "create", site, "workstation")["secret"]
+        lab = Lab(folder)
+        lab.poolctl("auth", "login", self.url, "--token", secret)
+        return lab
+
+
+@contextmanager
+def serving_pool(folder: Path) -> Iterator[PoolProcess]:
+    """Run a pool on a free port while the block runs."""
+    admin = Lab(folder)
+    folder.mkdir()
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", "serve", "--data", "data", "--port", "0", "--json"],
+            cwd=folder,
+            env=admin.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        answer = ""
+        for line in process.stdout:
+            answer += line
+            if line == "}\n":
+                break
+        said = json.loads(answer)["data"]
+        admin.poolctl("auth", "login", said["url"], "--token", said["admin_token"])
+        yield PoolProcess(said["url"], admin)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)

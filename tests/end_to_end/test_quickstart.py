@@ -1,0 +1,34 @@
+"""The journey that ``poolctl quickstart`` makes, with the fewest sites."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from tests.end_to_end.labs import Lab
+
+
+def test_quickstart_goes_all_the_way(tmp_path: Path) -> None:
+    result = Lab(tmp_path).poolctl("quickstart", "--sites", "2", "--keep", "trial")
+
+    detectors = [entry["made_by"] for entry in result["detectors"]]
+    assert sorted(detectors) == ["mwma", "trained", "trained"]
+    assert all(entry["score"] > 0.8 for entry in result["detectors"])
+    errors: dict[str, list[float]] = {}
+    for entry in result["landmarks"]:
+        errors.setdefault(entry["made_by"], []).append(entry["score"])
+    assert len(errors["trained"]) == 2
+    assert max(errors["wba-cascade"] + errors["wba-final"]) < max(errors["trained"])
+    blinks = result["blinks"]
+    assert blinks["found"] == blinks["true"] == blinks["matched"] > 0
+
+    with (tmp_path / result["blink_folder"] / "blinks.csv").open(encoding="utf-8") as table:
+        rows = [row for row in csv.reader(table) if not row[0].startswith("#")]
+    assert len(rows) == 1 + blinks["true"]
+    for name in ("merged_detector", "merged_landmarks"):
+        recipe = json.loads((tmp_path / f"{result[name]}.recipe.json").read_text(encoding="utf-8"))
+        assert [entry["address"].split("/")[2] for entry in recipe["inputs"]] == [
+            "site-a",
+            "site-b",
+        ]

@@ -1,0 +1,79 @@
+"""What surrounds every request."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.pool_server.pool_driver import PoolDriver, error_of
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/api/v1/models", "/nowhere", "/openapi.json"])
+def test_every_answer_has_the_security_headers(pool: PoolDriver, path: str) -> None:
+    headers = pool.client(None).get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "access-control-allow-origin" not in headers
+    assert "server" not in headers
+    assert headers["x-request-id"]
+
+
+def test_the_client_may_name_its_request(pool: PoolDriver) -> None:
+    named = pool.admin.get("/api/v1/models/no/no", headers={"X-Request-ID": "mine-1"})
+    assert named.headers["x-request-id"] == "mine-1"
+    assert named.json()["error"]["request_id"] == "mine-1"
+    odd = pool.admin.get("/healthz", headers={"X-Request-ID": "a b\tc"})
+    assert odd.headers["x-request-id"] != "a b\tc"
+
+
+def test_a_body_over_the_limit_is_refused(pool: PoolDriver) -> None:
+    huge = b" " * (pool.settings.max_request_bytes + 1)
+    assert error_of(pool.admin.post("/api/v1/sites", content=huge)) == (413, "too_large")
+    unannounced = pool.admin.post("/api/v1/sites", content=iter([huge]))
+    assert error_of(unannounced) == (413, "too_large")
+
+
+def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None:
+    answer = pool.admin.post("/api/v1/sites", json={"name": "NOT A NAME hunter2"})
+    assert error_of(answer) == (422, "invalid_request")
+    assert "body.name" in answer.json()["error"]["message"]
+    assert "hunter2" not in answer.text
+    assert error_of(pool.admin.post("/api/v1/sites", content=b"{")) == (422, "invalid_request")
+    assert error_of(pool.admin.post("/api/v1/sites", content=b"\xff")) in {
+        (422, "invalid_request"),
+        (400, "invalid_request"),
+    }
+    assert error_of(pool.admin.put("/api/v1/sites")) == (405, "method_not_allowed")
+
+
+def test_a_client_that_is_still_sending_reads_the_refusal(pool: PoolDriver) -> None:
+    """Without reading the body away, the connection would break before the answer arrives."""
+    connection = http.client.HTTPConnection(urlsplit(pool.url).netloc, timeout=30)
+    body = b"x" * 20_000_000
+    connection.request("PUT", f"/api/v1/uploads/{'0' * 32}/parts/1", body=body)
+    answer = connection.getresponse()
+    assert answer.status == 401
+    assert json.loads(answer.read())["error"]["code"] == "not_authenticated"
+    connection.close()
+
+
+def test_one_line_for_each_request_and_never_a_token(
+    pool: PoolDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="pool_server"):
+        pool.admin.get("/api/v1/models", params={"text": pool.admin_secret})
+        pool.client("pool_wrong-secret").get("/api/v1/whoami")
+        deadline_s = time.monotonic() + 20.0
+        while len(caplog.records) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.01)  # the line is written once the answer is out
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [line["status"] for line in lines] == [200, 401]
+    assert lines[0]["path"] == "/api/v1/models"
+    assert "pool_" not in caplog.text.replace("pool_server", "")

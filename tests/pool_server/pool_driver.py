@@ -1,0 +1,160 @@
+"""A real pool for tests, and short words for what a client does with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pool_server.server import running_pool
+from pool_server.settings import PoolSettings
+from tests.conftest import PROJECT_ROOT
+from tests.pool_server.model_files import network_bytes, sha256
+
+SMALL_PART_BYTES = 64 * 1024
+
+
+@dataclass
+class PoolDriver:
+    """Speaks to a pool as its admin, and makes clients for others."""
+
+    url: str
+    admin_secret: str
+    settings: PoolSettings
+    stack: ExitStack = field(default_factory=ExitStack)
+    secrets: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    clients: dict[str | None, httpx.Client] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.admin = self.client(self.admin_secret)
+
+    def client(self, secret: str | None) -> httpx.Client:
+        if secret not in self.clients:
+            self.clients[secret] = self.stack.enter_context(open_client(self.url, secret))
+        return self.clients[secret]
+
+    def secret(self, site: str, role: str) -> str:
+        """Return a token of that site and role, made at the first call."""
+        if (site, role) not in self.secrets:
+            created = self.admin.post("/api/v1/sites", json={"name": site})
+            assert created.status_code in {201, 409}
+            token = self.admin.post(
+                "/api/v1/tokens", json={"site": site, "name": f"test-{role}", "role": role}
+            )
+            assert token.status_code == 201, token.text
+            self.secrets[site, role] = token.json()["secret"]
+        return self.secrets[site, role]
+
+    def member(self, site: str, role: str = "contributor") -> httpx.Client:
+        return self.client(self.secret(site, role))
+
+
+def open_client(url: str, secret: str | None) -> httpx.Client:
+    headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+    # Reading the system's certificates takes long, and nothing here is encrypted.
+    return httpx.Client(base_url=url, headers=headers, timeout=60, verify=False)
+
+
+def announce(client: httpx.Client, address: str, content: bytes, **fields: Any) -> httpx.Response:
+    site, name = address.split("/")
+    request = {
+        "site": site,
+        "name": name,
+        "size_bytes": len(content),
+        "digest": sha256(content),
+        "file_name": f"{name}.bin",
+        **fields,
+    }
+    return client.post("/api/v1/uploads", json=request)
+
+
+def send_parts(client: httpx.Client, upload: Mapping[str, Any], content: bytes) -> None:
+    for part in upload["parts"]:
+        if not part["received"]:
+            end = part["offset"] + part["size_bytes"]
+            sent = client.put(part["url"], content=content[part["offset"] : end])
+            assert sent.status_code == 204, sent.text
+
+
+def complete(client: httpx.Client, upload: Mapping[str, Any]) -> httpx.Response:
+    return client.post(f"/api/v1/uploads/{upload['upload_id']}/complete")
+
+
+def upload(
+    client: httpx.Client, address: str, content: bytes | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Upload a file as a whole and return its version."""
+    content = network_bytes() if content is None else content
+    announced = announce(client, address, content, **fields)
+    assert announced.status_code in {200, 201}, announced.text
+    if announced.json()["state"] != "complete":
+        send_parts(client, announced.json(), content)
+        announced = complete(client, announced.json())
+        assert announced.status_code == 201, announced.text
+    version: dict[str, Any] = announced.json()["version"]
+    return version
+
+
+def error_of(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+@contextmanager
+def pool_in_thread(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
+    chosen = PoolSettings(
+        data_folder=folder,
+        port=0,
+        part_bytes=settings.pop("part_bytes", SMALL_PART_BYTES),
+        **settings,
+    )
+    with running_pool(chosen) as (url, secret), ExitStack() as stack:
+        assert secret is not None
+        yield PoolDriver(url, secret, chosen, stack)
+
+
+SERVER_PROGRAM = """
+import json, logging, sys
+from pathlib import Path
+from pool_server.server import run_server
+from pool_server.settings import PoolSettings
+logging.basicConfig(level=logging.INFO)
+run_server(
+    PoolSettings(data_folder=Path(sys.argv[1]), port=0),
+    on_ready=lambda url, secret: print(json.dumps([url, secret]), flush=True),
+)
+"""
+
+
+@contextmanager
+def pool_process(
+    folder: Path, log: Path | None = None, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
+    """Run a server as a process of its own; gives it, its URL and the first secret."""
+    with ExitStack() as stack:
+        errors = stack.enter_context(log.open("ab")) if log else subprocess.DEVNULL
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", SERVER_PROGRAM, str(folder)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=PROJECT_ROOT,
+                env={**os.environ, **environment},
+            )
+        )
+        try:
+            assert process.stdout is not None
+            url, secret = json.loads(process.stdout.readline())
+            yield process, url, secret
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -1,0 +1,88 @@
+"""Downloading: whole, in ranges, and only when needed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+
+CONTENT = network_bytes(600_000, seed=7)  # over two chunks of the server
+ADDRESS = "/api/v1/models/down/gaze/versions/1/content"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stored(pool: PoolDriver) -> None:
+    upload(pool.member("down"), "down/gaze", CONTENT, file_name="Gäze model.safetensors")
+
+
+def test_a_whole_file(pool: PoolDriver) -> None:
+    answer = pool.admin.get(ADDRESS)
+    assert answer.status_code == 200
+    assert answer.content == CONTENT
+    assert answer.headers["etag"] == f'"{sha256(CONTENT)}"'
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["content-length"] == str(len(CONTENT))
+    assert answer.headers["x-content-sha256"] == sha256(CONTENT)
+    digest = base64.b64encode(hashlib.sha256(CONTENT).digest()).decode()
+    assert answer.headers["repr-digest"] == f"sha-256=:{digest}:"
+    assert answer.headers["content-disposition"] == (
+        "attachment; filename*=UTF-8''G%C3%A4ze%20model.safetensors"
+    )
+
+
+def test_asking_without_fetching(pool: PoolDriver) -> None:
+    answer = pool.admin.head(ADDRESS)
+    assert answer.status_code == 200
+    assert answer.headers["content-length"] == str(len(CONTENT))
+    assert answer.content == b""
+
+
+def test_going_on_where_it_stopped(pool: PoolDriver) -> None:
+    middle = 1_234_567
+    headers = {"Range": f"bytes={middle}-", "If-Range": f'"{sha256(CONTENT)}"'}
+    answer = pool.admin.get(ADDRESS, headers=headers)
+    assert answer.status_code == 206
+    assert answer.content == CONTENT[middle:]
+    assert answer.headers["content-range"] == f"bytes {middle}-{len(CONTENT) - 1}/{len(CONTENT)}"
+
+
+def test_a_part_of_another_file_is_never_joined(pool: PoolDriver) -> None:
+    headers = {"Range": "bytes=10-", "If-Range": '"something else"'}
+    answer = pool.admin.get(ADDRESS, headers=headers)
+    assert answer.status_code == 200
+    assert answer.content == CONTENT
+
+
+def test_what_the_client_has_is_not_sent(pool: PoolDriver) -> None:
+    answer = pool.admin.get(ADDRESS, headers={"If-None-Match": f'"x", "{sha256(CONTENT)}"'})
+    assert answer.status_code == 304
+    assert answer.content == b""
+
+
+def test_behind_the_end(pool: PoolDriver) -> None:
+    answer = pool.admin.get(ADDRESS, headers={"Range": f"bytes={len(CONTENT)}-"})
+    assert error_of(answer) == (416, "range_not_satisfiable")
+    assert answer.headers["content-range"] == f"bytes */{len(CONTENT)}"
+
+
+def test_a_file_lost_by_the_storage_is_named(pool: PoolDriver) -> None:
+    content = network_bytes()
+    upload(pool.member("down"), "down/lost", content)
+    digest = sha256(content)
+    (pool.settings.storage_folder / "blobs" / digest[:2] / digest).unlink()
+    answer = pool.admin.get("/api/v1/models/down/lost/versions/1/content")
+    assert error_of(answer) == (500, "content_missing")
+    assert digest in answer.json()["error"]["message"]
+
+
+def test_a_file_lost_by_the_storage_is_taken_again_under_another_name(pool: PoolDriver) -> None:
+    content = network_bytes()
+    upload(pool.member("down"), "down/lost-too", content)
+    digest = sha256(content)
+    (pool.settings.storage_folder / "blobs" / digest[:2] / digest).unlink()
+    upload(pool.member("down"), "down/found", content)
+    assert pool.admin.get("/api/v1/models/down/lost-too/versions/1/content").content == content

@@ -1,0 +1,164 @@
+"""Short words for what sites do in a round, with contributions that are made up but genuine."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from sqlalchemy import update
+
+from aggregators.formats import encode_model
+from aggregators.methods import Merged, merge
+from aggregators.methods.refitting import (
+    RefitSettings,
+    encode_contribution,
+    forest_digest,
+    thinned_base,
+)
+from aggregators.methods.refitting.contribution_file import decode_contribution
+from aggregators.models import LeafContribution, ShapePredictor
+from pool_server.database import Database
+from pool_server.records import RoundRecord, now_utc
+from pool_server.settings import PoolSettings
+from tests.aggregators.small_models import make_predictor
+from tests.pool_server.model_files import sha256
+from tests.pool_server.pool_driver import PoolDriver, send_parts, upload
+
+SITES = ("round-a", "round-b", "round-c")
+
+
+def base_model(seed: int = 1) -> ShapePredictor:
+    """Return a small landmark model as it is after having been in a file."""
+    return make_predictor(seed)
+
+
+def contribution_bytes(
+    base: ShapePredictor, seed: int, *, options: dict[str, Any] | None = None, **changed: Any
+) -> bytes:
+    """Return the file of a contribution that fits `base`, but for what is `changed`."""
+    settings = RefitSettings.model_validate(options or {})
+    forest = thinned_base(base, settings.thin)
+    random = np.random.default_rng(seed)
+    counts = random.integers(0, 4, len(forest.leaves)).astype(np.uint32)
+    changes = random.standard_normal(forest.leaves.shape).astype(np.float32) * np.float32(0.01)
+    changes[counts == 0] = 0
+    fields: dict[str, Any] = {
+        "changes": changes,
+        "counts": counts,
+        "base_digest": forest_digest(base),
+        "settings": settings.resolved(forest).shared(),
+    }
+    return encode_contribution(LeafContribution(**(fields | changed)))
+
+
+def start_round(
+    pool: PoolDriver,
+    base: str,
+    sites: tuple[str, ...] = SITES,
+    *,
+    lasting: timedelta = timedelta(days=1),
+    **fields: Any,
+) -> dict[str, Any]:
+    """Start a round as the first of its sites."""
+    for site in sites:
+        pool.secret(site, "contributor")
+    request = {
+        "base": base,
+        "sites": list(sites),
+        "deadline": (datetime.now(UTC) + lasting).isoformat(),
+        **fields,
+    }
+    answer = pool.member(sites[0]).post("/api/v1/rounds", json=request)
+    assert answer.status_code == 201, answer.text
+    started: dict[str, Any] = answer.json()
+    return started
+
+
+def upload_base(pool: PoolDriver, name: str, seed: int = 1) -> tuple[ShapePredictor, str]:
+    """Upload a base for rounds; gives it and its address."""
+    base = base_model(seed)
+    pool.secret(SITES[0], "contributor")
+    upload(pool.member(SITES[0]), f"{SITES[0]}/{name}", bytes(encode_model(base)))
+    return base, f"pool://{SITES[0]}/{name}@1"
+
+
+def announce_contribution(
+    client: httpx.Client, key: str, site: str, content: bytes
+) -> httpx.Response:
+    request = {
+        "site": site,
+        "size_bytes": len(content),
+        "digest": sha256(content),
+        "file_name": f"{site}.contribution",
+    }
+    return client.post(f"/api/v1/rounds/{key}/contributions", json=request)
+
+
+def contribute(client: httpx.Client, key: str, site: str, content: bytes) -> httpx.Response:
+    """Contribute as far as the pool lets one; gives the last answer."""
+    announced = announce_contribution(client, key, site, content)
+    if not announced.is_success or announced.json()["state"] == "complete":
+        return announced
+    send_parts(client, announced.json(), content)
+    upload_id = announced.json()["upload_id"]
+    return client.post(f"/api/v1/rounds/{key}/contributions/uploads/{upload_id}/complete")
+
+
+def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> tuple[Path, Merged]:
+    """Combine as a participant does."""
+    decoded = [decode_contribution(each) for each in contributions]
+    output = folder / "result.dat"
+    return output, merge("leaf-refit", [base, *decoded], output=output)
+
+
+def announce_result(
+    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any
+) -> httpx.Response:
+    site, name = address.split("/")
+    request = {
+        "site": site,
+        "name": name,
+        "size_bytes": len(content),
+        "digest": sha256(content),
+        "file_name": "result.dat",
+        "recipe": recipe,
+    }
+    return client.post(f"/api/v1/rounds/{key}/result", json=request)
+
+
+def bring_result(
+    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any
+) -> httpx.Response:
+    """Bring a result as far as the pool lets one; gives the last answer."""
+    announced = announce_result(client, key, address, content, recipe)
+    if not announced.is_success or announced.json()["state"] == "complete":
+        return announced
+    send_parts(client, announced.json(), content)
+    upload_id = announced.json()["upload_id"]
+    return client.post(f"/api/v1/rounds/{key}/result/uploads/{upload_id}/complete")
+
+
+def show(client: httpx.Client, key: str) -> dict[str, Any]:
+    answer = client.get(f"/api/v1/rounds/{key}")
+    assert answer.status_code == 200, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def states(shown: dict[str, Any]) -> dict[str, str]:
+    return {each["site"]: each["state"] for each in shown["participants"]}
+
+
+def pass_deadline(settings: PoolSettings, key: str) -> None:
+    """Let the time of a round be over."""
+    database = Database.open(settings)
+    with database.write() as session:
+        session.execute(
+            update(RoundRecord)
+            .where(RoundRecord.key == key)
+            .values(deadline=now_utc() - timedelta(seconds=1))
+        )
+    database.close()

@@ -1,0 +1,341 @@
+"""What a round takes, from whom, and until when."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregators.formats import encode_model
+from aggregators.methods.refitting.contribution_file import decode_contribution
+from aggregators.models import ShapePredictor
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import PoolDriver, error_of, open_client, send_parts, upload
+from tests.pool_server.rounds.round_driver import (
+    SITES,
+    announce_contribution,
+    base_model,
+    contribute,
+    contribution_bytes,
+    pass_deadline,
+    show,
+    start_round,
+    states,
+    upload_base,
+)
+
+
+@pytest.fixture(scope="module")
+def base(pool: PoolDriver) -> tuple[ShapePredictor, str]:
+    return upload_base(pool, "base")
+
+
+def test_a_round_says_what_it_is(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    started = start_round(pool, base[1], options={"starts": 3}, rounds=2, description="Infants")
+    assert started["state"] == "open"
+    assert not started["ready"]
+    assert started["base"] == base[1]
+    assert started["base_digest"] == sha256(bytes(encode_model(base[0])))
+    assert started["options"]["starts"] == 3
+    assert "seed" not in started["options"]
+    assert (started["number"], started["rounds_total"]) == (1, 2)
+    assert states(started) == dict.fromkeys(SITES, "waiting")
+    for site in SITES:
+        assert show(pool.member(site), started["round_id"]) == started
+    listed = pool.member(SITES[1]).get("/api/v1/rounds", params={"state": "open"}).json()["items"]
+    assert started in listed
+
+
+def test_listings_are_paged_and_filtered(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    sites = ("paged-a", "paged-b")
+    keys = [start_round(pool, base[1], sites)["round_id"] for _ in range(4)]
+    client = pool.member("paged-a")
+    client.post(f"/api/v1/rounds/{keys[0]}/cancel")
+    pass_deadline(pool.settings, keys[1])
+    assert contribute(client, keys[2], "paged-a", contribution_bytes(base[0], 1)).is_success
+    pass_deadline(pool.settings, keys[2])
+
+    def of_state(state: str) -> list[str]:
+        items = client.get("/api/v1/rounds", params={"state": state}).json()["items"]
+        assert {each["state"] for each in items} <= {state}
+        return [each["round_id"] for each in items]
+
+    expected = {"cancelled": 0, "expired": 1, "closed": 2, "open": 3}
+    for state, number in expected.items():
+        assert of_state(state) == [keys[number]]
+    assert of_state("finished") == []
+    assert client.get("/api/v1/rounds", params={"state": "odd"}).status_code == 422
+    page = client.get("/api/v1/rounds", params={"limit": 3}).json()
+    rest = client.get("/api/v1/rounds", params={"cursor": page["next_cursor"]}).json()
+    found = [each["round_id"] for each in page["items"] + rest["items"]]
+    assert found == keys[::-1]
+
+
+def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[1])
+    content = contribution_bytes(base[0], 7)
+    done = contribute(client, key, SITES[1], content)
+    assert done.status_code == 201, done.text
+    assert done.json()["state"] == "complete"
+    assert done.json()["version"] is None
+    shown = show(pool.member(SITES[0]), key)
+    assert states(shown) == {"round-a": "waiting", "round-b": "contributed", "round-c": "waiting"}
+    [mine] = [each["contribution"] for each in shown["participants"] if each["contribution"]]
+    assert (mine["digest"], mine["size_bytes"]) == (sha256(content), len(content))
+    expected = decode_contribution(content)
+    assert mine["summary"]["leaves"] == len(expected.counts)
+    assert mine["summary"]["leaves_changed"] == int((expected.counts > 0).sum())
+
+    again = contribute(client, key, SITES[1], content)
+    assert (again.status_code, again.json()["state"]) == (200, "complete")
+    other = contribute(client, key, SITES[1], contribution_bytes(base[0], 8))
+    assert error_of(other) == (409, "contribution_exists")
+    assert show(client, key) == shown
+
+    got = pool.member(SITES[0]).get(f"/api/v1/rounds/{key}/contributions/{SITES[1]}/content")
+    assert got.content == content
+    assert got.headers["etag"] == f'"{sha256(content)}"'
+    none = client.get(f"/api/v1/rounds/{key}/contributions/{SITES[0]}/content")
+    assert error_of(none) == (404, "contribution_not_found")
+
+
+def test_a_contribution_is_no_model(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    content = contribution_bytes(base[0], 9)
+    assert contribute(client, key, SITES[0], content).status_code == 201
+    items = pool.admin.get("/api/v1/models", params={"limit": 200}).json()["items"]
+    assert sha256(content) not in {each["digest"] for each in items}
+    # Knowing its digest gives nobody the file, and it does not pass for a model.
+    announced = pool.member("stranger").post(
+        "/api/v1/uploads",
+        json={
+            "site": "stranger",
+            "name": "mine",
+            "size_bytes": len(content),
+            "digest": sha256(content),
+            "file_name": "a.safetensors",
+        },
+    )
+    assert announced.json()["state"] == "receiving"
+
+
+def test_an_upload_is_completed_where_it_belongs(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    other = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    content = contribution_bytes(base[0], 10)
+    opened = announce_contribution(client, key, SITES[0], content).json()
+    send_parts(client, opened, content)
+    identifier = opened["upload_id"]
+    for path in (
+        f"/api/v1/uploads/{identifier}/complete",
+        f"/api/v1/rounds/{key}/result/uploads/{identifier}/complete",
+        f"/api/v1/rounds/{other}/contributions/uploads/{identifier}/complete",
+    ):
+        assert error_of(client.post(path)) == (404, "upload_not_found"), path
+    done = client.post(f"/api/v1/rounds/{key}/contributions/uploads/{identifier}/complete")
+    assert done.status_code == 201
+
+
+def test_an_interrupted_contribution_goes_on(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    content = contribution_bytes(base[0], 11)
+    opened = announce_contribution(client, key, SITES[0], content)
+    again = announce_contribution(client, key, SITES[0], content)
+    assert (opened.status_code, again.status_code) == (201, 200)
+    assert again.json()["upload_id"] == opened.json()["upload_id"]
+    early = client.post(
+        f"/api/v1/rounds/{key}/contributions/uploads/{opened.json()['upload_id']}/complete"
+    )
+    assert error_of(early) == (409, "upload_incomplete")
+
+
+STRANGERS = {"a network": network_bytes(seed=5), "noise": b"not a contribution" * 10}
+
+
+def broken(base: ShapePredictor, what: str) -> bytes:
+    genuine = decode_contribution(contribution_bytes(base, 12))
+    changes = np.array(genuine.changes)
+    if what in STRANGERS:
+        return STRANGERS[what]
+    if what == "not finite":
+        changes[np.flatnonzero(genuine.counts)[0], 0, 0] = np.nan
+        return contribution_bytes(base, 12, changes=changes)
+    if what == "another base":
+        return contribution_bytes(base_model(2), 12)
+    if what == "another shape":
+        return contribution_bytes(
+            base, 12, changes=changes[:-1], counts=np.array(genuine.counts)[:-1]
+        )
+    if what == "other landmarks":
+        return contribution_bytes(base, 12, changes=changes[:, :-1])
+    assert what == "other settings"
+    return contribution_bytes(base, 12, settings={**genuine.settings, "starts": 3})
+
+
+REASONS = {
+    "not finite": "infinite or undefined",
+    "another base": "another base",
+    "another shape": "leaves of shape",
+    "other landmarks": "leaves of shape",
+    "other settings": "starts 3",
+    "a network": "format",
+    "noise": "round-a.contribution",
+}
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_what_does_not_fit_is_refused(
+    pool: PoolDriver, base: tuple[ShapePredictor, str], what: str
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client = pool.member(SITES[0])
+    refused = contribute(client, key, SITES[0], broken(base[0], what))
+    assert error_of(refused) == (422, "contribution_refused")
+    message = refused.json()["error"]["message"]
+    assert REASONS[what] in message
+    assert "/blobs/" not in message
+    assert "/uploads/" not in message
+    assert states(show(client, key))[SITES[0]] == "waiting"
+    # A refusal is no contribution: the site may come again.
+    assert contribute(client, key, SITES[0], contribution_bytes(base[0], 13)).status_code == 201
+
+
+def test_who_comes_late_is_named(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    a, b = pool.member(SITES[0]), pool.member(SITES[1])
+    assert contribute(a, key, SITES[0], contribution_bytes(base[0], 14)).status_code == 201
+    content = contribution_bytes(base[0], 15)
+    opened = announce_contribution(b, key, SITES[1], content).json()
+    send_parts(b, opened, content)
+    pass_deadline(pool.settings, key)
+    late = b.post(f"/api/v1/rounds/{key}/contributions/uploads/{opened['upload_id']}/complete")
+    assert error_of(late) == (409, "round_closed")
+    shown = show(a, key)
+    assert (shown["state"], shown["ready"]) == ("closed", True)
+    assert states(shown) == {"round-a": "contributed", "round-b": "late", "round-c": "missing"}
+    again = contribute(a, key, SITES[0], contribution_bytes(base[0], 14))
+    assert again.status_code == 200, "what is there is there"
+
+
+def test_two_processes_of_a_site_contribute_at_once(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    secret = pool.secret(SITES[0], "contributor")
+
+    def send(seed: int) -> int:
+        with open_client(pool.url, secret) as client:
+            answer = contribute(client, key, SITES[0], contribution_bytes(base[0], seed))
+            return answer.status_code
+
+    with ThreadPoolExecutor(2) as workers:
+        codes = sorted(workers.map(send, (16, 17)))
+    assert codes == [201, 409]
+    assert list(states(show(pool.admin, key)).values()).count("contributed") == 1
+
+
+def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    content = contribution_bytes(base[0], 18)
+    contribute(pool.member(SITES[0]), key, SITES[0], content)
+    stranger = pool.member("stranger")
+    assert stranger.get("/api/v1/rounds").json()["items"] == []
+    nowhere = "0" * 16
+    for method, path in (
+        ("GET", ""),
+        ("POST", "/cancel"),
+        ("POST", "/close"),
+        ("GET", f"/contributions/{SITES[0]}/content"),
+    ):
+        answers = [
+            stranger.request(method, f"/api/v1/rounds/{each}{path}") for each in (key, nowhere)
+        ]
+        assert [error_of(each) for each in answers] == [(404, "round_not_found")] * 2
+        messages = [each.json()["error"]["message"] for each in answers]
+        assert messages[0].replace(key, nowhere) == messages[1]
+    for site, code in ((SITES[0], (403, "not_allowed")), ("stranger", (404, "round_not_found"))):
+        answer = announce_contribution(stranger, key, site, content)
+        assert error_of(answer) in {code, (404, "round_not_found")}
+    viewer = pool.member(SITES[0], "viewer")
+    assert show(viewer, key)["round_id"] == key
+    answer = viewer.get(f"/api/v1/rounds/{key}/contributions/{SITES[0]}/content")
+    assert error_of(answer) == (403, "not_allowed")
+    other = pool.member(SITES[1])
+    answer = announce_contribution(other, key, SITES[0], content)
+    assert error_of(answer) == (403, "not_allowed")
+    answer = announce_contribution(pool.admin, key, "stranger", content)
+    assert error_of(answer) == (403, "not_allowed"), "not even an admin lets in who was not asked"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"method": "wba-cascade"}, 422, "round_refused"),
+        ({"mode": "level-by-level"}, 422, "round_refused"),
+        ({"options": {"speed": 3}}, 422, "round_refused"),
+        ({"options": {"starts": 0}}, 422, "round_refused"),
+        ({"options": {"seed": 3}}, 422, "round_refused"),
+        ({"base": "round-a/none"}, 404, "model_not_found"),
+        ({"base": "round-a/base@9"}, 404, "version_not_found"),
+        ({"base": "nonsense"}, 422, "invalid_query"),
+        ({"base": "sha256:" + "0" * 64}, 422, "round_refused"),
+        ({"base": "round-a/gaze"}, 422, "round_refused"),
+        ({"sites": ["round-a", "no-such-site"]}, 404, "site_not_found"),
+        ({"sites": ["round-b"]}, 403, "not_allowed"),
+        ({"sites": []}, 422, "invalid_request"),
+        ({"deadline": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}, 422, "round_refused"),
+        ({"deadline": datetime(2999, 1, 1, tzinfo=UTC).isoformat()}, 422, "round_refused"),
+        ({"deadline": "2026-12-01T00:00:00"}, 422, "invalid_request"),
+        ({"rounds": 0}, 422, "invalid_request"),
+        ({"surprise": 1}, 422, "invalid_request"),
+    ],
+)
+def test_rounds_that_cannot_be_held(
+    pool: PoolDriver,
+    base: tuple[ShapePredictor, str],
+    fields: dict[str, Any],
+    status: int,
+    code: str,
+) -> None:
+    pool.secret(SITES[1], "contributor")
+    upload(pool.member(SITES[0]), "round-a/gaze", network_bytes(seed=77))
+    request = {
+        "base": base[1],
+        "sites": list(SITES[:2]),
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+        **fields,
+    }
+    answer = pool.member(SITES[0]).post("/api/v1/rounds", json=request)
+    assert error_of(answer) == (status, code), answer.text
+
+
+def test_an_admin_starts_rounds_for_others(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    request = {
+        "base": base[1],
+        "sites": list(SITES),
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+    }
+    started = pool.admin.post("/api/v1/rounds", json=request)
+    assert started.status_code == 201
+    key = started.json()["round_id"]
+    assert show(pool.member(SITES[2]), key)["created_by"] == "admin/first-admin"
+    assert error_of(pool.member(SITES[0]).post(f"/api/v1/rounds/{key}/cancel"))[0] == 403
+    assert pool.admin.post(f"/api/v1/rounds/{key}/cancel").json()["state"] == "cancelled"
+    assert pool.admin.post(f"/api/v1/rounds/{key}/cancel").status_code == 200, "again is fine"
+    late = contribute(pool.member(SITES[0]), key, SITES[0], contribution_bytes(base[0], 19))
+    assert error_of(late) == (409, "round_closed")

@@ -1,0 +1,85 @@
+"""Starting and stopping the server."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pool_server.errors import (
+    AddressBusyError,
+    DatabaseUnusableError,
+    FolderBusyError,
+    FolderUnusableError,
+)
+from pool_server.server import run_server, running_pool
+from pool_server.settings import PoolSettings
+
+
+def test_the_url_is_the_real_one_and_the_secret_works_once(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path / "new" / "pool", port=0)
+    with running_pool(settings) as (url, secret):
+        headers = {"Authorization": f"Bearer {secret}"}
+        answer = httpx.get(f"{url}/api/v1/whoami", headers=headers, verify=False)
+        assert answer.json()["role"] == "admin"
+    with running_pool(settings) as (url, none):
+        assert none is None
+        answer = httpx.get(f"{url}/api/v1/whoami", headers=headers, verify=False)
+        assert answer.json()["site"] == "admin"
+
+
+def test_a_folder_has_one_server(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path, port=0)
+    with running_pool(settings), pytest.raises(FolderBusyError, match=str(os.getpid())):
+        run_server(settings, on_ready=lambda url, secret: pytest.fail("it started"))
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = PoolSettings(data_folder=tmp_path, port=port)
+        with pytest.raises(AddressBusyError, match=str(port)):
+            run_server(settings, on_ready=lambda url, secret: None)
+    assert not settings.database_file.exists()
+
+
+def test_a_host_that_is_none(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path, port=0, host="no.such.host.invalid")
+    with pytest.raises(AddressBusyError, match=r"no\.such\.host\.invalid"):
+        run_server(settings, on_ready=lambda url, secret: None)
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FolderUnusableError, match="file"):
+        run_server(
+            PoolSettings(data_folder=tmp_path / "file", port=0), on_ready=lambda url, secret: None
+        )
+
+
+def test_a_broken_database_is_named_and_the_folder_free_again(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path, port=0)
+    settings.database_file.write_bytes(b"x" * 5000)
+    for _ in range(2):
+        with pytest.raises(DatabaseUnusableError):
+            run_server(settings, on_ready=lambda url, secret: None)
+
+
+def test_only_the_owner_may_look_into_the_folder(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path / "pool", port=0)
+    with running_pool(settings):
+        assert settings.data_folder.stat().st_mode & 0o077 == 0
+        for file in settings.data_folder.glob("pool.sqlite3*"):
+            assert file.stat().st_mode & 0o077 == 0
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_SERVER_PORT", "1234")
+    monkeypatch.setenv("POOL_SERVER_DATA_FOLDER", "/somewhere")
+    settings = PoolSettings()
+    assert settings.port == 1234
+    assert settings.database_file == Path("/somewhere/pool.sqlite3")
+    assert PoolSettings(port=0).port == 0

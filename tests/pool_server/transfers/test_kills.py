@@ -1,0 +1,127 @@
+"""A server killed at the worst moments: nothing half is shown, and the client goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import (
+    announce,
+    complete,
+    open_client,
+    pool_process,
+    send_parts,
+)
+
+PART = {"POOL_SERVER_PART_BYTES": "1000000"}
+ENTRIES = 1_000_000  # 4 MB, five parts
+
+
+def wait_for_file(folder: Path, pattern: str) -> None:
+    end = time.monotonic() + 20
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < end, f"no {pattern}"
+        time.sleep(0.001)
+
+
+def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
+    content = network_bytes(ENTRIES)
+    with (
+        pool_process(tmp_path, **PART) as (server, url, secret),
+        open_client(url, secret) as client,
+    ):
+        opened = announce(client, "admin/gaze", content).json()
+        send_parts(client, {"parts": opened["parts"][:2]}, content)
+        half = opened["parts"][2]
+        with socket.create_connection(urlsplit(url).netloc.split(":")) as connection:  # type: ignore[arg-type]
+            connection.sendall(
+                f"PUT {half['url']} HTTP/1.1\r\nHost: pool\r\nAuthorization: Bearer {secret}\r\n"
+                f"Content-Length: {half['size_bytes']}\r\n\r\n".encode()
+                + content[half["offset"] : half["offset"] + 500_000]
+            )
+            wait_for_file(tmp_path / "storage" / "uploads", "*/000003.*.tmp")
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+    with pool_process(tmp_path, **PART) as (_, url, none), open_client(url, secret) as client:
+        assert none is None
+        assert not list((tmp_path / "storage").rglob("*.tmp"))
+        assert client.get("/api/v1/models").json()["items"] == []
+        resumed = announce(client, "admin/gaze", content)
+        assert resumed.status_code == 200
+        received = [part["received"] for part in resumed.json()["parts"]]
+        assert received == [True, True, False, False, False]
+        send_parts(client, resumed.json(), content)
+        assert complete(client, resumed.json()).status_code == 201
+        assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
+
+
+@pytest.mark.parametrize("moment", ["assembling", "checking", "published"])
+def test_killed_while_completing(tmp_path: Path, moment: str) -> None:
+    content = network_bytes(ENTRIES)
+    with (
+        pool_process(tmp_path, **PART) as (server, url, secret),
+        open_client(url, secret) as client,
+    ):
+        opened = announce(client, "admin/gaze", content).json()
+        send_parts(client, opened, content)
+        thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
+        thread.start()
+        patterns = {
+            "assembling": "uploads/*/assembled*",
+            "checking": "uploads/*/assembled",
+            "published": "blobs/*/*",
+        }
+        wait_for_file(tmp_path / "storage", patterns[moment])
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        thread.join()
+    with pool_process(tmp_path, **PART) as (_, url, _none), open_client(url, secret) as client:
+        listed = client.get("/api/v1/models").json()["items"]
+        # Either all of it was done, or none of it is seen.
+        assert [version["digest"] for version in listed] in ([], [sha256(content)])
+        resumed = announce(client, "admin/gaze", content).json()
+        if resumed["state"] != "complete":
+            assert all(part["received"] for part in resumed["parts"])
+            assert complete(client, resumed).status_code == 201
+        assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
+        assert len(client.get("/api/v1/models").json()["items"]) == 1
+    with closing(sqlite3.connect(tmp_path / "pool.sqlite3")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def complete_until_killed(url: str, secret: str, opened: dict[str, str]) -> None:
+    with open_client(url, secret) as client:
+        try:
+            complete(client, opened)
+        except httpx.HTTPError:
+            return
+
+
+def test_a_killed_server_leaves_no_lock(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pool_process(tmp_path) as (server, url, _):
+            assert httpx.get(f"{url}/healthz", verify=False).status_code == 200
+            os.kill(server.pid, signal.SIGKILL)
+            assert server.wait() == -signal.SIGKILL
+
+
+def test_a_stopped_server_ends_well(tmp_path: Path) -> None:
+    for wanted in (signal.SIGTERM, signal.SIGINT):
+        with pool_process(tmp_path) as (server, _url, _):
+            server.send_signal(wanted)
+            try:
+                assert server.wait(20) == 0
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"{wanted!r} did not stop the server")

@@ -1,0 +1,82 @@
+"""Recipes that come with uploads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+
+
+def recipe_for(content: bytes, *parents: str, method: str = "fedavg") -> dict[str, Any]:
+    return {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": method, "version": 1},
+        "options": {},
+        "inputs": [
+            {"digest": digest, "weight": weight, "address": None, "file_name": "a.safetensors"}
+            for weight, digest in enumerate(parents, start=1)
+        ],
+        "output": {"digest": sha256(content), "format": "safetensors"},
+    }
+
+
+def test_a_recipe_makes_parents(pool: PoolDriver) -> None:
+    client, content = pool.member("recipes"), network_bytes()
+    recipe = recipe_for(content, "a" * 64, "b" * 64)
+    version = upload(client, "recipes/merged", content, recipe=recipe)
+    assert version["has_recipe"]
+    assert version["parent_digests"] == ["a" * 64, "b" * 64]
+    lineage = client.get("/api/v1/models/recipes/merged/versions/1/lineage").json()
+    assert lineage["recipe"] == recipe
+
+
+def test_nothing_is_its_own_parent(pool: PoolDriver) -> None:
+    client, content = pool.member("recipes"), network_bytes()
+    recipe = recipe_for(content, sha256(content))
+    version = upload(client, "recipes/alone", content, recipe=recipe)
+    assert version["has_recipe"]
+    assert version["parent_digests"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"output": {"digest": "0" * 64, "format": "safetensors"}},
+        {"output": None},
+        {"inputs": []},
+        {"inputs": [{"digest": "a" * 64, "weight": -1.0}]},
+        {"inputs": [{"digest": "a", "weight": 1.0}]},
+        {"schema": "poolctl-recipe/9"},
+        {"surprise": 1},
+        {"method": {"name": "fedavg"}},
+    ],
+    ids=str,
+)
+def test_recipes_that_cannot_be(pool: PoolDriver, change: dict[str, Any]) -> None:
+    content = network_bytes()
+    recipe = recipe_for(content, "a" * 64) | change
+    answer = announce(pool.member("recipes"), "recipes/refused", content, recipe=recipe)
+    assert error_of(answer) == (422, "recipe_refused")
+    assert pool.admin.get("/api/v1/models/recipes/refused").status_code == 404
+
+
+def test_text_that_is_no_unicode(pool: PoolDriver) -> None:
+    content = network_bytes()
+    recipe = recipe_for(content, "a" * 64) | {"options": {"odd": "\ud800"}}
+    request = {
+        "site": "recipes",
+        "name": "refused",
+        "size_bytes": len(content),
+        "digest": sha256(content),
+        "file_name": "a.bin",
+        "recipe": recipe,
+    }
+    answer = pool.admin.post("/api/v1/uploads", content=json.dumps(request))
+    assert error_of(answer) == (422, "invalid_request")
+    request["recipe"], request["description"] = None, "\ud800"
+    answer = pool.admin.post("/api/v1/uploads", content=json.dumps(request))
+    assert error_of(answer) == (422, "invalid_request")

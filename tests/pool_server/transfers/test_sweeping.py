@@ -1,0 +1,79 @@
+"""Stale uploads are cleared away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import update
+
+from pool_server.app import open_parts
+from pool_server.records import UploadRecord, now_utc
+from pool_server.transfers.sweeping import recover_uploads, sweep_uploads
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import (
+    announce,
+    complete,
+    error_of,
+    pool_in_thread,
+    send_parts,
+)
+
+
+def test_what_nobody_goes_on_with_is_cleared_away(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        stale, fresh = network_bytes(), network_bytes()
+        old = announce(pool.admin, "admin/old", stale).json()
+        send_parts(pool.admin, old, stale)
+        new = announce(pool.admin, "admin/new", fresh).json()
+        send_parts(pool.admin, new, fresh)
+        parts = open_parts(pool.settings)
+        with parts.database.write() as session:
+            session.execute(
+                update(UploadRecord)
+                .where(UploadRecord.id == old["upload_id"])
+                .values(expires_at=now_utc() - timedelta(seconds=1))
+            )
+        assert sweep_uploads(parts) == 1
+        assert sweep_uploads(parts) == 0
+        uploads = pool.settings.storage_folder / "uploads"
+        assert [folder.name for folder in uploads.iterdir()] == [new["upload_id"]]
+        assert error_of(complete(pool.admin, old)) == (409, "upload_closed")
+        assert complete(pool.admin, new).status_code == 201
+        with parts.database.write() as session:
+            session.execute(update(UploadRecord).values(expires_at=now_utc() - timedelta(days=30)))
+        sweep_uploads(parts)
+        with parts.database.read() as session:
+            assert session.query(UploadRecord).count() == 0
+        parts.database.close()
+
+
+def test_an_expired_upload_that_was_not_swept_yet_goes_on(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, upload_lifetime_s=1) as pool:
+        content = network_bytes()
+        opened = announce(pool.admin, "admin/gaze", content).json()
+        send_parts(pool.admin, opened, content)
+        resumed = announce(pool.admin, "admin/gaze", content).json()
+        assert resumed["upload_id"] == opened["upload_id"]
+        assert resumed["expires_at"] > opened["expires_at"]
+
+
+def test_claims_of_a_dead_server_are_given_back(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        content = network_bytes()
+        opened = announce(pool.admin, "admin/gaze", content).json()
+        send_parts(pool.admin, opened, content)
+        parts = open_parts(pool.settings)
+        with parts.database.write() as session:
+            session.execute(
+                update(UploadRecord).values(
+                    state="checking", claim_expires_at=now_utc() + timedelta(hours=1)
+                )
+            )
+        busy = complete(pool.admin, opened)
+        assert error_of(busy) == (409, "upload_busy")
+        assert busy.headers["retry-after"] == "1"
+        assert error_of(pool.admin.put(opened["parts"][0]["url"], content=content))[0] == 409
+        recover_uploads(parts)
+        assert complete(pool.admin, opened).status_code == 201
+        parts.database.close()

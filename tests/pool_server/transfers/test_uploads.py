@@ -1,0 +1,318 @@
+"""Uploads over HTTP: what becomes a version, and what does not."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from pool_server.database import Database
+from pool_server.records import AuditRecord
+from tests.pool_server.model_files import detector_bytes, network_bytes, sha256
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    error_of,
+    send_parts,
+    upload,
+)
+
+LARGE = 50_000  # entries: some 200 kB, four parts
+
+
+def versions(pool: PoolDriver, address: str) -> list[dict[str, Any]]:
+    answer = pool.admin.get(f"/api/v1/models/{address}")
+    found: list[dict[str, Any]] = answer.json()["items"] if answer.status_code == 200 else []
+    return found
+
+
+def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> None:
+    content = network_bytes(LARGE)
+    version = upload(
+        pool.member("up-1"),
+        "up-1/gaze",
+        content,
+        description="first\nsecond line",
+        labels={"population": "infant", "images": "1111"},
+        metrics={"mean_error": 0.0727, "negative": -1e-300},
+    )
+    assert version["version"] == 1
+    assert version["digest"] == sha256(content)
+    assert version["size_bytes"] == len(content)
+    assert (version["kind"], version["format"]) == ("network", "safetensors")
+    assert version["fingerprint"]["tensors"] == {"weight": ["F32", [LARGE]]}
+    assert version["labels"] == {"population": "infant", "images": "1111"}
+    assert version["metrics"] == {"mean_error": 0.0727, "negative": -1e-300}
+    assert version["mergeable_by"] == ["fedavg"]
+    assert version["created_by"] == "up-1/test-contributor"
+    assert not version["has_recipe"]
+    assert versions(pool, "up-1/gaze") == [version]
+    downloaded = pool.admin.get("/api/v1/models/up-1/gaze/versions/1/content")
+    assert downloaded.content == content
+
+
+def test_a_detector_is_read_too(pool: PoolDriver) -> None:
+    version = upload(pool.member("up-1"), "up-1/faces", detector_bytes())
+    assert (version["kind"], version["format"]) == ("hog-svm", "dlib-fhog-detector")
+    assert version["mergeable_by"] == ["mwma"]
+
+
+def test_nothing_is_listed_before_completion(pool: PoolDriver) -> None:
+    client, content = pool.member("up-2"), network_bytes(LARGE)
+    opened = announce(client, "up-2/gaze", content).json()
+    assert opened["state"] == "receiving"
+    assert [part["received"] for part in opened["parts"]] == [False] * 4
+    send_parts(client, opened, content)
+    assert client.get("/api/v1/models/up-2/gaze").status_code == 404
+    assert client.get("/api/v1/models", params={"site": "up-2"}).json()["items"] == []
+    assert complete(client, opened).status_code == 201
+    assert len(versions(pool, "up-2/gaze")) == 1
+
+
+def test_an_interrupted_upload_goes_on(pool: PoolDriver) -> None:
+    client, content = pool.member("up-3"), network_bytes(LARGE)
+    opened = announce(client, "up-3/gaze", content).json()
+    part = opened["parts"][2]
+    end = part["offset"] + part["size_bytes"]
+    client.put(part["url"], content=content[part["offset"] : end])
+    resumed = announce(client, "up-3/gaze", content, labels={"said": "later"})
+    assert resumed.status_code == 200
+    assert resumed.json()["upload_id"] == opened["upload_id"]
+    assert [part["received"] for part in resumed.json()["parts"]] == [False, False, True, False]
+    refused = complete(client, opened)
+    assert error_of(refused) == (409, "upload_incomplete")
+    assert refused.json()["error"]["details"]["missing"] == [1, 2, 4]
+    send_parts(client, resumed.json(), content)
+    done = complete(client, opened).json()
+    assert done["version"]["labels"] == {"said": "later"}
+    assert done["state"] == "complete"
+    assert client.get(f"/api/v1/uploads/{opened['upload_id']}").json() == done
+    again = complete(client, opened)
+    assert again.json()["version"] == done["version"]
+
+
+def test_the_same_file_again_is_the_same_version(pool: PoolDriver) -> None:
+    client, content = pool.member("up-4"), network_bytes()
+    first = upload(client, "up-4/gaze", content)
+    again = announce(client, "up-4/gaze", content)
+    assert again.status_code == 200
+    assert again.json()["state"] == "complete"
+    assert again.json()["version"] == first
+    assert versions(pool, "up-4/gaze") == [first]
+
+
+def test_a_file_known_elsewhere_is_not_sent_again(pool: PoolDriver) -> None:
+    content = network_bytes()
+    first = upload(pool.member("up-5"), "up-5/gaze", content)
+    copy = announce(pool.member("up-6"), "up-6/copied", content, labels={"copy": "yes"})
+    assert copy.status_code == 201
+    assert copy.json()["state"] == "complete"
+    version = copy.json()["version"]
+    assert (version["site"], version["name"], version["version"]) == ("up-6", "copied", 1)
+    assert version["labels"] == {"copy": "yes"}
+    assert version["fingerprint"] == first["fingerprint"]
+    assert version["mergeable_by"] == first["mergeable_by"]
+
+
+def test_versions_count_up_within_a_model(pool: PoolDriver) -> None:
+    numbers = [upload(pool.member("up-7"), "up-7/gaze")["version"] for _ in range(3)]
+    assert numbers == [1, 2, 3]
+
+
+def test_a_model_stays_of_one_kind(pool: PoolDriver) -> None:
+    client = pool.member("up-8")
+    upload(client, "up-8/gaze")
+    content = detector_bytes()
+    opened = announce(client, "up-8/gaze", content).json()
+    send_parts(client, opened, content)
+    assert error_of(complete(client, opened)) == (409, "kind_differs")
+    assert len(versions(pool, "up-8/gaze")) == 1
+
+
+def test_another_digest_is_refused_for_good(pool: PoolDriver) -> None:
+    client, content = pool.member("up-9"), network_bytes()
+    opened = announce(client, "up-9/gaze", content).json()
+    send_parts(client, opened, content[:-1] + b"!")
+    refused = complete(client, opened)
+    assert error_of(refused) == (422, "digest_mismatch")
+    assert sha256(content) in refused.json()["error"]["message"]
+    assert client.get(f"/api/v1/uploads/{opened['upload_id']}").json()["state"] == "refused"
+    assert error_of(complete(client, opened)) == (409, "upload_closed")
+    assert upload(client, "up-9/gaze", content)["version"] == 1
+
+
+def test_parts_of_a_wrong_size_number_or_digest(pool: PoolDriver) -> None:
+    client, content = pool.member("up-10"), network_bytes()
+    opened = announce(client, "up-10/gaze", content).json()
+    address = opened["parts"][0]["url"]
+    for wrong in (content[:-1], content + b"!", b""):
+        assert error_of(client.put(address, content=wrong)) == (422, "part_mismatch")
+    wrong_digest = client.put(address, content=content, headers={"X-Part-SHA256": "0" * 64})
+    assert error_of(wrong_digest) == (422, "part_mismatch")
+    elsewhere = address.removesuffix("1") + "2"
+    assert error_of(client.put(elsewhere, content=content)) == (422, "part_mismatch")
+    beyond = client.put(address.removesuffix("1") + "99999999999999999999", content=b"x")
+    assert error_of(beyond) == (422, "invalid_request")
+    assert (
+        client.get(f"/api/v1/uploads/{opened['upload_id']}").json()["parts"][0]["received"] is False
+    )
+    right = client.put(address, content=content, headers={"X-Part-SHA256": sha256(content)})
+    assert right.status_code == 204
+    assert client.put(address, content=content).status_code == 204
+
+
+def test_a_part_of_unannounced_length(pool: PoolDriver) -> None:
+    client, content = pool.member("up-10"), network_bytes()
+    opened = announce(client, "up-10/chunked", content).json()
+    address = opened["parts"][0]["url"]
+    assert client.put(address, content=iter([content[:10], content[10:]])).status_code == 204
+
+
+def test_a_client_that_vanishes_leaves_no_part(pool: PoolDriver) -> None:
+    client, content = pool.member("up-11"), network_bytes(LARGE)
+    opened = announce(client, "up-11/gaze", content).json()
+    part = opened["parts"][0]
+    connection = http.client.HTTPConnection(urlsplit(pool.url).netloc)
+    connection.putrequest("PUT", part["url"])
+    connection.putheader("Authorization", client.headers["Authorization"])
+    connection.putheader("Content-Length", str(part["size_bytes"]))
+    connection.endheaders()
+    connection.send(content[:1000])
+    folder = pool.settings.storage_folder / "uploads" / opened["upload_id"]
+    wait_for(lambda: list(folder.glob("*.tmp")))
+    connection.close()
+    wait_for(lambda: not list(folder.glob("*.tmp")))
+    state = client.get(f"/api/v1/uploads/{opened['upload_id']}").json()
+    assert not any(part["received"] for part in state["parts"])
+
+
+def wait_for(condition: Any, limit_s: float = 10) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def test_an_upload_is_given_up(pool: PoolDriver) -> None:
+    client, content = pool.member("up-12"), network_bytes()
+    opened = announce(client, "up-12/gaze", content).json()
+    send_parts(client, opened, content)
+    address = f"/api/v1/uploads/{opened['upload_id']}"
+    assert client.delete(address).status_code == 204
+    assert error_of(client.get(address)) == (404, "upload_not_found")
+    assert error_of(client.put(opened["parts"][0]["url"], content=content)) == (
+        404, "upload_not_found",
+    )  # fmt: skip
+    assert not (pool.settings.storage_folder / "uploads" / opened["upload_id"]).exists()
+
+
+def test_giving_a_finished_upload_up_keeps_the_version(pool: PoolDriver) -> None:
+    client, content = pool.member("up-13"), network_bytes()
+    opened = announce(client, "up-13/gaze", content).json()
+    send_parts(client, opened, content)
+    complete(client, opened)
+    assert client.delete(f"/api/v1/uploads/{opened['upload_id']}").status_code == 204
+    assert client.get("/api/v1/models/up-13/gaze/versions/1/content").content == content
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size_bytes": 0},
+        {"size_bytes": -1},
+        {"digest": "A" * 64},
+        {"name": "../up"},
+        {"name": "Face"},
+        {"file_name": "../../etc/passwd"},
+        {"file_name": "a\\b"},
+        {"file_name": ".."},
+        {"file_name": "a\nb"},
+        {"labels": {"Upper": "x"}},
+        {"labels": {"a": "\x1b[31mred"}},
+        {"labels": {"a": ""}},
+        {"labels": {f"a{i}": "x" for i in range(65)}},
+        {"description": "nul \x00"},
+        {"unknown": 1},
+        {"metrics": {"a": "NaN"}},
+        {"metrics": {"a": "Infinity"}},
+    ],
+    ids=str,
+)
+def test_announcements_that_cannot_be(pool: PoolDriver, fields: dict[str, Any]) -> None:
+    answer = announce(pool.admin, "admin/gaze", b"x", **fields)
+    assert error_of(answer) == (422, "invalid_request")
+
+
+def test_too_large_or_to_no_site(pool: PoolDriver) -> None:
+    huge = announce(pool.admin, "admin/gaze", b"x", size_bytes=2**70)
+    assert error_of(huge) == (413, "too_large")
+    assert error_of(announce(pool.admin, "nowhere/gaze", b"x")) == (404, "site_not_found")
+
+
+def test_two_sizes_for_one_digest(pool: PoolDriver) -> None:
+    client, content = pool.member("up-14"), network_bytes()
+    wrong = announce(client, "up-14/gaze", content, size_bytes=7).json()
+    assert upload(client, "up-14/gaze", content)["size_bytes"] == len(content)
+    assert client.get(f"/api/v1/uploads/{wrong['upload_id']}").json()["state"] == "expired"
+
+
+def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
+    clients = [pool.member("up-15"), pool.admin]
+    contents = [network_bytes() for _ in range(6)]
+    threads = [
+        threading.Thread(target=upload, args=(clients[i % 2], "up-15/gaze", content))
+        for i, content in enumerate(contents)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = versions(pool, "up-15/gaze")
+    assert sorted(version["version"] for version in found) == [1, 2, 3, 4, 5, 6]
+    assert {version["digest"] for version in found} == set(map(sha256, contents))
+
+
+def test_completing_twice_at_once_makes_one_version(pool: PoolDriver) -> None:
+    client, content = pool.member("up-16"), network_bytes()
+    opened = announce(client, "up-16/gaze", content).json()
+    send_parts(client, opened, content)
+    answers: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(complete(client, opened).status_code))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 201 in answers
+    assert set(answers) <= {201, 409}
+    assert len(versions(pool, "up-16/gaze")) == 1
+
+
+def test_a_site_has_a_limit_of_open_uploads(pool: PoolDriver) -> None:
+    client = pool.member("up-17")
+    for number in range(pool.settings.max_open_uploads_per_site):
+        assert announce(client, "up-17/gaze", b"x%d" % number).status_code == 201
+    assert error_of(announce(client, "up-17/gaze", b"one more")) == (409, "too_many_uploads")
+
+
+def test_what_was_published_and_refused_is_in_the_audit(pool: PoolDriver) -> None:
+    client = pool.member("up-18")
+    upload(client, "up-18/gaze")
+    opened = announce(client, "up-18/gaze", b"no model").json()
+    send_parts(client, opened, b"no model")
+    complete(client, opened)
+    database = Database.open(pool.settings)
+    with database.read() as session:
+        entries = session.query(AuditRecord).filter(AuditRecord.subject.like("up-18/gaze%")).all()
+    database.close()
+    assert [(entry.subject, entry.outcome) for entry in entries] == [
+        ("up-18/gaze@1", "done"),
+        ("up-18/gaze", "refused"),
+    ]

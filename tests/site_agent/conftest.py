@@ -1,0 +1,52 @@
+"""Drawn faces, and small models trained on them once for all tests that need some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from site_agent.datasets import FaceDataset, read_imglab_xml
+
+
+@pytest.fixture(scope="session")
+def training_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
+    """24 drawn faces with landmarks, 200 x 200 px."""
+    from site_agent.datasets.synthetic import write_face_dataset
+
+    folder = tmp_path_factory.mktemp("training-faces")
+    xml = write_face_dataset(folder, 24, persons=12, seed=3, image_size=(200, 200))
+    return read_imglab_xml(xml)
+
+
+@pytest.fixture(scope="session")
+def test_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
+    """12 drawn faces of other persons."""
+    from site_agent.datasets.synthetic import write_face_dataset
+
+    folder = tmp_path_factory.mktemp("test-faces")
+    xml = write_face_dataset(folder, 12, persons=6, seed=4, image_size=(200, 200), first_person=300)
+    return read_imglab_xml(xml)
+
+
+@pytest.fixture(scope="session")
+def trained_detector(training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A detector trained on `training_faces`."""
+    from site_agent.training import HogSvmSettings, train_hog_svm
+
+    output = tmp_path_factory.mktemp("detector") / "faces.svm"
+    # A coarse one, so that evaluation meets wrong detections and missed faces.
+    settings = HogSvmSettings(epsilon=0.5, threads=2)
+    return train_hog_svm(training_faces, output, settings, training_scores=False).model_path
+
+
+@pytest.fixture(scope="session")
+def trained_landmarks(
+    training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A landmark model trained on `training_faces`."""
+    from site_agent.training import ErtSettings, train_ert
+
+    output = tmp_path_factory.mktemp("landmarks") / "faces.dat"
+    settings = ErtSettings(num_trees_per_cascade_level=30, cascade_depth=6, tree_depth=3)
+    return train_ert(training_faces, output, settings).model_path

@@ -1,0 +1,206 @@
+"""Drawn faces: landmarks follow geometry, lids follow closure, dlib finds them."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import dlib
+import numpy as np
+import pytest
+
+from site_agent.datasets.synthetic import (
+    Accessories,
+    Camera,
+    Expression,
+    Light,
+    Portrait,
+    Pose,
+    eye_aspect_ratios,
+    person,
+    render_face,
+    render_group,
+)
+from site_agent.errors import SyntheticFaceError
+
+
+def numbers_of(seed: int) -> np.ndarray:
+    """The looks of a person as a vector."""
+    looks = [value for value in astuple(person(seed))[2:] if not isinstance(value, str)]
+    return np.array([float(x) for value in looks for x in np.atleast_1d(value)])
+
+
+def test_persons_are_different_and_repeatable() -> None:
+    looks = np.array([numbers_of(seed) for seed in range(200)])
+    spread = (looks - looks.mean(axis=0)) / looks.std(axis=0).clip(1e-9)
+    distances = np.linalg.norm(spread[:, None] - spread[None], axis=2) + 99 * np.eye(200)
+    assert distances.min() > 2.5
+    assert person(7) == person(7)
+    groups = [person(seed).age_group for seed in range(200)]
+    assert {groups.count(group) > 20 for group in ("infant", "adult", "elder")} == {True}
+    assert person(3, "infant").age_group == "infant"
+    assert person(3, "infant").chin_y < 1.4 < person(3, "adult").chin_y
+
+
+def test_same_arguments_same_pixels() -> None:
+    pictures = [
+        render_face(person(5), Pose(10, -5, 3), 0.4, 0.2, rng=np.random.default_rng(3))
+        for _ in range(2)
+    ]
+    assert np.array_equal(pictures[0].image, pictures[1].image)
+    assert np.array_equal(pictures[0].landmarks, pictures[1].landmarks)
+    other = render_face(person(6), Pose(10, -5, 3), 0.4, 0.2, rng=np.random.default_rng(3))
+    assert np.abs(other.image.astype(int) - pictures[0].image).mean() > 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_landmarks_have_the_order_of_ibug(seed: int) -> None:
+    points = render_face(person(seed)).landmarks
+    assert points.shape == (68, 2)
+    assert np.all(np.diff(points[0:17, 0]) > -2)  # jaw, left to right of the picture
+    assert points[0, 0] < points[4, 0] < points[8, 0] < points[12, 0] < points[16, 0]
+    assert points[8, 1] == points[:, 1].max()
+    assert np.all(np.diff(points[17:27, 0]) > 0)  # brows
+    assert np.all(np.diff(points[27:31, 1]) > 0)  # bridge of the nose, downwards
+    assert np.all(np.diff(points[31:36, 0]) > 0)
+    for first in (36, 42):
+        eye = points[first : first + 6]
+        assert eye[0, 0] == eye[:, 0].min()
+        assert eye[3, 0] == eye[:, 0].max()
+        assert (eye[1:3, 1] < eye[[5, 4], 1]).all()
+        assert eye[1, 0] < eye[2, 0]
+        assert eye[5, 0] < eye[4, 0]
+    assert np.all(np.diff(points[48:55, 0]) > 0)  # outer lips
+    assert np.all(np.diff(points[54:60, 0]) < 0)
+    assert np.all(np.diff(points[60:65, 0]) > 0)  # inner lips
+    assert points[36:42, 1].mean() < points[31:36, 1].mean() < points[48:60, 1].mean()
+    assert points[36:42, 0].mean() < points[27, 0] < points[42:48, 0].mean()
+
+
+def test_lids_follow_closure_and_each_eye_its_own() -> None:
+    for seed in range(6):
+        someone = person(seed)
+        steps = np.linspace(0, 1, 4)
+        ratios = np.array(
+            [eye_aspect_ratios(render_face(someone, Pose(), 0.0, c).landmarks) for c in steps]
+        )
+        right, left = ratios.T
+        assert np.ptp(left) < 1e-9
+        assert np.all(np.diff(right) < 0)
+        assert 0.2 < right[0] < 0.42
+        assert 0.03 < right[-1] < 0.12
+        # Fraction of closure from the aspect ratio is the closure that was asked for.
+        assert np.allclose((right[0] - right) / (right[0] - right[-1]), steps, atol=0.06)
+
+
+def test_pose_moves_landmarks_as_a_turning_head() -> None:
+    someone = person(1)
+
+    def at(**angles: float) -> np.ndarray:
+        return render_face(someone, Pose(**angles)).landmarks
+
+    front = at()
+    middle = (front[0] + front[16]) / 2
+    for angle in (15.0, -15.0):
+        turned = at(yaw_deg=angle)
+        nose = turned[30, 0] - (turned[0, 0] + turned[16, 0]) / 2
+        assert nose * angle > 0  # positive yaw: the nose goes to the right
+        assert (at(pitch_deg=angle)[30, 1] - front[30, 1]) * angle < 0  # positive pitch: up
+        rolled = at(roll_deg=angle)
+        slope = np.degrees(np.arctan2(*(rolled[45] - rolled[36])[::-1]))
+        level = np.degrees(np.arctan2(*(front[45] - front[36])[::-1]))
+        assert slope - level == pytest.approx(angle, abs=0.01)
+    assert abs(front[30, 0] - middle[0]) < 6
+
+
+def test_pixels_agree_with_landmarks() -> None:
+    """The darkest place above and below the middle of a closed eye is its line of lashes."""
+    for seed in (1, 4, 9, 13):
+        face = render_face(person(seed), Pose(8, -4, 6), 1.0, 1.0, light=Light(0, 20))
+        grey = face.image.mean(axis=2)
+        for first in (36, 42):
+            x, y = face.landmarks[[first + 1, first + 2, first + 4, first + 5]].mean(axis=0)
+            rows = np.arange(round(y) - 9, round(y) + 10)
+            column = grey[rows, round(x) - 1 : round(x) + 2].mean(axis=1)
+            assert abs(rows[column.argmin()] - y) <= 2
+
+
+def test_mouth_opens_and_accessories_show() -> None:
+    plain = render_face(person(2))
+    talking = render_face(person(2), expression=Expression(mouth_open=1.0))
+    gap = np.linalg.norm(talking.landmarks[62] - talking.landmarks[66])
+    assert gap > 4 * np.linalg.norm(plain.landmarks[62] - plain.landmarks[66])
+    assert talking.landmarks[8, 1] > plain.landmarks[8, 1] + 3
+    for worn in (Accessories(glasses=True), Accessories(hose="left"), Accessories(hose="right")):
+        dressed = render_face(person(2), accessories=worn)
+        assert np.array_equal(dressed.landmarks, plain.landmarks)
+        changed = np.abs(dressed.image.astype(int) - plain.image).max(axis=2) > 30
+        assert changed.sum() > 200
+        columns = np.nonzero(changed)[1]
+        if worn.hose == "left":  # the subject's left eye is on the right of the picture
+            assert columns.min() > plain.landmarks[27, 0]
+        if worn.hose == "right":
+            assert columns.max() < plain.landmarks[27, 0]
+
+
+def test_camera_options() -> None:
+    rng = np.random.default_rng(0)
+    grey = render_face(person(3), camera=Camera(grey=True), rng=rng).image
+    assert (np.ptp(grey, axis=2) == 0).all()
+    dark = render_face(person(3), camera=Camera(exposure=0.5, jpeg_quality=60))
+    assert dark.image.mean() < 0.7 * render_face(person(3)).image.mean()
+    clean = render_face(person(3), camera=Camera(noise=0), rng=np.random.default_rng(1)).image
+    noisy = render_face(person(3), camera=Camera(noise=8), rng=np.random.default_rng(1)).image
+    assert np.std(noisy.astype(float) - clean) == pytest.approx(8, rel=0.15)
+
+
+def test_faces_may_reach_over_the_edge_and_be_large() -> None:
+    rng = np.random.default_rng(0)
+    corner = Portrait(person(0), (0.0, 0.0), 60.0)
+    beyond = Portrait(person(1), (-900.0, 50.0), 60.0)
+    large = Portrait(person(2), (160.0, 120.0), 200.0)
+    image, points = render_group(
+        [large, corner, beyond], Light(), Camera(), size=(320, 240), rng=rng
+    )
+    assert image.shape == (240, 320, 3)
+    assert len(points) == 3
+    assert points[1].min() < 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"closure_left": 1.2}, "closure_left is 1.2"),
+        ({"closure_right": float("nan")}, "closure_right is nan"),
+        ({"pose": Pose(yaw_deg=40)}, "yaw_deg is 40"),
+        ({"pose": Pose(pitch_deg=-26)}, "pitch_deg is -26"),
+        ({"scale_px": 1.0}, "more than 4 pixels"),
+    ],
+)
+def test_refuses_what_cannot_be_drawn(arguments: dict, words: str) -> None:
+    with pytest.raises(SyntheticFaceError, match=words):
+        render_face(person(0), **arguments)
+
+
+def test_stock_detector_finds_most_and_boxes_agree() -> None:
+    detector = dlib.get_frontal_face_detector()
+    overlaps = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        face = render_face(
+            person(seed),
+            Pose(*(float(a) for a in rng.uniform(-20, 20, 3))),
+            light=Light(float(rng.uniform(-60, 60)), float(rng.uniform(0, 55))),
+            accessories=Accessories(person(seed).glasses, (None, "left", "right")[seed % 3]),
+            rng=rng,
+            scenery=("plain", "room", "clutter")[seed % 3],
+        )
+        left, top, right, bottom = face.box
+        truth = dlib.rectangle(left, top, right, bottom)
+        best = 0.0
+        for found in detector(face.image, 0) or detector(face.image, 1):
+            both = truth.intersect(found).area()
+            best = max(best, both / (truth.area() + found.area() - both))
+        overlaps.append(best)
+    found = np.array(overlaps) > 0.5
+    assert found.mean() > 0.85
+    assert np.median(np.array(overlaps)[found]) > 0.75

@@ -1,0 +1,162 @@
+"""Drawn data sets: files, truth, determinism, and that models can be trained on them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import dlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from site_agent.datasets import (
+    FaceDataset,
+    check_dataset,
+    dataset_digest,
+    part_names,
+    parts_array,
+    read_imglab_xml,
+)
+from site_agent.datasets.synthetic import (
+    SITE_STYLES,
+    contact_sheet,
+    eye_aspect_ratios,
+    person,
+    render_face,
+    write_face_dataset,
+)
+from site_agent.errors import SyntheticFaceError
+
+
+def truth_of(xml: Path) -> list[dict[str, str]]:
+    with xml.with_name(f"{xml.stem}_truth.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_writes_a_sound_data_set_with_its_truth(tmp_path: Path) -> None:
+    seen: list[float] = []
+    xml = write_face_dataset(
+        tmp_path / "new", 6, 3, 1, first_person=20, progress=lambda part, _: seen.append(part)
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    dataset = read_imglab_xml(xml)
+    assert check_dataset(dataset) == []
+    assert part_names(dataset) == tuple(f"{i:02d}" for i in range(68))
+    rows = truth_of(xml)
+    assert [row["person"] for row in rows] == ["20", "21", "22"] * 2
+    for (image, box), row in zip(dataset.boxes(), rows, strict=True):
+        assert image.path == xml.parent / row["file"]
+        assert f"person-{int(row['person']):03d}_" in image.path.name
+        assert (box.left, box.width) == (int(row["box_left"]), int(row["box_width"]))
+        ratio = eye_aspect_ratios(parts_array(box, part_names(dataset)))
+        assert ratio[0] == pytest.approx(float(row["ear_right"]), abs=0.12)  # whole pixels
+        assert row["age_group"] == person(int(row["person"])).age_group
+
+
+def test_same_seed_same_files_other_seed_others(tmp_path: Path) -> None:
+    first = write_face_dataset(tmp_path / "a", 3, 3, 5)
+    again = write_face_dataset(tmp_path / "b", 3, 3, 5)
+    other = write_face_dataset(tmp_path / "c", 3, 3, 6)
+    assert first.read_bytes() == again.read_bytes()
+    assert truth_of(first) == truth_of(again)
+    digests = [dataset_digest(read_imglab_xml(xml)) for xml in (first, again, other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_several_faces_in_a_picture(tmp_path: Path) -> None:
+    xml = write_face_dataset(tmp_path, 2, 7, faces_per_image=5, image_size=(640, 480))
+    dataset = read_imglab_xml(xml)
+    assert [len(image.boxes) for image in dataset.images] == [5, 5]
+    assert not [f for f in check_dataset(dataset) if f.severity == "error"]
+    rows = truth_of(xml)
+    assert len({row["person"] for row in rows[:5]}) == 5
+
+
+@pytest.mark.parametrize("style", SITE_STYLES)
+def test_sites_differ(tmp_path: Path, style: str) -> None:
+    xml = write_face_dataset(tmp_path, 12, 12, style=style, name=style)
+    rows = truth_of(xml)
+    hoses = sum(row["hose"] != "" for row in rows)
+    ages = [row["age_group"] for row in rows]
+    with Image.open(xml.parent / rows[0]["file"]) as picture:
+        grey = (np.ptp(np.asarray(picture), axis=2) == 0).all()
+    assert grey == (style == "air-puff")
+    assert (hoses >= 8) == (style == "air-puff")
+    assert (ages.count("infant") >= 8) == (style == "infant-lab")
+    assert (ages.count("elder") >= 5) == (style == "ward")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"images": 0}, "0 images"),
+        ({"persons": 0}, "0 persons"),
+        ({"faces_per_image": 17}, "1 to 16"),
+        ({"faces_per_image": 3, "persons": 2}, "at least as many persons"),
+        ({"image_size": (10, 320)}, "10 x 320"),
+        ({"style": "moon"}, "no site style 'moon'; there are: mixed"),
+    ],
+)
+def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
+    with pytest.raises(SyntheticFaceError, match=words):
+        write_face_dataset(tmp_path, **({"images": 1} | arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(SyntheticFaceError, match="taken"):
+        write_face_dataset(tmp_path / "taken", 1)
+
+
+def test_contact_sheets(tmp_path: Path) -> None:
+    xml = write_face_dataset(tmp_path, 5, 5)
+    dataset = read_imglab_xml(xml)
+    sheet = contact_sheet(dataset, tmp_path / "sheet.png", columns=3, tile_px=80)
+    assert sheet.shape == (160, 240, 3)
+    with Image.open(tmp_path / "sheet.png") as picture:
+        assert picture.size == (240, 160)
+    drawn = contact_sheet([render_face(person(0))], marks=False, tile_px=64)
+    assert drawn.shape == (64, 64, 3)
+    with pytest.raises(SyntheticFaceError, match="at least one face"):
+        contact_sheet(FaceDataset(None))
+    dataset.images[0].path.unlink()
+    with pytest.raises(SyntheticFaceError, match=r"person-000_0000\.png cannot be read"):
+        contact_sheet(dataset)
+    with pytest.raises(SyntheticFaceError, match="cannot be written"):
+        contact_sheet([render_face(person(0))], tmp_path / "absent" / "sheet.png")
+
+
+@pytest.mark.slow
+def test_models_trained_on_some_persons_work_on_others(tmp_path: Path) -> None:
+    training = write_face_dataset(tmp_path / "training", 100, 80, 1)
+    testing = write_face_dataset(tmp_path / "testing", 40, 40, 2, first_person=100)
+    detector_options = dlib.simple_object_detector_training_options()
+    detector_options.C = 5
+    detector_options.num_threads = 2
+    detector_options.add_left_right_image_flips = True
+    dlib.train_simple_object_detector(str(training), str(tmp_path / "d.svm"), detector_options)
+    scores = dlib.test_simple_object_detector(str(testing), str(tmp_path / "d.svm"))
+    assert scores.recall > 0.9
+    assert scores.precision > 0.95
+    options = dlib.shape_predictor_training_options()
+    options.cascade_depth = 8
+    options.tree_depth = 4
+    options.num_trees_per_cascade_level = 80
+    options.num_threads = 2
+    options.num_test_splits = 20
+    options.oversampling_translation_jitter = 0.05
+    dlib.train_shape_predictor(str(training), str(tmp_path / "s.dat"), options)
+    predictor = dlib.shape_predictor(str(tmp_path / "s.dat"))
+    dataset = read_imglab_xml(testing)
+    errors = []
+    for image, box in dataset.boxes():
+        pixels = np.array(Image.open(image.path))
+        truth = parts_array(box, part_names(dataset))
+        found = predictor(pixels, dlib.rectangle(*box.corners)).parts()
+        points = np.array([(point.x, point.y) for point in found], dtype=np.float64)
+        between = np.linalg.norm(truth[36:42].mean(axis=0) - truth[42:48].mean(axis=0))
+        errors.append(np.linalg.norm(points - truth, axis=1).mean() / between)
+    assert np.mean(errors) < 0.06

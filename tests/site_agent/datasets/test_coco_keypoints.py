@@ -1,0 +1,153 @@
+"""Landmarks in COCO's JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_agent.datasets import (
+    dataset_digest,
+    read_coco_keypoints,
+    read_faces,
+    write_coco_keypoints,
+)
+from site_agent.errors import AnnotationFileError
+from tests.site_agent.datasets.drawn import faces_in, picture
+
+IMAGE = {"id": 7, "file_name": "one.png", "width": 64, "height": 48}
+FACE = {
+    "id": 1,
+    "image_id": 7,
+    "category_id": 3,
+    "bbox": [10.4, 5.5, 20.0, 30.2],
+    "keypoints": [12, 13, 2, 0, 0, 0, 20.5, 21.5, 1],
+}
+CATEGORY = {"id": 3, "name": "face", "keypoints": ["b", "a", "nose"]}
+
+
+def written(folder: Path, **lists: list[dict[str, Any]]) -> Path:
+    path = folder / "keypoints.json"
+    content = {"info": {"version": "1"}, "images": [IMAGE], "annotations": [FACE]}
+    path.write_text(json.dumps(content | {"categories": [CATEGORY]} | lists, indent=1))
+    return path
+
+
+def test_boxes_landmarks_and_marks(tmp_path: Path) -> None:
+    crowd = FACE | {"id": 2, "iscrowd": 1, "keypoints": [0] * 9}
+    dataset = read_coco_keypoints(written(tmp_path, annotations=[FACE, crowd]))
+    [image] = dataset.images
+    assert (image.path, image.width_px, image.height_px) == (tmp_path / "one.png", 64, 48)
+    face, ignored = image.boxes
+    assert (face.left, face.top, face.width, face.height) == (10, 6, 20, 30)
+    assert face.parts == {"b": (12.0, 13.0), "nose": (20.5, 21.5)}
+    assert (face.occluded, face.label, face.ignore) == (True, None, False)
+    assert (ignored.ignore, ignored.parts) == (True, {})
+    lines = (tmp_path / "keypoints.json").read_text().splitlines()
+    assert '"id": 7' in lines[image.line]
+    assert '"image_id": 7' in lines[face.line + 1]
+
+
+def test_categories_become_labels_where_there_are_several(tmp_path: Path) -> None:
+    nameless = {"id": 4, "name": "profile"}
+    other = FACE | {"id": 2, "category_id": 4}
+    path = written(tmp_path, categories=[CATEGORY, nameless], annotations=[FACE, other])
+    first, second = read_coco_keypoints(path).images[0].boxes
+    assert (first.label, second.label) == ("face", "profile")
+    assert list(second.parts) == ["00", "02"]
+
+
+def test_faces_of_whole_bodies(tmp_path: Path) -> None:
+    body = FACE | {"face_box": [1, 2, 3, 4], "face_kpts": [5, 6, 0.7], "face_valid": True}
+    without = body | {"id": 2, "face_valid": False}
+    [image] = read_coco_keypoints(written(tmp_path, annotations=[body, without])).images
+    [face] = image.boxes
+    assert face.corners == (1, 2, 3, 5)
+    assert face.parts == {"00": (5.0, 6.0)}
+
+
+def test_where_images_are_looked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "annotations"
+    folder.mkdir()
+    path = written(folder)
+    assert read_coco_keypoints(path).images[0].path == folder / "one.png"
+    picture(tmp_path / "images" / "one.png")
+    assert read_coco_keypoints(path).images[0].path == tmp_path / "images" / "one.png"
+    given = read_coco_keypoints(path, images=tmp_path / "x")
+    assert given.images[0].path == tmp_path / "x" / "one.png"
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        ({"annotations": [FACE | {"image_id": 9}]}, "image 9, not listed"),
+        ({"annotations": [FACE | {"bbox": [1, 2, 3]}]}, "3 numbers"),
+        ({"annotations": [FACE | {"bbox": [1, 2, 0, 5]}]}, "0 x 5 pixels"),
+        ({"annotations": [FACE | {"bbox": None}]}, "'bbox' is None"),
+        ({"annotations": [FACE | {"bbox": [1, 2, "3", 4]}]}, "'3' in 'bbox'"),
+        ({"annotations": [FACE | {"keypoints": [1, 2]}]}, "three a landmark"),
+        ({"annotations": [FACE | {"keypoints": [1, 2, 2]}]}, "names 3"),
+        ({"annotations": [FACE | {"keypoints": [1e9, 2, 2] * 3}]}, "1000000000.0 in"),
+        ({"annotations": [3]}, "no object"),
+        ({"images": [IMAGE, IMAGE]}, "second time"),
+        ({"images": [IMAGE | {"file_name": " "}]}, "'file_name' is ' '"),
+        ({"images": [IMAGE | {"width": 0}]}, "0 x 48"),
+        ({"categories": [CATEGORY | {"keypoints": ["a", "a", "b"]}]}, "twice"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(
+    lists: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, **lists)
+    with pytest.raises(AnnotationFileError) as caught:
+        read_coco_keypoints(path)
+    assert words in caught.value.problem
+    assert caught.value.line > 0
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"images": [],\n "annotations": [1 2]}', 2),
+        ('{"images": []', 1),
+        ("[1]", 1),
+        ("{}", 0),
+        ('{"images": [NaN,\n\n{]}', 3),
+        ("", 1),
+        ('{"images": ' + "[" * 100_000, 0),
+    ],
+)
+def test_files_that_are_no_such_json(text: str, line: int, tmp_path: Path) -> None:
+    path = tmp_path / "faces.json"
+    path.write_text(text)
+    with pytest.raises(AnnotationFileError) as caught:
+        read_coco_keypoints(path)
+    assert caught.value.line == line
+
+
+def test_a_data_set_goes_out_and_comes_back(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 4)
+    first = dataset.images[0]
+    boxes = (replace(first.boxes[0], label="left"), replace(first.boxes[0], ignore=True))
+    labelled = [
+        replace(image, boxes=tuple(replace(box, label="front") for box in image.boxes))
+        for image in dataset.images[1:]
+    ]
+    dataset = replace(dataset, images=(replace(first, boxes=boxes), *labelled))
+    # An ignored box without a label becomes a face among faces.
+    path = tmp_path / "out.json"
+    write_coco_keypoints(dataset, path)
+    back = read_faces(path)
+    assert [len(image.boxes) for image in back.images] == [2, 1, 1, 1]
+    assert back.images[0].boxes[0] == boxes[0]
+    assert back.images[0].boxes[1].ignore
+    whole = faces_in(tmp_path, 4)
+    write_coco_keypoints(whole, path)
+    assert dataset_digest(read_faces(path)) == dataset_digest(whole)
+    absent = replace(whole.images[0], path=tmp_path / "no.png", width_px=None)
+    with pytest.raises(AnnotationFileError, match="cannot be read"):
+        write_coco_keypoints(replace(whole, images=(absent,)), path)

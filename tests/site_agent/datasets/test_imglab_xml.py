@@ -1,0 +1,232 @@
+"""dlib's annotation files: what is read, what is refused and with which line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dlib
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_agent.datasets import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    numbered_parts,
+    part_names,
+    parts_array,
+    read_imglab_xml,
+    write_imglab_xml,
+)
+from site_agent.errors import AnnotationFileError
+
+
+def written(folder: Path, body: str, encoding: str = "utf-8") -> Path:
+    path = folder / "faces.xml"
+    path.write_bytes(f"<?xml version='1.0' encoding='{encoding}'?>\n{body}".encode(encoding))
+    return path
+
+
+def one_box(attributes: str, inner: str = "") -> str:
+    return (
+        "<dataset>\n<images>\n<image file='a.png'>\n"
+        f"<box {attributes}>{inner}</box>\n</image>\n</images>\n</dataset>\n"
+    )
+
+
+WHOLE = "top='1' left='2' width='3' height='4'"
+
+
+def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "<?xml-stylesheet type='text/xsl' href='image_metadata_stylesheet.xsl'?>\n"
+        "<dataset>\n<name>Faces</name>\n<comment>by hand</comment>\n<images>\n"
+        "  <image file='sub/caf\u00e9.png' width='640' height='480'>\n"
+        "    <box top='-5' left='2' width='30' height='40' ignore='1' difficult='1' occluded='1'"
+        " truncated='1' pose='0.5' angle='-0.25' detection_score='1.5' gender='female' age='0.5'>\n"
+        "      <label>infant</label>\n"
+        "      <part name='right_eye' x='3' y='4.0'/><part name='left_eye' x='1' y='2.25'/>\n"
+        "    </box>\n"
+        "    <box top='12.0' left='2' width='3' height='4'/>\n"
+        "  </image>\n  <image file='none.png'/>\n</images>\n</dataset>\n",
+        "iso-8859-1",
+    )
+    dataset = read_imglab_xml(path)
+    assert (dataset.name, dataset.comment) == ("Faces", "by hand")
+    first, second = dataset.images
+    assert first.path == tmp_path / "sub" / "caf\u00e9.png"
+    assert (first.width_px, first.height_px, first.line) == (640, 480, 7)
+    assert (second.boxes, second.width_px) == ((), None)
+    marked, plain = first.boxes
+    assert marked.corners == (2, -5, 31, 34)
+    assert marked.ignore
+    assert marked.difficult
+    assert marked.occluded
+    assert marked.truncated
+    assert (marked.pose, marked.angle, marked.detection_score) == (0.5, -0.25, 1.5)
+    assert (marked.gender, marked.age, marked.label) == ("female", 0.5, "infant")
+    assert list(marked.parts.items()) == [("right_eye", (3.0, 4.0)), ("left_eye", (1.0, 2.25))]
+    assert plain == FaceBox(2, 12, 3, 4)
+    assert plain.line == 12
+    assert list(dataset.boxes()) == [(first, plain)]
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "words"),
+    [
+        (one_box("top='1' left='2' width='3'"), 5, "without the attribute 'height'"),
+        (one_box("top='1' left='x' width='3' height='4'"), 5, "left is 'x', not a number"),
+        (one_box("top='1' left='nan' width='3' height='4'"), 5, "left is 'nan'"),
+        (one_box("top='1' left='2.5' width='3' height='4'"), 5, "not a whole number"),
+        (one_box("top='1' left='2e9' width='3' height='4'"), 5, "beyond any image"),
+        (one_box("top='1' left='2' width='0' height='4'"), 5, "0 x 4 pixels"),
+        (one_box("top='1' left='2' width='3' height='-4'"), 5, "3 x -4 pixels"),
+        (one_box(WHOLE + " ignore='maybe'"), 5, "ignore is 'maybe'"),
+        (one_box(WHOLE, "\n<part x='1' y='2'/>"), 6, "<part> without the attribute 'name'"),
+        (one_box(WHOLE, "\n<part name='00' x='1'/>"), 6, "without the attribute 'y'"),
+        (one_box(WHOLE, "\n<part name='0' x='1' y='1'/>" * 2), 7, "part '0' twice"),
+        (one_box(WHOLE, f"\n<box {WHOLE}/>"), 6, "inside another <box>"),
+        ("<dataset>\n<images>\n<image width='3'/></images></dataset>", 4, "attribute 'file'"),
+        ("<dataset><images><image file=' '/></images></dataset>", 2, "empty file name"),
+        ("<dataset><image file='a' width='0'/></dataset>", 2, "width=0"),
+        ("<dataset>\n<box top='1'/></dataset>", 3, "outside any <image>"),
+        ("<annotation/>", 2, "begins with <annotation>"),
+        ("<dataset>\n<images>\n", 4, "not well-formed XML: no element found"),
+        ("<dataset>\n<images></dataset>", 3, "mismatched tag"),
+        ("<!DOCTYPE d [<!ENTITY a 'b'>]>\n<dataset/>", 2, "document type"),
+        ("<!DOCTYPE d SYSTEM 'file:///etc/hostname'>\n<dataset/>", 2, "document type"),
+        ("<dataset><name>&unknown;</name></dataset>", 2, "undefined entity"),
+    ],
+)
+def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, words: str) -> None:
+    path = written(tmp_path, body)
+    with pytest.raises(AnnotationFileError) as caught:
+        read_imglab_xml(path)
+    assert words in str(caught.value)
+    assert f"{path}, line {line}: " in str(caught.value)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0\0\0", b"<?xml version='1.0' encoding='no-such'?><dataset/>", b"\xff\xfe<", b"PK\3"],
+)
+def test_refuses_what_is_no_xml(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "faces.xml"
+    path.write_bytes(content)
+    with pytest.raises(AnnotationFileError, match=r"faces\.xml"):
+        read_imglab_xml(path)
+
+
+def test_refuses_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(AnnotationFileError, match="cannot be read: No such file"):
+        read_imglab_xml(tmp_path / "absent.xml")
+    with pytest.raises(AnnotationFileError, match="cannot be read"):
+        read_imglab_xml(tmp_path)
+    with pytest.raises(AnnotationFileError, match="cannot be written"):
+        write_imglab_xml(FaceDataset(None), tmp_path / "absent" / "faces.xml")
+
+
+def test_finds_images_of_windows_files_and_of_misdeclared_names(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "\u00e9.png").touch()
+    path = tmp_path / "faces.xml"
+    head = b"<?xml version='1.0' encoding='ISO-8859-1'?><dataset><images>"
+    utf8_name = "sub/\u00e9.png".encode()
+    path.write_bytes(
+        head + b"<image file='" + utf8_name + b"'/><image file='sub\\b.png'/></images></dataset>"
+    )
+    first, second = read_imglab_xml(path).images
+    assert first.path == tmp_path / "sub" / "\u00e9.png"
+    assert second.path == tmp_path / "sub" / "b.png"
+
+
+names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=8)
+pixels = st.integers(-2000, 2000)
+boxes = st.builds(
+    FaceBox,
+    left=pixels,
+    top=pixels,
+    width=st.integers(1, 999),
+    height=st.integers(1, 999),
+    parts=st.dictionaries(
+        names.filter(lambda name: name == name.strip()),
+        st.tuples(pixels.map(float), pixels.map(float)),
+        max_size=4,
+    ),
+    ignore=st.booleans(),
+    difficult=st.booleans(),
+    occluded=st.booleans(),
+    truncated=st.booleans(),
+    label=st.none() | st.sampled_from(["a", "<&>'\""]),
+    pose=st.floats(-3, 3),
+    detection_score=st.floats(-9, 9),
+    gender=st.none() | st.just("male"),
+    age=st.none() | st.floats(0, 99),
+)
+
+
+@given(st.lists(st.lists(boxes, max_size=3), max_size=3))
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, faces: list
+) -> None:
+    folder = tmp_path_factory.mktemp("xml")
+    images = tuple(
+        AnnotatedImage(folder / "i mages" / f"{i} & 'x'.png", tuple(each), 640, 480)
+        for i, each in enumerate(faces)
+    )
+    dataset = FaceDataset(folder / "faces.xml", "name <1>", "two\nlines", images)
+    write_imglab_xml(dataset, folder / "faces.xml")
+    assert read_imglab_xml(folder / "faces.xml") == dataset
+    assert [path.name for path in folder.iterdir()] == ["faces.xml"]
+
+
+def test_halves_are_rounded_up_in_files(tmp_path: Path) -> None:
+    parts = numbered_parts(parts_array(FaceBox(0, 0, 1, 1, {"a": (2.5, -2.5)}), ["a"]))
+    image = AnnotatedImage(tmp_path / "a.png", (FaceBox(0, 0, 9, 9, parts),))
+    write_imglab_xml(FaceDataset(None, images=(image,)), tmp_path / "faces.xml")
+    assert read_imglab_xml(tmp_path / "faces.xml").images[0].boxes[0].parts == {"00": (3.0, -2.0)}
+
+
+def test_part_names_have_the_order_of_dlib(tmp_path: Path) -> None:
+    def box(*names: str, ignore: bool = False) -> FaceBox:
+        return FaceBox(0, 0, 9, 9, dict.fromkeys(names, (1.0, 2.0)), ignore=ignore)
+
+    image = AnnotatedImage(
+        tmp_path / "a.png", (box("2", "10", "1"), box("nose", "B"), box("zz", ignore=True))
+    )
+    dataset = FaceDataset(None, images=(image,))
+    assert part_names(dataset) == ("1", "10", "2", "B", "nose")
+    assert parts_array(box("2"), ["1", "2"]).tolist()[1] == [1.0, 2.0]
+    assert list(numbered_parts(parts_array(box(), ["x"] * 101)))[-1] == "100"
+
+
+def test_real_files_read_and_survive_a_round_trip(shared_data: Path, tmp_path: Path) -> None:
+    expected = {
+        "training.xml": (4, 18, 0),
+        "testing.xml": (5, 25, 0),
+        "training_with_face_landmarks.xml": (4, 18, 68),
+        "testing_with_face_landmarks.xml": (5, 25, 68),
+    }
+    for name, counts in expected.items():
+        dataset = read_imglab_xml(shared_data / "dlib_faces" / name)
+        found = (len(dataset.images), sum(1 for _ in dataset.boxes()), len(part_names(dataset)))
+        assert found == counts
+        assert all(image.path.is_file() for image in dataset.images)
+        copy = tmp_path / name
+        write_imglab_xml(dataset, copy)
+        again = read_imglab_xml(copy)
+        assert [i.boxes for i in again.images] == [i.boxes for i in dataset.images]
+        assert [i.path.resolve() for i in again.images] == [
+            i.path.resolve() for i in dataset.images
+        ]
+        by_dlib = dlib.image_dataset_metadata.load_image_dataset_metadata(str(copy))
+        assert [len(i.boxes) for i in by_dlib.images] == [len(i.boxes) for i in dataset.images]
+        for image, other in zip(dataset.images, by_dlib.images, strict=True):
+            for box, theirs in zip(image.boxes, other.boxes, strict=True):
+                rect = theirs.rect
+                assert box.corners == (rect.left(), rect.top(), rect.right(), rect.bottom())
+                points = {key: (float(p.x), float(p.y)) for key, p in theirs.parts.items()}
+                assert points == dict(box.parts)

@@ -1,0 +1,132 @@
+"""Landmarks in .pts files: the convention, what is refused, folders of pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_agent.datasets import part_names, read_pts, read_pts_folder, write_pts, write_pts_folder
+from site_agent.errors import AnnotationFileError
+from tests.site_agent.datasets.drawn import faces_in, picture
+
+WITH_HEADER = "version: 1\nn_points:  3\n{\n1.0 1.0\n3.5 2\n11 21.25\n}\n"
+EXPECTED = [[0.0, 0.0], [2.5, 1.0], [10.0, 20.25]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WITH_HEADER,
+        WITH_HEADER.replace("\n", "\r\n"),
+        "\N{ZERO WIDTH NO-BREAK SPACE}" + WITH_HEADER,
+        "{\n1 1\n3.5 2\n11 21.25\n}",
+        "1 1\n3.5 2\n\n11 21.25\n",
+        "1, 1\n3.5,2\n11\t21.25",
+        "version:1\nn_points:3 {\n 1 1\n 3.5 2\n 11 21.25 }\n\n",
+    ],
+)
+def test_the_same_landmarks_in_every_spelling(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "face.pts"
+    file.write_bytes(text.encode())
+    np.testing.assert_array_equal(read_pts(file), EXPECTED)
+    np.testing.assert_array_equal(read_pts(file, origin=0), np.array(EXPECTED) + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("version: 1\nn_points: 3\n{\n1 1\n2 2\n", 6, "'}'"),
+        ("version: 1\nn_points: 4\n{\n1 1\n2 2\n}\n", 2, "n_points: 4, but has 2"),
+        ("version: 1\nn_points: 2\n{\n1 1\n2 b\n}\n", 5, "'2 b'"),
+        ("1 1\n2 2 2\n", 2, "3 numbers"),
+        ("1 1\n2 inf\n", 2, "beyond any image"),
+        ("{\n1 1\n}\n{\n1 1\n}\n", 3, "one face"),
+        ("version: 1\nn_points: 0\n{\n}\n", 0, "no landmarks"),
+        ("", 0, "no landmarks"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(
+    text: str, line: int, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "face.pts"
+    file.write_text(text)
+    with pytest.raises(AnnotationFileError) as caught:
+        read_pts(file)
+    assert (caught.value.path, caught.value.line) == (file, line)
+    assert words in caught.value.problem
+
+
+def test_files_that_are_no_text_or_too_large(tmp_path: Path) -> None:
+    file = tmp_path / "face.pts"
+    file.write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(AnnotationFileError, match="no text"):
+        read_pts(file)
+    file.write_bytes(b"1 1\n" * 300_000)
+    with pytest.raises(AnnotationFileError, match=r"1\.2 MB"):
+        read_pts(file)
+    with pytest.raises(AnnotationFileError, match="cannot be read"):
+        read_pts(tmp_path / "absent.pts")
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1000, 1000), st.floats(-1000, 1000)), min_size=1, max_size=100),
+    st.sampled_from([0.0, 1.0]),
+)
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, points: list[tuple[float, float]], origin: float
+) -> None:
+    file = tmp_path_factory.mktemp("pts") / "face.pts"
+    write_pts(np.array(points), file, origin=origin)
+    np.testing.assert_allclose(read_pts(file, origin=origin), points, atol=1e-6)
+
+
+def test_a_folder_of_pairs(tmp_path: Path) -> None:
+    for place in ("one.png", "deeper/two.JPG", "pictures/three.bmp", "named.jpg"):
+        picture(tmp_path / place, len(place))
+    square = "11 11\n31 11\n31 41\n11 41\nnan nan\n"
+    for place in ("one", "deeper/two", "labels/three", "named.jpg", "alone"):
+        file = tmp_path / f"{place}.pts"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(square)
+    dataset = read_pts_folder(tmp_path, margin=0.1)
+    found = {image.path.relative_to(tmp_path).as_posix() for image in dataset.images}
+    assert found == {
+        "one.png", "deeper/two.JPG", "pictures/three.bmp", "named.jpg", "alone.jpg",
+    }  # fmt: skip
+    box = dataset.images[0].boxes[0]
+    assert box.corners == (8, 7, 32, 43)
+    assert list(box.parts) == ["00", "01", "02", "03"], "the one that is not marked is absent"
+    assert box.parts["02"] == (30.0, 40.0)
+
+
+def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(AnnotationFileError, match=r"no \.pts files"):
+        read_pts_folder(tmp_path)
+    picture(tmp_path / "face.png")
+    picture(tmp_path / "face.jpg")
+    (tmp_path / "face.pts").write_text("1 1\n9 9\n")
+    with pytest.raises(AnnotationFileError, match="several images"):
+        read_pts_folder(tmp_path)
+    (tmp_path / "face.pts").write_text("nan nan\n")
+    with pytest.raises(AnnotationFileError, match="no landmark that is marked"):
+        read_pts_folder(tmp_path)
+
+
+def test_a_data_set_goes_out_and_comes_back(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 3)
+    two = dataset.images[0]
+    from dataclasses import replace
+
+    doubled = replace(two, boxes=(two.boxes[0], two.boxes[0]))
+    dataset = replace(dataset, images=(doubled, *dataset.images[1:]))
+    out = tmp_path / "out"
+    files = write_pts_folder(dataset, part_names(dataset), out)
+    assert [file.name for file in files][:2] == ["person-00_00.pts", "person-00_00_2.pts"]
+    back = read_pts_folder(out)
+    assert [len(image.boxes) for image in back.images] == [1, 1, 1, 1]
+    assert all(image.path.is_file() for image in back.images)
+    assert back.images[0].boxes[0].parts == two.boxes[0].parts

@@ -1,0 +1,161 @@
+"""Scores of landmark models, against dlib's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import dlib
+import numpy as np
+import pytest
+
+from aggregators.formats import read_model
+from aggregators.predictors import LandmarkPredictor, to_grey
+from site_agent.datasets import FaceDataset, part_names, read_imglab_xml
+from site_agent.errors import EvaluationError
+from site_agent.evaluation import evaluate_landmarks, normaliser_for
+from site_agent.evaluation.landmark_scores import FaceErrors, summarise_landmarks
+from site_agent.faces.images import read_image
+from site_agent.training import ErtSettings, train_ert
+
+
+class RoundingPredictor(LandmarkPredictor):
+    """Rounds to whole pixels as dlib does."""
+
+    def predict(self, grey: object, boxes: object) -> object:  # type: ignore[override]
+        return np.floor(super().predict(grey, boxes) + 0.5)  # type: ignore[arg-type]
+
+
+def test_errors_equal_those_of_dlib(trained_landmarks: Path, test_faces: FaceDataset) -> None:
+    whole = whole_pixels(test_faces)
+    names = part_names(whole)
+    eyes = normaliser_for(names)
+    images, detections, scales = [], [], []
+    for image in whole.images:
+        images.append(to_grey(read_image(image.path)))
+        box = image.boxes[0]
+        points = np.array([box.parts[name] for name in names])
+        parts = [dlib.point(int(x), int(y)) for x, y in points]
+        detections.append([dlib.full_object_detection(dlib.rectangle(*box.corners), parts)])
+        scales.append([eyes.scale(points, box.corners)])
+    plain = dlib.shape_predictor(str(trained_landmarks))
+    expected = dlib.test_shape_predictor(images, detections, scales, plain)
+    model = read_model(trained_landmarks)
+    rounded = evaluate_landmarks(RoundingPredictor(model), whole)  # type: ignore[arg-type]
+    assert rounded.mean_error == pytest.approx(expected, abs=1e-12)
+    exact = evaluate_landmarks(trained_landmarks, whole)
+    assert exact.mean_error == pytest.approx(expected, rel=0.03)
+    assert exact.normaliser == "inter-ocular"
+
+
+def whole_pixels(dataset: FaceDataset) -> FaceDataset:
+    images = [
+        dataclasses.replace(
+            image,
+            boxes=tuple(
+                dataclasses.replace(
+                    box, parts={name: (round(x), round(y)) for name, (x, y) in box.parts.items()}
+                )
+                for box in image.boxes
+            ),
+        )
+        for image in dataset.images
+    ]
+    return dataclasses.replace(dataset, images=tuple(images))
+
+
+def test_photographs_give_the_error_of_dlib(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "dlib_faces"
+    training = read_imglab_xml(folder / "training_with_face_landmarks.xml")
+    settings = ErtSettings(num_trees_per_cascade_level=40, tree_depth=3)
+    model = train_ert(training, tmp_path / "a.dat", settings).model_path
+    xml = folder / "testing_with_face_landmarks.xml"
+    scores = evaluate_landmarks(model, read_imglab_xml(xml))
+    assert (scores.faces, scores.images, scores.parts) == (25, 5, 68)
+    assert scores.mean_error_px == pytest.approx(
+        dlib.test_shape_predictor(str(xml), str(model)), rel=0.03
+    )
+    assert 0.05 < scores.mean_error < 0.25
+
+
+def test_results_are_plain_data_without_names(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    seen: list[tuple[float | None, str]] = []
+    scores = evaluate_landmarks(
+        trained_landmarks, test_faces, progress=lambda *step: seen.append(step)
+    )
+    plain = scores.to_dict()
+    assert "person" not in json.dumps(plain, allow_nan=False)
+    assert len(plain["per_landmark"]) == 68
+    assert plain["intervals"]["mean_error"][0] < plain["mean_error"]
+    assert len(scores.to_dict(per_face=True)["per_face"]) == 12
+    assert seen[-1] == (1.0, "image 12 of 12")
+    assert scores.eye_error is not None
+    again = evaluate_landmarks(trained_landmarks, test_faces, workers=1)
+    assert again.to_dict(per_face=True) == scores.to_dict(per_face=True)
+
+
+def face(image: int, *errors: float) -> FaceErrors:
+    return FaceErrors(f"{image}.png", image, 0, 50.0, np.array(errors))
+
+
+def test_means_medians_and_failures_are_over_faces() -> None:
+    faces = [face(0, 0.02, 0.04), face(0, 0.09, 0.09), face(4, 0.2, 0.4), face(7, 0.01, np.nan)]
+    scores = summarise_landmarks(faces, ("a", "b"), normaliser_for(("a", "b")), resamples=50)
+    assert scores.mean_error == pytest.approx((0.02 + 0.04 + 0.18 + 0.6 + 0.01) / 7)
+    assert scores.median_error == pytest.approx((0.03 + 0.09) / 2)
+    assert (scores.failure_rate, scores.failure_rate_at_10) == (0.5, 0.25)
+    assert scores.auc == pytest.approx((5 / 8 + 7 / 8) / 4)
+    assert scores.mean_error_px == pytest.approx(scores.mean_error * 50)
+    assert scores.per_landmark.tolist() == pytest.approx([0.08, 0.53 / 3])
+    assert scores.images == 3
+    assert scores.eye_error is None
+    assert json.dumps(scores.to_dict(), allow_nan=False)
+
+
+def test_faces_that_cannot_be_tested_are_counted(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    boxes = [image.boxes[0] for image in test_faces.images]
+    boxes[0] = dataclasses.replace(boxes[0], parts={})
+    boxes[1] = dataclasses.replace(boxes[1], ignore=True)
+    no_mouth = {name: point for name, point in boxes[2].parts.items() if int(name) < 48}
+    boxes[2] = dataclasses.replace(boxes[2], parts=no_mouth)
+    images = [
+        dataclasses.replace(image, boxes=(box,))
+        for image, box in zip(test_faces.images, boxes, strict=True)
+    ]
+    scores = evaluate_landmarks(
+        trained_landmarks, dataclasses.replace(test_faces, images=tuple(images))
+    )
+    assert (scores.faces, scores.skipped_faces) == (10, 1)
+    assert np.isnan(scores.per_face[0].errors[48:]).all()
+
+
+def test_a_model_of_some_landmarks_is_tested_on_them(
+    training_faces: FaceDataset, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
+    settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=eyes[::-1])
+    result = train_ert(training_faces, tmp_path / "eyes.dat", settings)
+    scores = evaluate_landmarks(result.model_path, test_faces)
+    assert scores.names == eyes
+    assert scores.normaliser == "inter-ocular"
+    result.metadata_path.unlink()
+    with pytest.raises(EvaluationError, match=r"places 12 landmarks, and .* has 68"):
+        evaluate_landmarks(result.model_path, test_faces)
+    named = evaluate_landmarks(result.model_path, test_faces, parts=eyes)
+    assert named.mean_error == scores.mean_error
+
+
+def test_data_without_landmarks_are_refused(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    bare = [
+        dataclasses.replace(image, boxes=(dataclasses.replace(image.boxes[0], parts={}),))
+        for image in test_faces.images
+    ]
+    with pytest.raises(EvaluationError, match="has no landmarks"):
+        evaluate_landmarks(trained_landmarks, dataclasses.replace(test_faces, images=tuple(bare)))

@@ -1,0 +1,36 @@
+"""A drawn recording and a small landmark model trained on other drawn persons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
+from site_agent.training.ert import ErtSettings, train_ert
+
+
+@pytest.fixture(scope="session")
+def landmark_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Landmark model of 68 parts, good enough to see blinks of other persons."""
+    folder = tmp_path_factory.mktemp("landmarks")
+    dataset = read_imglab_xml(write_face_dataset(folder / "faces", 150, persons=50, seed=2))
+    path = folder / "faces.dat"
+    settings = ErtSettings(
+        oversampling_amount=8,
+        oversampling_translation_jitter=0.1,
+        num_trees_per_cascade_level=120,
+        tree_depth=4,
+        num_threads=2,
+    )
+    train_ert(dataset, path, settings, training_scores=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Video of 12 s with variable frame rate; its truth lies beside it."""
+    path = tmp_path_factory.mktemp("recording") / "session.mp4"
+    write_blink_video(path, 12.0, 30.0, seed=3, who=150, variable_frame_rate=True)
+    return path

@@ -1,0 +1,52 @@
+"""Small studies of eyeblink conditioning as a laboratory would hand them over: a table, files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from site_agent.datasets.synthetic.conditioning import (
+    ConditioningDesign,
+    SyntheticConditioning,
+    draw_conditioning_session,
+)
+
+
+def write_session(
+    folder: Path, name: str, seed: int, probability: float = 0.6, *, n_trials: int = 12
+) -> SyntheticConditioning:
+    """Write ``NAME.csv`` with more digits than frames.csv has, and ``NAME_trials.csv``."""
+    design = replace(ConditioningDesign(n_trials=n_trials), cr_probability=(probability,) * 2)
+    drawn = draw_conditioning_session(seed, 60, design)
+    rows = zip(drawn.timestamps_s, drawn.ear, strict=True)
+    lines = ["timestamp_s,ear", *(f"{time_s:.9f},{ear:.9f}" for time_s, ear in rows)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    onsets = [
+        [trial.trial, str(trial.trial_type)]
+        + ["" if math.isnan(at) else repr(at) for at in (trial.cs_onset_s, trial.us_onset_s)]
+        for trial in drawn.trials
+    ]
+    table = ["trial,trial_type,cs_onset_s,us_onset_s", *(",".join(row) for row in onsets)]
+    (folder / f"{name}_trials.csv").write_text("\n".join(table) + "\n")
+    return drawn
+
+
+def write_study_files(folder: Path, participants: int = 3, sessions: int = 2) -> Path:
+    """Write sessions of participants who learn, and the table of them all."""
+    lines = ["session,trace,trials,subject,session_number,group"]
+    for person in range(participants):
+        for number in range(1, sessions + 1):
+            name = f"p{person}s{number}"
+            write_session(folder, name, 100 * person + number, 0.1 + 0.7 * (number - 1))
+            lines.append(f"{name},{name}.csv,{name}_trials.csv,p{person},{number},")
+    table = folder / "sessions.csv"
+    table.write_text("\n".join(lines) + "\n")
+    return table
+
+
+def write_long_trace(path: Path, frames: int) -> None:
+    """Write a trace that takes a worker some seconds."""
+    values = [0.3 - 0.2 * math.exp(-(((frame % 300) - 150) ** 2) / 20.0) for frame in range(300)]
+    path.write_text("\n".join(f"{values[frame % 300]:.5f}" for frame in range(frames)) + "\n")

@@ -1,0 +1,108 @@
+"""The NWB file, read back by its own library and judged by the inspector."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from site_agent.errors import BlinkAnalysisError, MissingExtraError
+from site_agent.eyeblink.outputs import OUTPUTS, check_requested, write_outputs
+from site_agent.eyeblink.outputs.nwb import NwbFile
+from site_agent.eyeblink.session import AnalysedSession
+
+pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed (extra nwb)")
+
+TABLES_AND_NWB = [output for output in OUTPUTS if output.essential or output.name == "nwb"]
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+"""The library's own warnings about its dependencies are not ours."""
+
+
+@pytest.fixture
+def nwb_path(labelled: AnalysedSession, tmp_path: Path) -> Path:
+    settings = replace(labelled.settings, outputs=frozenset({"nwb"}))
+    return write_outputs(
+        replace(labelled, settings=settings), tmp_path, outputs=TABLES_AND_NWB
+    ).files["nwb"]
+
+
+def test_what_is_in_it(labelled: AnalysedSession, nwb_path: Path) -> None:
+    with pynwb.NWBHDF5IO(str(nwb_path), "r") as io:
+        read = io.read()
+        assert read.session_start_time == datetime(2024, 5, 6, 7, 8, tzinfo=UTC)
+        assert read.subject.subject_id == "01"
+        behavior = read.processing["behavior"]
+        fec = behavior["EyelidClosure"]["fec"]
+        np.testing.assert_array_equal(fec.data[:], labelled.fec())
+        times_s = labelled.trace.timestamps_s
+        np.testing.assert_array_equal(fec.timestamps[:], times_s)
+        ear = behavior["EyeAspectRatio"]
+        np.testing.assert_array_equal(ear["ear_left"].data[:], labelled.trace.ear_left)
+        np.testing.assert_array_equal(ear["ear_left"].timestamps[:], times_s)
+        blinks = read.intervals["blinks"]
+        assert blinks["start_time"][:] == pytest.approx([b.onset_s for b in labelled.blinks])
+        assert blinks["amplitude_fec"][:] == pytest.approx(
+            [b.amplitude_fec for b in labelled.blinks]
+        )
+        assert labelled.conditioning is not None
+        trials = labelled.conditioning.trials
+        words = {True: "yes", False: "no", None: "n/a"}
+        assert list(read.trials["cr"][:]) == [words[trial.cr] for trial in trials]
+
+
+def test_it_is_valid(nwb_path: Path) -> None:
+    with pynwb.NWBHDF5IO(str(nwb_path), "r") as io:
+        assert pynwb.validate(io=io) == []
+
+
+@pytest.mark.parametrize("with_trials", [True, False])
+def test_the_inspector_finds_no_violation(
+    labelled: AnalysedSession, tmp_path: Path, with_trials: bool
+) -> None:
+    inspector = pytest.importorskip("nwbinspector", reason="nwbinspector is not installed")
+    session = labelled if with_trials else replace(labelled, conditioning=None, blinks=())
+    path = tmp_path / "session.nwb"
+    NwbFile().write(session, path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        messages = list(inspector.inspect_nwbfile(nwbfile_path=str(path)))
+    worse = [
+        message for message in messages if message.importance.name != "BEST_PRACTICE_SUGGESTION"
+    ]
+    assert worse == []
+    # Who did the experiment is not for this program to say.
+    assert {message.check_function_name for message in messages} <= {
+        "check_experimenter_exists",
+        "check_institution",
+    }
+
+
+def test_even_frames_have_a_rate(labelled: AnalysedSession, tmp_path: Path) -> None:
+    count = len(labelled.trace.timestamps_s)
+    even = replace(labelled.trace, timestamps_s=np.arange(count) / 50.0)
+    NwbFile().write(replace(labelled, trace=even, blinks=()), tmp_path / "even.nwb")
+    with pynwb.NWBHDF5IO(str(tmp_path / "even.nwb"), "r") as io:
+        assert io.read().processing["behavior"]["EyelidClosure"]["fec"].rate == pytest.approx(50.0)
+
+
+def test_without_a_start_it_cannot_be_written(labelled: AnalysedSession, tmp_path: Path) -> None:
+    settings = replace(labelled.settings, outputs=frozenset({"nwb"}))
+    written = write_outputs(
+        replace(labelled, start=None, settings=settings), tmp_path / "out", outputs=TABLES_AND_NWB
+    )
+    assert "nwb" not in written.files
+    assert "the time at which the session began" in written.warnings[-1]
+
+
+def test_what_is_asked_for_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_requested(["overlay", "nwb"])
+    with pytest.raises(BlinkAnalysisError, match="no output 'pdf' on request; expected overlay"):
+        check_requested(["pdf"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"poolctl\[nwb\]"):
+        check_requested(["nwb"])

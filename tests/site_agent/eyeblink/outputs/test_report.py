@@ -1,0 +1,192 @@
+"""The report: one page that needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from site_agent.eyeblink.outputs import write_outputs
+from site_agent.eyeblink.outputs.report import report_page
+from site_agent.eyeblink.outputs.report.svg import Plot, nice_ticks, number_text, padded
+from site_agent.eyeblink.session import AnalysedSession
+
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Checker(HTMLParser):
+    """Follows the tags, and keeps texts, addresses and identifiers."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.addresses: list[str] = []
+        self.identifiers: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href", "data", "action", "srcset", "poster"}:
+                self.addresses.append(value or "")
+            if name == "id":
+                self.identifiers.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.texts.append(data)
+
+
+def checked(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def test_the_page_is_whole_in_itself(conditioned: AnalysedSession) -> None:
+    page = report_page(conditioned)
+    found = checked(page)
+    assert "script" not in found.tags
+    assert "link" not in found.tags
+    assert all(address.startswith("#") for address in found.addresses)
+    assert {address[1:] for address in found.addresses} <= set(found.identifiers)
+    assert not re.search(r"(?i)(https?:)?//[a-z]|@import|url\((?!#)", page)
+    assert len(found.identifiers) == len(set(found.identifiers))
+    assert not re.search(r"\bnan\b|\binf\b|None\b", " ".join(found.texts))
+    assert not re.search(r' (?:d|x|y|cx|cy|width|height)="[^"]*(?:nan|inf)', page)
+
+
+def test_names_and_warnings_are_texts(conditioned: AnalysedSession) -> None:
+    page = report_page(conditioned)
+    assert "a &lt;warning&gt; &amp; more" in page
+    assert "name &lt;of&gt; a &amp; b.csv" in page
+    assert "<warning>" not in page
+
+
+def test_what_is_told(conditioned: AnalysedSession) -> None:
+    text = " ".join(checked(report_page(conditioned)).texts)
+    assert conditioned.conditioning is not None
+    summary = conditioned.conditioning.summary
+    assert f"CRs: {summary.n_cr} of {summary.n_cs_valid} trials" in text
+    for row in conditioned.conditioning.sensitivity:
+        assert row.criterion in text
+    blinks = sum(blink.kind == "blink" for blink in conditioned.blinks)
+    assert f"{blinks} blinks" in text or f"{len(conditioned.blinks)} blinks and closures" in text
+    assert "eyes not seen" in text
+    assert "0" * 64 in text
+    assert "settings" not in text or "conditioning.cr_threshold" in text
+
+
+def test_without_trials(conditioned: AnalysedSession) -> None:
+    page = report_page(replace(conditioned, conditioning=None, warnings=()))
+    found = checked(page)
+    assert "conditioning" not in found.identifiers
+    assert "No warnings" in page
+
+
+def test_every_trial_rejected(conditioned: AnalysedSession) -> None:
+    from site_agent.eyeblink.conditioning import analyse_conditioning
+
+    assert conditioned.conditioning is not None
+    trace = conditioned.trace
+    blind = np.full(len(trace.ear), np.nan)
+    results = conditioned.conditioning.trials
+    from site_agent.eyeblink.trials import Trial
+
+    trials = [
+        Trial(
+            result.measures.trial,
+            result.measures.trial_type,
+            result.measures.cs_onset_s,
+            result.measures.us_onset_s,
+        )
+        for result in results
+    ]
+    nothing = analyse_conditioning(trace.timestamps_s, blind, trials)
+    session = replace(conditioned, trace=replace(trace, ear=blind), blinks=(), conditioning=nothing)
+    checked(report_page(session))
+
+
+def test_a_long_recording_stays_a_small_page(conditioned: AnalysedSession, tmp_path: Path) -> None:
+    times_s = np.arange(3 * 3600 * 30) / 30.0
+    ear = 0.3 + 0.01 * np.sin(times_s)
+    trace = replace(
+        conditioned.trace,
+        frames=np.arange(len(times_s)),
+        timestamps_s=times_s,
+        ear=ear,
+        ear_left=ear,
+        ear_right=ear,
+        confidence=np.ones(len(ear)),
+        gaps=np.zeros(len(ear), np.uint8),
+    )
+    page = report_page(replace(conditioned, trace=trace, conditioning=None))
+    assert len(page) < 5_000_000
+    assert page.count("<svg class") < 60
+
+
+def test_a_failing_report_costs_no_results(
+    conditioned: AnalysedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        name = "failing"
+        file_name = "failing.html"
+        essential = False
+
+        def wanted(self, session: AnalysedSession, /) -> bool:
+            return True
+
+        def write(self, session: AnalysedSession, path: Path) -> None:
+            path.write_text("half")
+            raise ZeroDivisionError("no <reason>")
+
+    from site_agent.eyeblink.outputs import OUTPUTS
+
+    written = write_outputs(conditioned, tmp_path / "out", outputs=(Failing(), *OUTPUTS))
+    assert "failing" not in written.files
+    assert not (tmp_path / "out" / "failing.html").exists()
+    assert written.warnings[-1] == "failing.html was not written: no <reason>"
+    assert "no &lt;reason&gt;" in written.files["report"].read_text(encoding="utf-8")
+    assert "no <reason>" in written.files["session"].read_text(encoding="utf-8")
+    assert "no <reason>" in written.files["provenance"].read_text(encoding="utf-8")
+
+
+def test_what_an_earlier_analysis_left_goes(conditioned: AnalysedSession, tmp_path: Path) -> None:
+    write_outputs(conditioned, tmp_path / "out")
+    (tmp_path / "out" / "mine.txt").touch()
+    write_outputs(replace(conditioned, conditioning=None), tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "trials.csv" not in names
+    assert {"mine.txt", "blinks.csv", "provenance.json"} <= names
+
+
+def test_plots() -> None:
+    assert nice_ticks((0.0, 1.0), 5) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert nice_ticks((0.0, float("nan")), 5) == []
+    assert number_text(-0.5) == "−0.5"
+    assert number_text(float("nan")) == "–"
+    assert padded([], least=1.0) == (0.0, 1.0)
+    assert padded([2.0, 2.0], least=1.0) == (1.5, 2.5)
+    plot = Plot("a <b>", (0.0, 10.0), (0.0, 1.0))
+    values = np.array([0.0, np.nan, 0.5, 1.0])
+    plot.line(np.arange(4.0), values, "trace")
+    plot.band(np.arange(4.0), values - 0.1, values + 0.1, "ci")
+    drawn = plot.svg()
+    assert drawn.count("M") == 4  # two pieces each
+    assert "a &lt;b&gt;" in drawn

@@ -1,0 +1,51 @@
+"""Sessions to review: one of a drawn trace, one of a drawn video."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
+
+
+def write_trace_session(folder: Path, seed: int = 4, seconds: float = 60.0) -> Path:
+    """Analyse a drawn trace and return the folder of its results."""
+    trace, _ = draw_trace(seed, Drawing(seconds=seconds, gaps=2))
+    rows = [
+        f"{time_s:.6f},{'' if math.isnan(ear) else f'{ear:.5f}'}"
+        for time_s, ear in zip(trace.timestamps_s.tolist(), trace.ear.tolist(), strict=True)
+    ]
+    source = folder / "ear.csv"
+    source.write_text("\n".join(["timestamp_s,ear", *rows]) + "\n")
+    run_trace_analysis(source, out_dir=folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="session")
+def analysed_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_trace_session(tmp_path_factory.mktemp("trace"))
+
+
+@pytest.fixture
+def trace_session(analysed_trace: Path, tmp_path: Path) -> Path:
+    """Results of a trace, for one test to change."""
+    return shutil.copytree(analysed_trace, tmp_path / "out")
+
+
+@pytest.fixture(scope="session")
+def analysed_video(
+    recording: Path, landmark_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("video") / "out"
+    run_blink_analysis(recording, landmarks=landmark_file, out_dir=folder)
+    return folder
+
+
+@pytest.fixture
+def video_session(analysed_video: Path, tmp_path: Path) -> Path:
+    """Results of a video, for one test to change."""
+    return shutil.copytree(analysed_video, tmp_path / "out")

@@ -1,0 +1,240 @@
+"""A review without its page: what is kept, and that the automatic result is never touched."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from site_agent.errors import (
+    ReviewActionError,
+    ReviewFolderError,
+    ReviewOutdatedError,
+    VideoFileError,
+)
+from site_agent.eyeblink.pipeline import run_blink_analysis
+from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
+from site_agent.eyeblink.review.automatic_result import read_automatic_result
+from site_agent.eyeblink.review.desk import open_desk
+from site_agent.eyeblink.review.doubt import doubt_of
+from site_agent.eyeblink.review.suggestion import suggest_blink
+from tests.site_agent.eyeblink.review.conftest import write_trace_session
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_automatic_result_stays_as_it_is(trace_session: Path) -> None:
+    before = {path.name: path.read_bytes() for path in trace_session.iterdir()}
+    with open_desk(trace_session, reviewer="Ada") as desk:
+        desk.act(Delete(blink_id=1))
+        desk.act(Correct(blink_id=2, kind="closure"))
+    for name, data in before.items():
+        assert (trace_session / name).read_bytes() == data
+    assert sorted(p.name for p in (trace_session / "review").iterdir()) == [
+        "blinks_reviewed.csv",
+        "corrections.jsonl",
+    ]
+
+
+def test_the_reviewed_blinks_have_the_columns_of_the_automatic_ones(trace_session: Path) -> None:
+    automatic = rows_of(trace_session / "blinks.csv")
+    reviewed_file = trace_session / "review" / "blinks_reviewed.csv"
+    with open_desk(trace_session, reviewer="Ada") as desk:
+        rows = rows_of(reviewed_file)
+        assert [row.pop("review_status") for row in rows] == ["unreviewed"] * len(automatic)
+        assert rows == automatic
+        desk.act(Accept(blink_id=1))
+        desk.act(Delete(blink_id=2))
+        onset_s = float(automatic[2]["onset_s"])
+        desk.act(Correct(blink_id=3, onset_s=onset_s - 0.1, completeness="partial"))
+        end_s = float(automatic[3]["onset_s"]) - 0.2
+        desk.act(Add(onset_s=end_s - 0.3, peak_s=end_s - 0.2, offset_s=end_s))
+    rows = rows_of(reviewed_file)
+    assert list(rows[0]) == [*automatic[0], "review_status"]
+    by_id = {row["blink_id"]: row for row in rows}
+    assert "2" not in by_id
+    accepted = dict(by_id["1"])
+    assert accepted.pop("review_status") == "accepted"
+    assert accepted == automatic[0]
+    corrected = by_id["3"]
+    assert (corrected["review_status"], corrected["completeness"]) == ("corrected", "partial")
+    assert float(corrected["onset_s"]) == pytest.approx(onset_s - 0.1, abs=1 / 60 + 1e-6)
+    length_ms = (float(corrected["offset_s"]) - float(corrected["onset_s"])) * 1000
+    assert float(corrected["duration_ms"]) == pytest.approx(length_ms, abs=0.1)
+    assert int(corrected["onset_frame"]) < int(automatic[2]["onset_frame"])
+    added = by_id[str(len(automatic) + 1)]
+    assert (added["review_status"], added["confidence"]) == ("added", "")
+    assert added["peak_fec"] != ""
+    onsets = [float(row["onset_s"]) for row in rows]
+    assert onsets == sorted(onsets)
+
+
+def test_a_review_goes_on_where_it_was(trace_session: Path) -> None:
+    with open_desk(trace_session, reviewer="Ada") as desk:
+        desk.act(Delete(blink_id=1))
+        state = desk.act(Accept(blink_id=2))
+    # As if the process had been killed between the log and the table.
+    table = trace_session / "review" / "blinks_reviewed.csv"
+    whole = table.read_bytes()
+    table.unlink()
+    with open_desk(trace_session, reviewer="Ben") as desk:
+        assert desk.state == state
+        assert table.read_bytes() == whole
+        desk.act(Undo())
+        assert {event.status for event in desk.state.events} == {"unreviewed", "deleted"}
+
+
+def test_a_new_analysis_is_not_mixed_with_old_corrections(tmp_path: Path) -> None:
+    out = write_trace_session(tmp_path, seed=4)
+    with open_desk(out) as desk:
+        desk.act(Accept(blink_id=1))
+    write_trace_session(tmp_path, seed=5)
+    with pytest.raises(ReviewOutdatedError, match="--start-over"):
+        open_desk(out)
+    with open_desk(out, start_over=True) as desk:
+        assert desk.revision == 0
+    assert (out / "review-1" / "corrections.jsonl").exists()
+
+
+def test_who_has_not_seen_the_last_action_must_look_again(trace_session: Path) -> None:
+    with open_desk(trace_session) as desk:
+        desk.act(Accept(blink_id=1), revision=0)
+        with pytest.raises(ReviewActionError, match="another window"):
+            desk.act(Delete(blink_id=1), revision=0)
+        assert desk.revision == 1
+
+
+def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
+    with open_desk(trace_session) as desk:
+        for action in (Accept(blink_id=999), UseFrame(frame=1), Undo()):
+            with pytest.raises(ReviewActionError):
+                desk.act(action)
+        assert len(desk.log.path.read_bytes().splitlines()) == 1
+
+
+def test_times_come_to_lie_on_frames(trace_session: Path) -> None:
+    with open_desk(trace_session) as desk:
+        event = desk.state.events[0]
+        state = desk.act(Correct(blink_id=event.blink_id, onset_s=event.onset_s - 0.0123))
+        assert state.events[0].onset_s in desk.result.frames.timestamps_s
+
+
+def test_the_uncertain_come_first(trace_session: Path) -> None:
+    result = read_automatic_result(trace_session)
+    doubts = {event.blink_id: doubt_of(event, result) for event in result.events}
+    confidences = {number: float(row["confidence"]) for number, row in result.rows.items()}
+    ordered = sorted(doubts, key=lambda number: -doubts[number].score)
+    first, last = confidences[ordered[0]], confidences[ordered[-1]]
+    assert first < last
+    for event in result.events:
+        if event.completeness == "partial":
+            assert "partial" in doubts[event.blink_id].reasons
+
+
+def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -> None:
+    result = read_automatic_result(trace_session)
+    for event in result.events:
+        suggested = suggest_blink(result, result.frames.nearest(event.peak_s) + 2)
+        assert suggested.peak_s == pytest.approx(event.peak_s, abs=0.1)
+        assert suggested.onset_s < suggested.peak_s < suggested.offset_s
+        shared = min(suggested.offset_s, event.offset_s) - max(suggested.onset_s, event.onset_s)
+        whole = max(suggested.offset_s, event.offset_s) - min(suggested.onset_s, event.onset_s)
+        assert shared / whole > 0.3
+    for frame in (0, len(result.frames) - 1):
+        edge = suggest_blink(result, frame)
+        assert edge.onset_s <= edge.peak_s <= edge.offset_s
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("blinks.csv", None, "expected one blinks.csv"),
+        ("frames.csv", "frame,ear\n0,0.3\n", "no column timestamp_s"),
+        ("frames.csv", "timestamp_s,ear\n0,0.3\n0.1,zero\n", "'zero'"),
+        ("frames.csv", "timestamp_s,ear\n0,0.3\n0,0.3\n", "does not increase"),
+        ("frames.csv", "timestamp_s,ear\n", "no frames"),
+        ("blinks.csv", "blink_id,kind\n", "no column onset_s"),
+        ("provenance.json", "{", "cannot be read"),
+    ],
+)
+def test_damaged_results_are_told(
+    trace_session: Path, name: str, content: str | None, what: str
+) -> None:
+    if content is None:
+        (trace_session / name).unlink()
+    else:
+        (trace_session / name).write_text(content)
+    with pytest.raises(ReviewFolderError, match=what):
+        open_desk(trace_session)
+
+
+def test_no_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ReviewFolderError, match="no such folder"):
+        open_desk(tmp_path / "nothing")
+
+
+def test_the_video_is_found_checked_or_asked_for(
+    video_session: Path, recording: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(VideoFileError, match="--video FILE"):
+        open_desk(video_session)
+    with pytest.raises(VideoFileError, match="no such file"):
+        open_desk(video_session, video=tmp_path / "none.mp4")
+    other = tmp_path / "other.mp4"
+    other.write_bytes(recording.read_bytes()[:-1])
+    with pytest.raises(ReviewOutdatedError, match="not the recording"):
+        open_desk(video_session, video=other)
+    with open_desk(video_session, trace_only=True) as desk:
+        assert desk.video is None
+    shutil.copy(recording, video_session.parent / recording.name)
+    with open_desk(video_session) as desk:
+        assert desk.video is not None
+        assert desk.video.path == video_session.parent / recording.name
+
+
+def test_no_video_belongs_to_a_trace(trace_session: Path, tmp_path: Path) -> None:
+    with pytest.raises(ReviewOutdatedError, match="result of a trace"):
+        open_desk(trace_session, video=tmp_path / "some.mp4")
+
+
+def test_another_landmark_model_is_mentioned(
+    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
+) -> None:
+    with open_desk(video_session, video=recording, landmarks=landmark_file) as desk:
+        assert desk.warnings == ()
+        found = desk.landmarks(10)
+        assert found is not None
+        assert found.landmarks.shape == (68, 2)
+        ear = desk.result.frames.signals["ear_left"][10]
+        from site_agent.eyeblink.openness import both_eye_aspect_ratios
+
+        left, _ = both_eye_aspect_ratios(found.landmarks)
+        assert abs(left - ear) < 0.06
+
+
+def test_images_of_a_folder_can_be_reviewed(
+    recording: Path, landmark_file: Path, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    from site_agent.eyeblink.frames import VideoReader
+
+    images = tmp_path / "images"
+    images.mkdir()
+    with VideoReader(recording, pixels="rgb") as reader:
+        for frame, _ in zip(reader.frames(), range(8), strict=False):
+            Image.fromarray(frame.image).save(images / f"i{frame.index}.png")
+    times = "\n".join(f"i{number}.png,{number / 30:.6f}" for number in range(8))
+    (images / "timestamps.csv").write_text(f"file,timestamp_s\n{times}\n")
+    out = tmp_path / "out"
+    run_blink_analysis(images, landmarks=landmark_file, out_dir=out)
+    with open_desk(out) as desk:
+        assert desk.video is not None
+        shown = desk.video.picture(5)
+    assert np.array_equal(shown, np.asarray(Image.open(images / "i5.png")))

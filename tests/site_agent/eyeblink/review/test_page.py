@@ -1,0 +1,132 @@
+"""The page in a real browser: by keyboard and by mouse."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from site_agent.eyeblink.review.desk import open_desk
+from site_agent.eyeblink.review.replay import ReviewEvent
+from site_agent.eyeblink.review.server import running_review
+from tests.site_agent.eyeblink.review.browser import Browser, missing_browser, running_browser
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(bool(missing_browser()), reason=missing_browser() or "-"),
+]
+
+READY = "document.body.dataset.ready === 'true'"
+STATUS = "document.getElementById('status').textContent"
+SELECTED = "document.querySelector('#events [aria-selected=true] .number').textContent"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with running_browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
+    with open_desk(trace_session, reviewer="Ada") as desk, running_review(desk) as url:
+
+        def event(number: int) -> ReviewEvent:
+            return next(each for each in desk.state.events if each.blink_id == number)
+
+        browser.open(url)
+        browser.wait_for(READY)
+        first = int(browser.run(f"return {SELECTED}")[1:])
+        browser.press("a")
+        browser.wait_for(f"{STATUS}.includes('#{first} accepted')")
+        assert event(first).status == "accepted"
+        second = int(browser.run(f"return {SELECTED}")[1:])
+        assert second != first, "the next uncertain one is shown"
+        browser.press("d")
+        browser.wait_for(f"{STATUS}.includes('#{second} deleted')")
+        assert event(second).status == "deleted"
+        browser.press("u")
+        browser.wait_for(f"{STATUS} === 'Taken back'")
+        assert event(second).status == "unreviewed"
+        third = int(browser.run(f"return {SELECTED}")[1:])
+        before = event(third)
+        peak = desk.result.frames.nearest(before.peak_s)
+        browser.press("Left", "Left", "2")
+        browser.wait_for(f"{STATUS}.includes('#{third} has its peak here')")
+        assert desk.result.frames.nearest(event(third).peak_s) == peak - 2
+        browser.press("c")
+        browser.wait_for(f"{STATUS}.includes('#{third} is a closure')")
+        browser.press("3")
+        browser.wait_for(f"{STATUS}.includes('#{third} ends here')")
+        count = len(desk.state.events)
+        browser.press("m")
+        browser.wait_for(f"{STATUS}.startsWith('Blink added')")
+        assert len(desk.state.events) == count + 1
+        browser.press("?")
+        browser.wait_for("document.getElementById('help').open")
+        browser.press("Escape")
+        browser.wait_for("!document.getElementById('help').open")
+        assert browser.problems() == []
+    with (trace_session / "review" / "blinks_reviewed.csv").open(newline="") as file:
+        statuses = [row["review_status"] for row in csv.DictReader(file)]
+    assert {"accepted", "corrected", "added"} <= set(statuses)
+
+
+def test_an_onset_is_dragged(browser: Browser, trace_session: Path) -> None:
+    with open_desk(trace_session, reviewer="Ada") as desk, running_review(desk) as url:
+        browser.open(url)
+        browser.wait_for(READY)
+        number = int(browser.run(f"return {SELECTED}")[1:])
+        before = next(each for each in desk.state.events if each.blink_id == number)
+        # The selected blink is in the middle of the window; 46 and 10 pixels are its margins.
+        place = browser.run("return document.getElementById('trace').getBoundingClientRect()")
+        shown_s = browser.run(
+            "return import('./static/store.js').then(m => [m.store.from_s, m.store.to_s])"
+        )
+        per_s = (place["width"] - 56) / (shown_s[1] - shown_s[0])
+        x = place["left"] + 46 + (before.onset_s - shown_s[0]) * per_s
+        y = place["top"] + place["height"] / 2
+        browser.drag((x, y), (x - 0.1 * per_s, y))
+        browser.wait_for(f"{STATUS}.includes('#{number}: onset moved')")
+        after = next(each for each in desk.state.events if each.blink_id == number)
+        assert after.onset_s == pytest.approx(before.onset_s - 0.1, abs=0.03)
+        assert after.peak_s == before.peak_s
+        assert browser.problems() == []
+
+
+def test_frames_are_shown_and_landmarks_corrected(
+    browser: Browser, video_session: Path, recording: Path, landmark_file: Path
+) -> None:
+    with (
+        open_desk(video_session, video=recording, landmarks=landmark_file) as desk,
+        running_review(desk) as url,
+    ):
+        browser.open(url)
+        browser.wait_for(READY)
+        painted = (
+            "[...document.getElementById('picture').getContext('2d')"
+            ".getImageData(200, 200, 40, 40).data].some((v, i) => i % 4 < 3 && v > 0)"
+        )
+        browser.wait_for(painted)
+        browser.wait_for("document.getElementById('readout').textContent.includes('FEC')")
+        frame = int(browser.run("return import('./static/store.js').then(m => m.store.frame)"))
+        found = desk.landmarks(frame)
+        assert found is not None
+        browser.press("l", "Tab", "Up", "Up", "Escape")
+        browser.wait_for(f"{STATUS}.includes('Landmarks of frame {frame} kept')")
+        kept = desk.state.frames[frame]
+        assert kept.moved == (37,)
+        assert kept.landmarks is not None
+        assert kept.landmarks[37][1] == pytest.approx(found.landmarks[37, 1] - 1.0, abs=0.01)
+        assert kept.landmarks[36] == pytest.approx(found.landmarks[36], abs=0.01)
+        browser.press("Right", "Right", "t")
+        browser.wait_for(f"{STATUS} === 'Frame {frame + 2} is used for training'")
+        assert sorted(desk.state.frames) == [frame, frame + 2]
+        browser.press("t")
+        browser.wait_for(f"{STATUS} === 'Frame {frame + 2} is not used for training'")
+        browser.press(" ")
+        browser.wait_for(
+            f"import('./static/store.js').then(m => m.store.frame > {frame} + 5)", seconds=30
+        )
+        assert browser.problems() == []

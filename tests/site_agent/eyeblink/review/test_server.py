@@ -1,0 +1,244 @@
+"""The page's server over real HTTP: what it gives, and to whom it does not."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from site_agent.errors import ReviewBusyError
+from site_agent.eyeblink.frames import VideoReader
+from site_agent.eyeblink.review.desk import ReviewDesk, open_desk
+from site_agent.eyeblink.review.server import opening_page, running_review, serve_review
+
+Served = tuple[httpx.Client, str, ReviewDesk]
+
+
+def client_of(url: str) -> tuple[httpx.Client, str]:
+    """Return a client whose paths lie below the secret, and the secret."""
+    token = urlsplit(url).path.strip("/")
+    headers = {"x-review-token": token}
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30), token
+
+
+@pytest.fixture
+def trace_page(trace_session: Path) -> Iterator[Served]:
+    with open_desk(trace_session, reviewer="Ada") as desk, running_review(desk) as url:
+        client, token = client_of(url)
+        with client:
+            yield client, token, desk
+
+
+@pytest.fixture
+def video_page(video_session: Path, recording: Path, landmark_file: Path) -> Iterator[Served]:
+    with (
+        open_desk(video_session, video=recording, landmarks=landmark_file) as desk,
+        running_review(desk) as url,
+    ):
+        client, token = client_of(url)
+        with client:
+            yield client, token, desk
+
+
+def test_the_page_needs_nothing_from_outside(trace_page: Served) -> None:
+    client, _, _ = trace_page
+    page = client.get("")
+    assert page.headers["content-type"].startswith("text/html")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["referrer-policy"] == "no-referrer"
+    names = set(re.findall(r'(?:src|href)="(static/[^"]+)"', page.text))
+    seen: set[str] = set()
+    while names:
+        name = names.pop()
+        seen.add(name)
+        found = client.get(name)
+        assert found.status_code == 200, name
+        assert "https://" not in found.text
+        assert not re.findall(r"http://(?!www\.w3\.org/2000/svg)", found.text), name
+        names |= {f"static/{other}" for other in re.findall(r'from "\./([^"]+)"', found.text)}
+        names -= seen
+    assert {"static/main.js", "static/pictures.js", "static/review.css"} <= seen
+
+
+def test_nobody_gets_in_without_the_secret(trace_page: Served) -> None:
+    client, token, _ = trace_page
+    base = str(client.base_url).removesuffix(f"{token}/")
+    with httpx.Client(trust_env=False) as stranger:
+        for path in ("", "api/session", "x/api/session", f"{token[:-1]}/", f"{token}x/"):
+            assert stranger.get(base + path).status_code == 404, path
+        assert stranger.get(f"{base}{token}/api/session").status_code == 200
+        outside = {"host": "evil.example"}
+        assert stranger.get(f"{base}{token}/", headers=outside).status_code == 421
+        rebound = {"host": f"evil.example:{urlsplit(base).port}"}
+        assert stranger.get(f"{base}{token}/", headers=rebound).status_code == 421
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"x-review-token": ""}, 403),
+        ({"x-review-token": "wrong"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"host": "evil.example"}, 421),
+    ],
+)
+def test_only_the_page_itself_changes_anything(
+    trace_page: Served, headers: dict[str, str], status: int
+) -> None:
+    client, _, desk = trace_page
+    body = '{"revision": 0, "action": {"action": "accept", "blink_id": 1}}'
+    sent = {"content-type": "application/json", **headers}
+    assert client.post("api/actions", content=body, headers=sent).status_code == status
+    assert desk.revision == (1 if status == 200 else 0)
+    assert client.put("api/actions", content=body, headers=sent).status_code in {405, 421}
+    assert client.get("api/actions").status_code == 405
+
+
+def test_files_beside_the_page_cannot_be_had(trace_page: Served) -> None:
+    client, _, _ = trace_page
+    for path in ("static/../guard.py", "static/%2e%2e/guard.py", "static/", "static//etc/passwd"):
+        assert client.get(path).status_code == 404, path
+
+
+def act(client: httpx.Client, revision: int, **action: Any) -> httpx.Response:
+    return client.post("api/actions", json={"revision": revision, "action": action})
+
+
+def test_a_review_from_the_first_blink_to_undo(trace_page: Served) -> None:
+    client, _, desk = trace_page
+    state = client.get("api/state").json()
+    first = state["events"][0]
+    state = act(client, 0, action="accept", blink_id=first["id"]).json()
+    assert state["events"][0]["status"] == "accepted"
+    assert (state["revision"], state["undoable"], state["redoable"]) == (1, 1, 0)
+    suggested = client.get("api/suggestions/300").json()
+    state = act(client, 1, **suggested).json()
+    assert [e["status"] for e in state["events"]].count("added") == 1
+    state = act(client, 2, action="undo").json()
+    assert [e["status"] for e in state["events"]].count("added") == 0
+    late = act(client, 1, action="delete", blink_id=first["id"])
+    assert late.status_code == 409
+    assert "another window" in late.json()["error"]
+    assert client.get("api/state").json() == state
+    assert desk.revision == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        '{"revision": 0}',
+        '{"revision": 0, "action": {"action": "burn"}}',
+        '{"revision": 0, "action": {"action": "accept", "blink_id": "NaN"}}',
+        '{"revision": 0, "action": {"action": "correct", "blink_id": 1, "onset_s": 1e999}}',
+        '{"revision": 0, "action": {"action": "accept", "blink_id": 1, "more": 1}}',
+        '{"revision": 0, "action": {"action": "use_frame", "frame": 0, "landmarks": [[0, 0]]}}',
+        " " * 200_000,
+    ],
+)
+def test_nonsense_is_refused(trace_page: Served, body: str) -> None:
+    client, _, desk = trace_page
+    headers = {"content-type": "application/json"}
+    assert client.post("api/actions", content=body, headers=headers).status_code == 400
+    assert desk.revision == 0
+
+
+def test_the_trace_comes_as_wide_as_it_is_drawn(trace_page: Served) -> None:
+    client, _, desk = trace_page
+    times_s = np.frombuffer(client.get("api/timestamps").content, dtype="<f8")
+    assert np.array_equal(times_s, desk.result.frames.timestamps_s)
+    whole = client.get("api/trace", params={"from_s": 0, "to_s": 60, "points": 200}).json()
+    assert not whole["exact"]
+    assert len(whole["times_s"]) <= 200
+    near = client.get("api/trace", params={"from_s": 2, "to_s": 3, "points": 200}).json()
+    assert near["exact"]
+    fec = desk.result.frames.signals["fec"]
+    for frame, value in zip(near["frames"], near["high"]["fec"], strict=True):
+        assert value is None if np.isnan(fec[frame]) else abs(value - fec[frame]) < 1e-4
+    for query in ("from_s=1&to_s=1&points=9", "from_s=a&to_s=2&points=9", "to_s=2"):
+        assert client.get(f"api/trace?{query}").status_code == 400
+
+
+def test_a_trace_has_no_pictures(trace_page: Served) -> None:
+    client, _, _ = trace_page
+    session = client.get("api/session").json()
+    assert (session["video"], session["landmarks"], session["reviewer"]) == (None, False, "Ada")
+    assert client.get("api/frames/0.jpg").status_code == 400
+    assert client.get("api/frames/0").json()["landmarks"] is None
+    assert client.get("api/frames/99999999").status_code == 400
+
+
+def test_each_frame_is_the_one_that_was_analysed(video_page: Served, recording: Path) -> None:
+    client, _, _ = video_page
+    with VideoReader(recording, pixels="rgb") as reader:
+        frames = [frame.image for frame in reader.frames()]
+    session = client.get("api/session").json()
+    assert session["frames"] == len(frames)
+    assert session["video"] == {"width_px": 640, "height_px": 480}
+    for number in (200, 0, 77, 78, len(frames) - 1, 3):
+        data = client.get(f"api/frames/{number}.jpg").content
+        shown = np.asarray(Image.open(io.BytesIO(data)), dtype=float)
+        apart = [np.abs(shown - frames[n]).mean() for n in (number - 1, number) if n >= 0]
+        assert apart[-1] == min(apart)
+        assert apart[-1] < 3.0
+    small = client.get("api/frames/5.jpg", params={"side": 100})
+    assert Image.open(io.BytesIO(small.content)).size == (100, 75)
+
+
+def test_stepping_through_frames_is_quick(video_page: Served) -> None:
+    client, _, _ = video_page
+    client.get("api/frames/99.jpg")
+    spent_s = []
+    for number in [*range(100, 130), *range(129, 99, -1)]:
+        began_s = time.perf_counter()
+        assert client.get(f"api/frames/{number}.jpg").status_code == 200
+        spent_s.append(time.perf_counter() - began_s)
+    assert np.median(spent_s) < 0.1
+
+
+def test_corrected_landmarks_stay(video_page: Served) -> None:
+    client, _, _ = video_page
+    facts = client.get("api/frames/40?landmarks=1").json()
+    points = facts["landmarks"]
+    assert len(points) == 68
+    left, top, right, bottom = facts["box"]
+    assert left < points[30][0] < right
+    assert top < points[30][1] < bottom
+    points[37] = [points[37][0], points[37][1] - 2.5]
+    state = act(client, 0, action="use_frame", frame=40, landmarks=points, moved=[37]).json()
+    assert state["training"] == [{"frame": 40, "moved": [37]}]
+    assert client.get("api/frames/40").json()["landmarks"] == points
+    assert act(client, 1, action="drop_frame", frame=40).json()["training"] == []
+    assert act(client, 2, action="use_frame", frame=10**6).status_code == 409
+
+
+def test_a_taken_port_is_told(trace_page: Served, analysed_trace: Path, tmp_path: Path) -> None:
+    client, _, desk = trace_page
+    port = client.base_url.port
+    assert port is not None
+    with pytest.raises(ReviewBusyError, match=f"port {port} cannot be used"):
+        serve_review(desk, port=port, on_ready=print)
+
+
+def test_the_file_that_opens_the_page_is_private() -> None:
+    with opening_page("http://127.0.0.1:1/secret/") as path:
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.parent.stat().st_mode & 0o077 == 0
+        assert "http://127.0.0.1:1/secret/" in path.read_text()
+    assert not path.exists()

@@ -1,0 +1,56 @@
+"""Views of a trace keep every extreme."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_agent.eyeblink.review.trace_windows import gap_runs, trace_window
+
+
+@given(st.integers(2, 400), st.integers(16, 60), st.floats(-1.0, 9.0), st.floats(0.1, 12.0))
+def test_no_extreme_is_lost(count: int, points: int, from_s: float, length_s: float) -> None:
+    rng = np.random.default_rng(count)
+    times_s = np.cumsum(rng.uniform(0.01, 0.05, count))
+    signal = rng.normal(size=count)
+    signal[rng.uniform(size=count) < 0.2] = np.nan
+    to_s = from_s + length_s
+    window = trace_window(times_s, {"x": signal}, from_s, to_s, points)
+    inside = signal[(times_s >= from_s) & (times_s < to_s)]
+    known = inside[np.isfinite(inside)]
+    assert len(window.times_s) <= max(points, 2)
+    if len(known):
+        assert np.nanmax(window.highs["x"]) >= known.max()
+        assert np.nanmin(window.lows["x"]) <= known.min()
+    if window.is_exact:
+        assert np.array_equal(signal[window.frames], window.highs["x"], equal_nan=True)
+
+
+def test_an_hour_at_200_frames_a_second_is_drawn_at_once() -> None:
+    times_s = np.arange(720_000) / 200.0
+    signals = {name: np.sin(times_s + place) for place, name in enumerate("abcde")}
+    began_s = time.perf_counter()
+    window = trace_window(times_s, signals, 0.0, 3600.0, 1200)
+    assert time.perf_counter() - began_s < 0.5
+    assert len(window.times_s) == 1200
+
+
+@pytest.mark.parametrize(
+    ("codes", "runs"),
+    [
+        ([], []),
+        ([0, 0], []),
+        ([1, 1, 0, 2], [(0.0, 0.1, 1), (0.3, 0.3, 2)]),
+        ([0, 1, 2, 2], [(0.1, 0.1, 1), (0.2, 0.3, 2)]),
+    ],
+)
+def test_where_the_eyes_were_not_seen(
+    codes: list[int], runs: list[tuple[float, float, int]]
+) -> None:
+    times_s = np.round(np.arange(len(codes)) * 0.1, 6)
+    found = gap_runs(times_s, np.array(codes, dtype=np.uint8))
+    assert [tuple(round(value, 6) for value in run) for run in found] == runs

@@ -1,0 +1,237 @@
+"""Videos as laboratories have them: a clear message, and the outputs that can be had."""
+
+from __future__ import annotations
+
+import csv
+import json
+import wave
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from site_agent.datasets.synthetic import write_blink_video
+from site_agent.errors import BlinkAnalysisError, VideoFileError
+from site_agent.eyeblink.faces import FaceSettings
+from site_agent.eyeblink.frames import VideoReader
+from site_agent.eyeblink.matching import match_blinks
+from site_agent.eyeblink.pipeline import (
+    BlinkAnalysisSettings,
+    run_all_faces_analysis,
+    run_blink_analysis,
+)
+from site_agent.eyeblink.session import BlinkSession
+from tests.site_agent.eyeblink.drawn_videos import write_video
+
+Picture = np.typing.NDArray[np.uint8]
+TICKS_PER_S = 90_000
+
+
+def pictures_of(path: Path) -> list[tuple[float, Picture]]:
+    with VideoReader(path, pixels="rgb") as reader:
+        return [(frame.timestamp_s, frame.image) for frame in reader.frames()]
+
+
+def rewrite(
+    path: Path,
+    frames: list[tuple[float, Picture]],
+    *,
+    rotation_deg: int = 0,
+    faststart: bool = False,
+) -> None:
+    height, width = frames[0][1].shape[:2]
+    options = {"movflags": "faststart"} if faststart else {}
+    with av.open(str(path), "w", options=options) as container:
+        stream = container.add_stream("libx264", rate=30, options={"preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.codec_context.time_base = stream.time_base = Fraction(1, TICKS_PER_S)
+        stream.codec_context.gop_size = 15
+        if rotation_deg:
+            stream.set_display_rotation(rotation_deg)
+        for time_s, picture in frames:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+            frame.pts, frame.time_base = round(time_s * TICKS_PER_S), Fraction(1, TICKS_PER_S)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A person who blinks, 8 s."""
+    path = tmp_path_factory.mktemp("small") / "person.mp4"
+    write_blink_video(path, 8.0, 30.0, seed=3, who=150, size=(320, 240))
+    return path
+
+
+@pytest.fixture(scope="module")
+def two_persons(small: Path) -> Path:
+    """The person and, from the third second on, a somewhat larger one to the right."""
+    other = small.with_name("other.mp4")
+    write_blink_video(other, 8.0, 30.0, seed=8, who=160, size=(320, 240))
+    frames = []
+    for (time_s, left), (_, right) in zip(pictures_of(small), pictures_of(other), strict=True):
+        tall = np.kron(right[30:210, 70:250], np.ones((4, 4, 1), dtype=np.uint8))[::3, ::3]
+        place = np.full_like(left, 90) if time_s < 3 else tall
+        frames.append((time_s, np.concatenate([left, place[:240, :240]], axis=1)))
+    path = small.with_name("two.mp4")
+    rewrite(path, frames)
+    return path
+
+
+def rows_of(session: BlinkSession) -> list[dict[str, str]]:
+    with session.files["frames"].open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def intervals(session: BlinkSession) -> list[tuple[float, float]]:
+    with session.files["blinks"].open(encoding="utf-8", newline="") as file:
+        return [(float(row["onset_s"]), float(row["offset_s"])) for row in csv.DictReader(file)]
+
+
+def true_intervals(video: Path) -> list[tuple[float, float]]:
+    content = json.loads(video.with_name(f"{video.stem}_truth.json").read_text(encoding="utf-8"))
+    return [(blink["onset_s"], blink["offset_s"]) for blink in content["blinks"]]
+
+
+def test_a_video_cut_off(small: Path, landmark_file: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.mp4"
+    rewrite(whole, pictures_of(small), faststart=True)
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
+    session = run_blink_analysis(cut, landmarks=landmark_file, out_dir=tmp_path / "out")
+    assert any("the file declares 240 frames" in warning for warning in session.warnings)
+    assert 60 < session.frames < 230
+    assert session.valid_pct > 95
+    before = [blink for blink in true_intervals(small) if blink[1] < session.seconds - 0.2]
+    assert len(match_blinks(intervals(session), before).pairs) == len(before)
+
+
+@pytest.mark.parametrize("rotation_deg", [90, 180, 270])
+def test_a_video_from_a_turned_phone(
+    small: Path, landmark_file: Path, tmp_path: Path, rotation_deg: int
+) -> None:
+    lying = [(time_s, np.rot90(image, -rotation_deg // 90)) for time_s, image in pictures_of(small)]
+    video = tmp_path / "phone.mp4"
+    rewrite(video, lying, rotation_deg=rotation_deg)
+    session = run_blink_analysis(video, landmarks=landmark_file, out_dir=tmp_path / "out")
+    assert session.valid_pct > 95
+    assert match_blinks(intervals(session), true_intervals(small)).f1 == 1.0
+
+
+def test_lost_frames_do_not_shift_times(small: Path, landmark_file: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frames = pictures_of(small)
+    kept = [frame for number, frame in enumerate(frames) if number == 0 or rng.random() > 0.08]
+    video = tmp_path / "lossy.mp4"
+    rewrite(video, kept)
+    session = run_blink_analysis(video, landmarks=landmark_file, out_dir=tmp_path / "out")
+    assert session.frames == len(kept)
+    lost = len(frames) - len(kept)
+    assert any(f"about {lost} frames are missing" in warning for warning in session.warnings)
+    match = match_blinks(intervals(session), true_intervals(small), smallest_overlap=0.4)
+    assert match.f1 == 1.0
+
+
+def test_which_of_two_faces(two_persons: Path, landmark_file: Path, tmp_path: Path) -> None:
+    def lefts_px(faces: FaceSettings) -> tuple[list[float], BlinkSession]:
+        session = run_blink_analysis(
+            two_persons,
+            landmarks=landmark_file,
+            out_dir=tmp_path / "out",
+            settings=BlinkAnalysisSettings(faces=faces),
+        )
+        texts = [row["face_left_px"] for row in rows_of(session)]
+        return [float(text) if text else np.nan for text in texts], session
+
+    largest, session = lefts_px(FaceSettings())
+    # The larger one comes later; a face that is followed is not given up for it.
+    assert max(largest) < 160
+    assert any("up to 2 faces were visible at once" in warning for warning in session.warnings)
+    second, _ = lefts_px(FaceSettings(face="2"))
+    assert np.isnan(second[:80]).all()
+    assert np.nanmin(second) > 300
+    assert session.frames == len(second)
+
+
+def test_all_faces(two_persons: Path, small: Path, landmark_file: Path, tmp_path: Path) -> None:
+    sessions = run_all_faces_analysis(
+        two_persons, landmarks=landmark_file, out_dir=tmp_path / "out"
+    )
+    assert sorted(sessions) == ["face-1", "face-2"]
+    first, second = sessions["face-1"], sessions["face-2"]
+    assert first.frames == second.frames == 240
+    assert first.valid_pct > 95
+    assert 50 < second.valid_pct < 70
+    assert (tmp_path / "out" / "face-2" / "provenance.json").is_file()
+    assert match_blinks(intervals(first), true_intervals(small)).f1 == 1.0
+    reasons = {row["reason"] for row in rows_of(second)[:80]}
+    assert reasons == {"no-face"}
+
+
+def test_a_fixed_region(small: Path, landmark_file: Path, tmp_path: Path) -> None:
+    by_detector = run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "a")
+    first = rows_of(by_detector)[0]
+    left, top, right = (
+        round(float(first[name])) for name in ("face_left_px", "face_top_px", "face_right_px")
+    )
+    region = (left + 4, top - 4, right - left + 6, right - left + 6)
+    settings = BlinkAnalysisSettings(faces=FaceSettings(region=region))
+    session = run_blink_analysis(
+        small, landmarks=landmark_file, out_dir=tmp_path / "b", settings=settings
+    )
+    assert {row["source"] for row in rows_of(session)} == {"region"}
+    assert match_blinks(intervals(session), true_intervals(small)).f1 == 1.0
+    provenance = json.loads(session.files["provenance"].read_text(encoding="utf-8"))
+    assert "fixed region" in provenance["sources"][1]["name"]
+    outside = BlinkAnalysisSettings(faces=FaceSettings(region=(300, 0, 100, 100)))
+    with pytest.raises(BlinkAnalysisError, match="beyond the picture of 320x240"):
+        run_blink_analysis(small, landmarks=landmark_file, out_dir=tmp_path / "c", settings=outside)
+    assert not (tmp_path / "c").exists()
+
+
+def test_what_is_no_video_leaves_nothing_behind(landmark_file: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.mp4"
+    empty.touch()
+    text = tmp_path / "notes.mp4"
+    text.write_text("no video\n" * 500)
+    sound = tmp_path / "sound.wav"
+    with wave.open(str(sound), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", "not compressed"))
+        file.writeframes(bytes(16000))
+    strange = tmp_path / "strange.mp4"
+    write_video(strange, [number / 30.0 for number in range(30)])
+    strange.write_bytes(strange.read_bytes().replace(b"avc1", b"zzzz"))
+    for path, message in (
+        (empty, "the file is empty"),
+        (text, "cannot be opened as a video"),
+        (sound, "found audio, expected a video stream"),
+        (strange, "no decoder is known"),
+    ):
+        with pytest.raises(VideoFileError, match=message) as error:
+            run_blink_analysis(path, landmarks=landmark_file, out_dir=tmp_path / "out")
+        assert path.name in str(error.value)
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        FaceSettings(face="smallest"),
+        FaceSettings(face="0"),
+        FaceSettings(region=(1, 2, 3)),
+        FaceSettings(region=(0, 0, 4, 4)),
+        FaceSettings(starts=0),
+    ],
+)
+def test_settings_that_cannot_be_meant(
+    settings: FaceSettings, landmark_file: Path, small: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BlinkAnalysisError, match="expected"):
+        run_blink_analysis(
+            small,
+            landmarks=landmark_file,
+            out_dir=tmp_path / "out",
+            settings=BlinkAnalysisSettings(faces=settings),
+        )

@@ -1,0 +1,135 @@
+"""From a drawn video to its blinks, with models trained on other persons."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import write_model
+from site_agent.errors import BlinkAnalysisError, FaceModelError, VideoFileError
+from site_agent.eyeblink.faces import FaceFollower, FaceSettings
+from site_agent.eyeblink.frames import VideoReader
+from site_agent.eyeblink.landmarks import sample_eyes
+from site_agent.eyeblink.matching import match_blinks
+from site_agent.eyeblink.pipeline import run_blink_analysis
+from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
+from site_agent.eyeblink.traces import read_trace
+from site_agent.faces.detector import open_detector
+from site_agent.faces.landmarks import open_landmarks
+from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.faces.test_detector import small_detector, small_predictor
+
+
+def true_blinks(video: Path) -> list[tuple[float, float]]:
+    content = json.loads(video.with_name(f"{video.stem}_truth.json").read_text(encoding="utf-8"))
+    return [(blink["onset_s"], blink["offset_s"]) for blink in content["blinks"]]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def trace_with(video: Path, landmark_file: Path, settings: FaceSettings) -> EyeTrace:
+    follower = FaceFollower(open_detector(), open_landmarks(landmark_file), settings)
+    builder = TraceBuilder()
+    with VideoReader(video) as reader:
+        for sample in sample_eyes(reader.frames(), follower):
+            builder.add(sample)
+    return builder.build()
+
+
+def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path) -> None:
+    summary = run_blink_analysis(
+        recording,
+        landmarks=landmark_file,
+        out_dir=tmp_path / "out",
+        addresses={"landmarks": "pool://north/face-68@1"},
+    )
+    truth = rows_of(recording.with_name("session_truth.csv"))
+    assert summary.frames == len(truth)
+    assert summary.face_found_pct > 95.0
+    found = [
+        (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
+    ]
+    match = match_blinks(found, true_blinks(recording))
+    assert match.f1 == 1.0, (match, found, true_blinks(recording))
+    trace = read_trace(summary.files["frames"])
+    assert trace.timestamps_s == pytest.approx([float(row["timestamp_s"]) for row in truth])
+    true_ear = np.array([float(row["ear"]) for row in truth])
+    assert np.corrcoef(trace.ear[trace.valid], true_ear[trace.valid])[0, 1] > 0.8
+    provenance = json.loads(summary.files["provenance"].read_text(encoding="utf-8"))
+    roles = {source["role"]: source for source in provenance["sources"]}
+    assert roles["landmarks"]["address"] == "pool://north/face-68@1"
+    assert roles["detector"]["sha256"] is None
+    assert provenance["recording"]["decoded_frames"] == len(truth)
+
+
+def test_following_agrees_with_detecting_in_every_frame(
+    recording: Path, landmark_file: Path
+) -> None:
+    followed = trace_with(recording, landmark_file, FaceSettings())
+    every = trace_with(
+        recording, landmark_file, FaceSettings(detect_interval_ms=0.0, search_side_px=0)
+    )
+    assert followed.face is not None
+    assert every.face is not None
+    detected = np.mean(followed.face.sources == FaceSource.DETECT)
+    assert 0.02 < detected < 0.25
+    assert (every.face.sources != FaceSource.FOLLOW).all()
+    both = followed.valid & every.valid
+    assert both.mean() > 0.95
+    assert np.corrcoef(followed.ear[both], every.ear[both])[0, 1] > 0.85
+    assert np.median(np.abs(followed.ear - every.ear)[both]) < 0.02
+    # The point of following: less noise than boxes from a coarse grid bring.
+    assert np.median(np.abs(np.diff(followed.ear))) <= np.median(np.abs(np.diff(every.ear)))
+
+
+def test_a_video_without_faces(tmp_path: Path, landmark_file: Path) -> None:
+    video = tmp_path / "empty_room.mp4"
+    write_video(video, [number / 25.0 for number in range(20)], size=(320, 240))
+    summary = run_blink_analysis(video, landmarks=landmark_file, out_dir=tmp_path / "out")
+    assert summary.face_found_pct == summary.valid_pct == 0.0
+    assert summary.blinks == 0
+    assert np.isnan(summary.blinks_per_minute)
+    assert any("nothing to find blinks in" in warning for warning in summary.warnings)
+    assert {row["reason"] for row in rows_of(summary.files["frames"])} == {"no-face"}
+
+
+def test_models_and_videos_that_do_not_do(tmp_path: Path) -> None:
+    video = tmp_path / "video.mp4"
+    write_video(video, [0.0, 0.1, 0.2])
+    write_model(small_predictor(5), tmp_path / "five.dat")
+    write_model(small_predictor(68), tmp_path / "points.dat")
+    write_model(small_detector(None), tmp_path / "faces.svm")
+    out = tmp_path / "out"
+    with pytest.raises(BlinkAnalysisError, match=r"five\.dat: found a model of 5 landmarks"):
+        run_blink_analysis(video, landmarks=tmp_path / "five.dat", out_dir=out)
+    with pytest.raises(FaceModelError, match="expected a landmark model"):
+        run_blink_analysis(video, landmarks=tmp_path / "faces.svm", out_dir=out)
+    with pytest.raises(VideoFileError, match="no such file"):
+        run_blink_analysis(tmp_path / "no.mp4", landmarks=tmp_path / "points.dat", out_dir=out)
+    with pytest.raises(BlinkAnalysisError, match="is a file"):
+        run_blink_analysis(video, landmarks=tmp_path / "points.dat", out_dir=video)
+    assert not out.exists()
+
+
+def test_own_detector_file(tmp_path: Path) -> None:
+    video = tmp_path / "video.mp4"
+    write_video(video, [number / 25.0 for number in range(10)])
+    write_model(small_predictor(68), tmp_path / "points.dat")
+    write_model(small_detector(None), tmp_path / "faces.svm")
+    summary = run_blink_analysis(
+        video,
+        detector=tmp_path / "faces.svm",
+        landmarks=tmp_path / "points.dat",
+        out_dir=tmp_path / "out",
+    )
+    assert summary.frames == 10
+    provenance = json.loads(summary.files["provenance"].read_text(encoding="utf-8"))
+    assert provenance["sources"][1]["name"] == "faces.svm"
+    assert len(provenance["sources"][1]["sha256"]) == 64

@@ -1,0 +1,98 @@
+"""Files of eye aspect ratios, ours and those of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from site_agent.errors import TraceFileError
+from site_agent.eyeblink.records import Gap
+from site_agent.eyeblink.traces import read_trace
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "trace.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_one_value_a_line(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "0.247\n* 0.209\nx\n* x\n0.3\n"), frame_rate_hz=25.0)
+    assert trace.ear == pytest.approx([0.247, 0.209, np.nan, np.nan, 0.3], nan_ok=True)
+    assert trace.timestamps_s == pytest.approx([0, 0.04, 0.08, 0.12, 0.16])
+    assert list(trace.gaps) == [Gap.NONE, Gap.NONE, Gap.NO_FACE, Gap.NO_FACE, Gap.NONE]
+
+
+def test_table_of_the_other_tool(tmp_path: Path) -> None:
+    text = "frame,EAR2D6_l,EAR2D6_r,EAR2D6_valid,BS_Valid\n0, 0.3, 0.32,True,True\n"
+    text += "1, 0.3, 0.3,False,True\n"
+    trace = read_trace(write(tmp_path, text), frame_rate_hz=240.0)
+    assert trace.ear == pytest.approx([0.31, np.nan], nan_ok=True)
+    assert trace.ear_left[0] == pytest.approx(0.3)
+    assert list(trace.gaps) == [Gap.NONE, Gap.MARKED_INVALID]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_table_with_times(tmp_path: Path, delimiter: str) -> None:
+    rows = [("time_s", "ear"), ("0.0", "0.3"), ("0.05", ""), ("0.2", "0.1")]
+    trace = read_trace(write(tmp_path, "\n".join(delimiter.join(row) for row in rows)))
+    assert trace.timestamps_s == pytest.approx([0.0, 0.05, 0.2])
+    assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
+
+
+def test_missing_frames_keep_their_time(tmp_path: Path) -> None:
+    text = "frame,ear\n10,0.3\n11,0.3\n20,0.2\n"
+    trace = read_trace(write(tmp_path, text), frame_rate_hz=10.0)
+    assert trace.timestamps_s == pytest.approx([0.0, 0.1, 1.0])
+    assert list(trace.frames) == [10, 11, 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("\n \n", "empty"),
+        ("0.3\nhello\n", "line 2: found 'hello'"),
+        ("0.3\n27\n", "line 2: found 27, expected an eye aspect ratio from 0 to 10"),
+        ("frame,ear\n0,0.3\n1\n", "line 3: found 1 cells, expected 2"),
+        ("frame,pupil\n0,0.3\n", "expected ear, or ear_left and ear_right"),
+        ("timestamp_s,ear\n0,0.3\n0,0.3\n", "line 3: time 0 s does not come after 0 s"),
+        ("timestamp_s,ear\nx,0.3\n", "line 2: found 'x', expected a time"),
+        ("frame,ear\n", "no values"),
+        ("frame,ear,valid\n0,0.3,maybe\n", "line 2: found 'maybe', expected true or false"),
+        ("0.3\0\n", "zero bytes"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(TraceFileError) as error:
+        read_trace(path, frame_rate_hz=30.0)
+    assert str(error.value).startswith(str(path))
+    assert message in str(error.value)
+
+
+def test_a_frame_rate_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(TraceFileError, match="--frame-rate-hz"):
+        read_trace(write(tmp_path, "0.3\n0.3\n"))
+    with pytest.raises(TraceFileError, match="more than 0"):
+        read_trace(write(tmp_path, "0.3\n0.3\n"), frame_rate_hz=0.0)
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(TraceFileError, match="is no text"):
+        read_trace(path, frame_rate_hz=30.0)
+    with pytest.raises(TraceFileError, match="No such file"):
+        read_trace(tmp_path / "missing.txt", frame_rate_hz=30.0)
+
+
+def test_real_traces(shared_data: Path) -> None:
+    folder = shared_data / "ear_traces"
+    plain = read_trace(folder / "laiyt" / "both_9m.txt", frame_rate_hz=30.0)
+    assert len(plain.ear) == 5469
+    assert int(np.isnan(plain.ear).sum()) == 664
+    table = read_trace(folder / "jefapato" / "test_1min.csv", frame_rate_hz=30.0)
+    assert table.valid.all()

@@ -1,0 +1,192 @@
+"""Landmark training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import dlib
+import pytest
+
+from aggregators.formats import read_model
+from aggregators.models import ShapePredictor
+from aggregators.predictors import to_grey
+from site_agent.datasets import FaceBox, FaceDataset, part_names, read_imglab_xml
+from site_agent.errors import SiteAgentError, TrainingDataError, TrainingSettingsError
+from site_agent.faces.images import read_image
+from site_agent.training import ErtSettings, train_ert
+
+QUICK = ErtSettings(num_trees_per_cascade_level=8, cascade_depth=3, tree_depth=2)
+
+
+def change_box(dataset: FaceDataset, index: int, **changes: object) -> FaceDataset:
+    """Change the first box of one image."""
+    images = list(dataset.images)
+    box = dataclasses.replace(images[index].boxes[0], **changes)  # type: ignore[arg-type]
+    images[index] = dataclasses.replace(images[index], boxes=(box,))
+    return dataclasses.replace(dataset, images=tuple(images))
+
+
+def plain_dlib(dataset: FaceDataset, settings: ErtSettings, output: Path) -> bytes:
+    """What dlib makes of whole images, without any of our cropping."""
+    names = part_names(dataset)
+    images, detections = [], []
+    for image in dataset.images:
+        images.append(to_grey(read_image(image.path, apply_orientation=False)))
+        detections.append(
+            [
+                dlib.full_object_detection(
+                    dlib.rectangle(*box.corners),
+                    [dlib.point(*(int(value) for value in box.parts[name])) for name in names],
+                )
+                for box in image.boxes
+            ]
+        )
+    options = dlib.shape_predictor_training_options()
+    for name, value in settings.dlib_options().items():
+        setattr(options, name, value)
+    dlib.train_shape_predictor(images, detections, options).save(str(output))
+    return output.read_bytes()
+
+
+@pytest.mark.parametrize("seed", ["", "another"])
+def test_photographs_give_the_same_bytes_as_plain_dlib(
+    shared_data: Path, tmp_path: Path, seed: str
+) -> None:
+    dataset = read_imglab_xml(shared_data / "dlib_faces" / "training_with_face_landmarks.xml")
+    settings = dataclasses.replace(QUICK, random_seed=seed)
+    result = train_ert(dataset, tmp_path / "ours.dat", settings)
+    assert result.model_path.read_bytes() == plain_dlib(dataset, settings, tmp_path / "plain.dat")
+
+
+def test_drawn_faces_give_the_same_bytes_as_plain_dlib(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    whole = tuple(
+        dataclasses.replace(
+            image,
+            boxes=tuple(
+                dataclasses.replace(
+                    box, parts={name: (round(x), round(y)) for name, (x, y) in box.parts.items()}
+                )
+                for box in image.boxes
+            ),
+        )
+        for image in training_faces.images
+    )
+    dataset = dataclasses.replace(training_faces, images=whole)
+    settings = dataclasses.replace(
+        QUICK, oversampling_translation_jitter=0.05, feature_pool_region_padding=0.1, num_threads=2
+    )
+    result = train_ert(dataset, tmp_path / "ours.dat", settings)
+    assert result.model_path.read_bytes() == plain_dlib(dataset, settings, tmp_path / "plain.dat")
+
+
+def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: Path) -> None:
+    steps: list[tuple[float | None, str]] = []
+    result = train_ert(training_faces, tmp_path / "a.dat", QUICK, lambda *step: steps.append(step))
+    written = json.loads(result.metadata_path.read_text())
+    assert written["suggested_labels"] == {"images": "24", "boxes": "24", "parts": "68"}
+    assert written["settings"]["tree_depth"] == 2
+    assert 0 < written["training_scores"]["mean_error"] < 0.5
+    assert "GB of memory" in steps[0][1]
+    assert steps[1][1] == "reading image 1 of 24"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dat", "a.dat.training.json"]
+
+
+def test_all_settings_reach_dlib(training_faces: FaceDataset, tmp_path: Path) -> None:
+    settings = ErtSettings(
+        oversampling_amount=2,
+        tree_depth=3,
+        feature_pool_size=50,
+        num_test_splits=5,
+        cascade_depth=4,
+        num_trees_per_cascade_level=6,
+    )
+    model = read_model(train_ert(training_faces, tmp_path / "a.dat", settings).model_path)
+    assert isinstance(model, ShapePredictor)
+    assert (model.level_count, model.tree_count, model.part_count) == (4, 24, 68)
+    assert set(model.tree_depths.tolist()) == {3}
+    assert model.pool_per_level.tolist() == [50] * 4
+
+
+def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Path) -> None:
+    eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
+    result = train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=eyes))
+    model = read_model(result.model_path)
+    assert isinstance(model, ShapePredictor)
+    assert model.part_count == 12
+    assert result.record.data.parts == 12
+    grouped = dataclasses.replace(QUICK, parts=("left-eye", "36-41"))
+    again = train_ert(training_faces, tmp_path / "b.dat", grouped)
+    assert again.model_path.read_bytes() == result.model_path.read_bytes()
+    assert again.record.settings["parts"] == eyes
+    with pytest.raises(TrainingSettingsError, match="parts is 'tail'"):
+        train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=("tail",)))
+
+
+def test_incomplete_boxes_are_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    box = training_faces.images[3].boxes[0]
+    some = dict(list(box.parts.items())[2:])
+    dataset = change_box(training_faces, 3, parts=some)
+    with pytest.raises(TrainingDataError, match="has 66 of 68 landmarks; it lacks 00") as caught:
+        train_ert(dataset, tmp_path / "a.dat", QUICK)
+    assert caught.value.problems[0][0] == box.line
+    allowed = dataclasses.replace(QUICK, allow_missing_parts=True)
+    assert train_ert(dataset, tmp_path / "a.dat", allowed).record.data.boxes == 24
+    dataset = change_box(training_faces, 3, parts={})
+    with pytest.raises(TrainingDataError, match="has no landmarks, 68 are expected"):
+        train_ert(dataset, tmp_path / "a.dat", allowed)
+    dataset = change_box(training_faces, 3, parts={}, ignore=True)
+    assert train_ert(dataset, tmp_path / "a.dat", QUICK).record.data.ignored_boxes == 1
+
+
+def test_data_without_landmarks_or_faces_are_refused(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    first = training_faces.images[0]
+    bare = tuple(
+        dataclasses.replace(image, boxes=(FaceBox(1, 2, 80, 80),)) for image in (first,) * 3
+    )
+    with pytest.raises(TrainingDataError, match="none of them has landmarks"):
+        train_ert(dataclasses.replace(training_faces, images=bare), tmp_path / "a.dat", QUICK)
+    with pytest.raises(TrainingDataError, match="has 1 boxes to train on, at least 2"):
+        train_ert(dataclasses.replace(training_faces, images=(first,)), tmp_path / "a.dat", QUICK)
+
+
+def test_a_box_outside_its_image_is_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    dataset = change_box(training_faces, 0, left=5000, top=5000)
+    with pytest.raises(TrainingDataError, match=r"person-.*outside the image \(200 x 200"):
+        train_ert(dataset, tmp_path / "a.dat", QUICK)
+
+
+def test_a_missing_image_is_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    images = list(training_faces.images)
+    images[1] = dataclasses.replace(images[1], path=tmp_path / "gone.png")
+    with pytest.raises(SiteAgentError, match=r"gone\.png"):
+        train_ert(dataclasses.replace(training_faces, images=tuple(images)), tmp_path / "a.dat")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("oversampling_amount", 0),
+        ("nu", 0),
+        ("nu", 1.1),
+        ("tree_depth", 0),
+        ("tree_depth", 30),
+        ("feature_pool_size", 1),
+        ("num_test_splits", 0),
+        ("cascade_depth", 0),
+        ("num_trees_per_cascade_level", 0),
+        ("lambda_param", 0),
+        ("feature_pool_region_padding", -0.5),
+        ("oversampling_translation_jitter", -0.1),
+        ("num_threads", -1),
+        ("parts", ("1", "1")),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting: str, value: object) -> None:
+    with pytest.raises(TrainingSettingsError, match=setting):
+        ErtSettings(**{setting: value})  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""Detector training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import dlib
+import pytest
+
+from aggregators.formats import read_model
+from aggregators.models import FhogDetector
+from site_agent.datasets import FaceBox, FaceDataset, dataset_digest, read_imglab_xml
+from site_agent.errors import (
+    SiteAgentError,
+    TrainingDataError,
+    TrainingFailedError,
+    TrainingSettingsError,
+)
+from site_agent.training import HogSvmSettings, read_training_metadata, train_hog_svm
+from site_agent.training.detector_plan import plan_detector
+
+QUICK = HogSvmSettings(epsilon=2.0, threads=1)
+
+
+def with_boxes(dataset: FaceDataset, change: dict[int, FaceBox]) -> FaceDataset:
+    """Replace the first box of some images."""
+    images = [
+        dataclasses.replace(image, boxes=(change[i], *image.boxes[1:])) if i in change else image
+        for i, image in enumerate(dataset.images)
+    ]
+    return dataclasses.replace(dataset, images=tuple(images))
+
+
+def test_photographs_give_the_same_bytes_as_plain_dlib(shared_data: Path, tmp_path: Path) -> None:
+    xml = shared_data / "dlib_faces" / "training.xml"
+    result = train_hog_svm(
+        read_imglab_xml(xml), tmp_path / "ours.svm", HogSvmSettings(upsample=1, epsilon=1.0)
+    )
+    options = dlib.simple_object_detector_training_options()
+    options.C, options.epsilon, options.upsample_limit = 5.0, 1.0, 1
+    dlib.train_simple_object_detector(str(xml), str(tmp_path / "plain.svm"), options)
+    assert result.model_path.read_bytes() == (tmp_path / "plain.svm").read_bytes()
+    assert result.record.details["upsampling"] == 1
+    assert result.record.training_scores["recall"] > 0.9
+
+
+def test_faces_too_small_for_the_window_are_named_with_a_way_out(shared_data: Path) -> None:
+    dataset = read_imglab_xml(shared_data / "dlib_faces" / "training.xml")
+    with pytest.raises(TrainingDataError) as caught:
+        plan_detector(dataset, HogSvmSettings())
+    assert caught.value.problems[0] == (
+        8,
+        "box 1 of 2007_007763.jpg is too small (37 x 37 px): "
+        "the 80 x 80 px window covers it to 0.26, more than 0.5 is needed",
+    )
+    assert "12 of 18 boxes" in str(caught.value)
+    assert "upsample 1" in caught.value.hint
+
+
+def test_unreachable_boxes_can_be_ignored(training_faces: FaceDataset, tmp_path: Path) -> None:
+    dataset = with_boxes(training_faces, {2: FaceBox(5, 5, 12, 12)})
+    with pytest.raises(TrainingDataError, match="too small"):
+        train_hog_svm(dataset, tmp_path / "a.svm", QUICK)
+    settings = dataclasses.replace(QUICK, ignore_unreachable=True)
+    record = train_hog_svm(dataset, tmp_path / "a.svm", settings).record
+    assert record.data.boxes == 23
+    assert record.data.ignored_boxes == 1
+    assert record.details["unreachable_boxes"] == 1
+    assert "1 boxes that no window reaches" in " ".join(record.warnings)
+
+
+def test_ignored_boxes_do_not_become_background(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    hidden = {
+        i: dataclasses.replace(training_faces.images[i].boxes[0], ignore=True) for i in (1, 2)
+    }
+    ignored = train_hog_svm(with_boxes(training_faces, hidden), tmp_path / "i.svm", QUICK)
+    absent = dataclasses.replace(
+        training_faces,
+        images=tuple(
+            dataclasses.replace(image, boxes=()) if i in hidden else image
+            for i, image in enumerate(training_faces.images)
+        ),
+    )
+    background = train_hog_svm(absent, tmp_path / "b.svm", QUICK)
+    assert ignored.record.model_digest != background.record.model_digest
+    assert ignored.record.data.ignored_boxes == 2
+
+
+@pytest.mark.parametrize("size", [(80, 80), (72, 96)])
+def test_the_window_is_what_was_asked_for_whatever_the_shape_of_the_boxes(
+    training_faces: FaceDataset, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    tall = {
+        i: dataclasses.replace(image.boxes[0], height=image.boxes[0].height * 5 // 4, parts={})
+        for i, image in enumerate(training_faces.images)
+    }
+    dataset = with_boxes(training_faces, tall)
+    settings = dataclasses.replace(QUICK, target_size_px=size)
+    result = train_hog_svm(dataset, tmp_path / "a.svm", settings, training_scores=False)
+    model = read_model(result.model_path)
+    assert isinstance(model, FhogDetector)
+    assert (model.window_width_px, model.window_height_px) == size
+    assert result.record.details["boxes_reshaped"]
+    plain = plan_detector(dataset, dataclasses.replace(QUICK, target_size_px=6400))
+    assert (plain.window.width_px, plain.window.height_px) == (72, 89)
+    assert not plain.reshaped
+
+
+def test_threads_do_not_change_the_result(training_faces: FaceDataset, tmp_path: Path) -> None:
+    digests = {
+        train_hog_svm(
+            training_faces, tmp_path / "a.svm", dataclasses.replace(QUICK, threads=threads)
+        ).record.model_digest
+        for threads in (1, 2)
+    }
+    assert len(digests) == 1
+
+
+def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: Path) -> None:
+    steps: list[tuple[float | None, str]] = []
+    result = train_hog_svm(
+        training_faces,
+        tmp_path / "a.svm",
+        QUICK,
+        lambda fraction, text: steps.append((fraction, text)),
+    )
+    written = json.loads(result.metadata_path.read_text())
+    assert written == json.loads(json.dumps(result.record.to_dict()))
+    assert read_training_metadata(result.model_path) == written
+    assert result.metadata_path.name == "a.svm.training.json"
+    assert written["data"]["digest"] == dataset_digest(training_faces)
+    assert written["suggested_labels"] == {"images": "24", "boxes": "24"}
+    assert written["settings"]["c"] == 5.0
+    assert written["versions"]["dlib"] == dlib.__version__
+    assert str(tmp_path) not in result.metadata_path.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "a.svm.training.json"]
+    fractions = [fraction for fraction, _ in steps if fraction is not None]
+    assert fractions == sorted(fractions)
+    assert "GB of memory" in steps[0][1]
+    assert steps[1][1] == "reading image 1 of 24"
+    result.model_path.write_bytes(b"another model")
+    assert read_training_metadata(result.model_path) is None
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_stopped_training_leaves_nothing(training_faces: FaceDataset, tmp_path: Path) -> None:
+    def stop(_fraction: float | None, text: str) -> None:
+        if text.startswith("iteration 2"):
+            raise StoppedError
+
+    (tmp_path / "a.svm").write_bytes(b"the old one")
+    with pytest.raises(StoppedError):
+        train_hog_svm(training_faces, tmp_path / "a.svm", QUICK, stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+    assert (tmp_path / "a.svm").read_bytes() == b"the old one"
+
+
+def test_a_broken_image_is_named(training_faces: FaceDataset, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(training_faces.images[0].path.read_bytes()[:2000])
+    images = (dataclasses.replace(training_faces.images[0], path=broken), *training_faces.images)
+    with pytest.raises(SiteAgentError, match=r"broken\.png"):
+        train_hog_svm(dataclasses.replace(training_faces, images=images), tmp_path / "a.svm", QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.png"]
+
+
+def test_any_image_format_and_file_name_will_do(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    digests = set()
+    for name in ("plain.png", "gesicht & <auge> 'ä' \N{SNOWMAN}.bmp", "grey-16.tiff"):
+        images = []
+        for number, image in enumerate(training_faces.images[:6]):
+            path = tmp_path / f"{number} {name}"
+            Image.open(image.path).convert("RGB").save(path)
+            images.append(dataclasses.replace(image, path=path))
+        dataset = dataclasses.replace(training_faces, images=tuple(images))
+        result = train_hog_svm(dataset, tmp_path / "a.svm", QUICK, training_scores=False)
+        digests.add(result.record.model_digest)
+    assert len(digests) == 1
+
+
+def test_data_without_faces_are_refused(training_faces: FaceDataset, tmp_path: Path) -> None:
+    empty = dataclasses.replace(
+        training_faces,
+        images=tuple(dataclasses.replace(image, boxes=()) for image in training_faces.images),
+    )
+    with pytest.raises(TrainingDataError, match="no face boxes"):
+        train_hog_svm(empty, tmp_path / "a.svm", QUICK)
+
+
+def test_the_output_folder_is_checked_first(training_faces: FaceDataset, tmp_path: Path) -> None:
+    with pytest.raises(TrainingFailedError, match="does not exist"):
+        train_hog_svm(training_faces, tmp_path / "no" / "a.svm")
+    with pytest.raises(TrainingFailedError, match="is a folder"):
+        train_hog_svm(training_faces, tmp_path)
+
+
+def test_too_much_for_the_memory_is_refused(training_faces: FaceDataset, tmp_path: Path) -> None:
+    huge = dataclasses.replace(
+        training_faces.images[0], path=tmp_path / "huge.png", width_px=10**6, height_px=10**6
+    )
+    with pytest.raises(TrainingFailedError, match=r"needs about \d+\.\d GB of memory"):
+        train_hog_svm(dataclasses.replace(training_faces, images=(huge,)), tmp_path / "a.svm")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("c", 0.0),
+        ("c", float("nan")),
+        ("epsilon", -1),
+        ("target_size_px", (80,)),
+        ("target_size_px", (80, 2)),
+        ("target_size_px", 3),
+        ("upsample", -1),
+        ("upsample", 1.5),
+        ("threads", True),
+        ("nuclear_norm_strength", -1.0),
+        ("max_runtime_s", 0.0),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting: str, value: object) -> None:
+    with pytest.raises(TrainingSettingsError, match=setting):
+        HogSvmSettings(**{setting: value})  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""The arithmetic of windows, against dlib itself."""
+
+from __future__ import annotations
+
+import random
+
+import dlib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from site_agent.training.windows import (
+    Corners,
+    DetectionWindow,
+    area_for_window,
+    match_score,
+    picked_window,
+    unreachable_boxes,
+    upsampled,
+    with_window_shape,
+)
+
+sides = st.integers(1, 2000)
+boxes = st.tuples(st.integers(-500, 500), st.integers(-500, 500), sides, sides).map(
+    lambda box: (box[0], box[1], box[0] + box[2] - 1, box[1] + box[3] - 1)
+)
+
+
+def dlib_accepts(found: list[Corners], area_px: int, upsample: int) -> bool:
+    options = dlib.simple_object_detector_training_options()
+    options.detection_window_size = area_px
+    options.upsample_limit = upsample
+    options.max_runtime_seconds = 0.001
+    options.num_threads = 1
+    rectangles = [dlib.rectangle(*box) for box in found]
+    image = np.zeros((100, 100), dtype=np.uint8)
+    try:
+        dlib.train_simple_object_detector([image], [rectangles], options)
+    except RuntimeError as error:
+        if "impossible set of object boxes" not in str(error):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_boxes_are_refused_as_by_dlib(seed: int) -> None:
+    dice = random.Random(seed)
+    accepted = 0
+    for _ in range(150):
+        found = []
+        for _ in range(dice.choice([1, 1, 2, 3])):
+            left, top = dice.randint(-200, 200), dice.randint(-200, 200)
+            width = int(20 * 2 ** dice.uniform(0, 4))
+            height = int(width * 2 ** dice.uniform(-1.2, 1.2))
+            found.append((left, top, left + width - 1, top + height - 1))
+        area_px, most = dice.choice([720, 3000, 6400]), dice.choice([0, 0, 1, 2])
+        window = DetectionWindow(*picked_window(found, area_px))
+        expected = dlib_accepts(found, area_px, most)
+        tries = [not unreachable_boxes(found, window, times) for times in range(most + 1)]
+        assert any(tries) == expected, (found, area_px, most)
+        accepted += expected
+    assert 0 < accepted < 150
+
+
+def test_two_boxes_on_one_window_are_refused_as_by_dlib() -> None:
+    twice = [(20, 20, 99, 99), (20, 20, 99, 99)]
+    refused = unreachable_boxes(twice, DetectionWindow(80, 80))
+    assert [box.index for box in refused] == [0]
+    assert "same window position as box 2" in refused[0].reason
+    assert not dlib_accepts(twice, 6400, 0)
+
+
+def test_reasons_say_what_is_wrong() -> None:
+    window = DetectionWindow(80, 80)
+    found = [(0, 0, 29, 29), (0, 0, 159, 59), (0, 0, 59, 159), (0, 0, 99, 99)]
+    reasons = [box.reason for box in unreachable_boxes(found, window)]
+    assert "too small (30 x 30 px)" in reasons[0]
+    assert "wider than the window (160 x 60 px)" in reasons[1]
+    assert "narrower than the window (60 x 160 px)" in reasons[2]
+    assert len(reasons) == 3
+
+
+def test_a_window_of_80_by_80_has_the_filter_that_dlib_writes() -> None:
+    assert DetectionWindow(80, 80).filter_cells == (12, 12)
+
+
+@settings(deadline=None)
+@given(st.lists(boxes, min_size=1, max_size=5), st.integers(20, 200), st.integers(20, 200))
+def test_boxes_in_the_windows_shape_give_that_window(
+    found: list[Corners], width: int, height: int
+) -> None:
+    large = [(left, top, left + 400 + right % 9, top + 300) for left, top, right, _ in found]
+    shaped = [with_window_shape(box, (width, height)) for box in large]
+    area_px = area_for_window(shaped, (width, height))
+    if area_px is not None:
+        assert picked_window(shaped, area_px) == (width, height)
+    assert area_px is not None or min(width, height) / max(width, height) < 0.3
+
+
+@given(boxes)
+def test_a_box_keeps_its_centre_in_the_windows_shape(box: Corners) -> None:
+    shaped = with_window_shape(box, (80, 80))
+    assert shaped[2] - shaped[0] == shaped[3] - shaped[1]
+    assert abs((shaped[0] + shaped[2]) - (box[0] + box[2])) <= 1
+    assert abs((shaped[1] + shaped[3]) - (box[1] + box[3])) <= 1
+
+
+@given(boxes, boxes)
+def test_a_match_score_is_symmetric_and_1_for_equal_boxes(first: Corners, second: Corners) -> None:
+    assert match_score(first, second) == match_score(second, first)
+    assert 0 <= match_score(first, second) <= 1
+    assert match_score(first, first) == 1
+
+
+def test_doubled_boxes_lie_where_dlib_puts_them() -> None:
+    doubling = dlib.pyramid_down(2)
+    for box in [(0, 0, 36, 36), (101, 57, 180, 140)]:
+        up = doubling.rect_up(dlib.rectangle(*box))
+        assert upsampled(box, 1) == (up.left(), up.top(), up.right(), up.bottom())

@@ -1,0 +1,102 @@
+"""The child process in which dlib trains: stopped, killed, orphaned."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from site_agent.datasets import FaceDataset
+from site_agent.errors import TrainingFailedError
+from site_agent.training import ErtSettings, train_ert
+
+LONG = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
+
+
+def workers_of(parent: int) -> Iterator[int]:
+    """Process numbers of the training processes that a process has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == parent and b"training.worker" in (folder / "cmdline").read_bytes():
+                yield int(folder.name)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(process: int) -> None:
+    deadline = time.monotonic() + 20
+    while is_running(process) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(process)
+
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Path) -> None:
+    def kill(_fraction: float | None, text: str) -> None:
+        if text.startswith("tree"):
+            os.kill(next(workers_of(os.getpid())), signal.SIGKILL)
+
+    with pytest.raises(TrainingFailedError, match=r"SIGKILL; most likely memory ran out.* GB"):
+        train_ert(training_faces, tmp_path / "a.dat", LONG, kill)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_stops_the_worker(training_faces: FaceDataset, tmp_path: Path) -> None:
+    found: list[int] = []
+
+    def interrupt(_fraction: float | None, text: str) -> None:
+        if text.startswith("tree") and not found:
+            found.extend(workers_of(os.getpid()))
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        train_ert(training_faces, tmp_path / "a.dat", LONG, interrupt)
+    assert len(found) == 1
+    assert not is_running(found[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_worker_dies_with_its_parent(training_faces: FaceDataset, tmp_path: Path) -> None:
+    script = """
+        import sys
+        from site_agent.datasets import read_imglab_xml
+        from site_agent.training import ErtSettings, train_ert
+        settings = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
+        tell = lambda fraction, text: print(text, flush=True)
+        train_ert(read_imglab_xml(sys.argv[1]), sys.argv[2], settings, tell)
+    """
+    root = Path(__file__).resolve().parents[3]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(training_faces.path), "a.dat"],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        text=True,
+    )
+    assert parent.stdout is not None
+    with parent, parent.stdout as printed:
+        for line in printed:
+            if line.startswith("tree"):
+                break
+        (worker,) = workers_of(parent.pid)
+        parent.kill()
+        parent.wait()
+    wait_until_gone(worker)
