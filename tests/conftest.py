@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
+
+# The same examples in every run: a red run means that something changed. New examples are looked
+# for with `pytest --hypothesis-profile=explore`.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", max_examples=500)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,8 +31,12 @@ class EvenTrace:
     bin_of_sample: Int64
 
     def bins(self, duration_s: float) -> int:
-        """Return the nearest number of bins to a duration."""
-        return round(duration_s / self.step_s)
+        """Return the nearest number of bins to a duration; of two equally near ones the larger.
+
+        Timestamps carry rounding errors: 50 ms are 1.4999999 or 1.5000001 bins of 33.3 ms
+        depending on when the clock started, and must be the same number for both.
+        """
+        return math.floor(duration_s / self.step_s + 0.5 + 1e-6)
 
 
 def evenly_spaced(timestamps_s: Float64, ear: Float64, longest_bin_s: float) -> EvenTrace:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
@@ -154,6 +154,7 @@ def test_another_scale_of_ear_changes_nothing(scale: float, shift: float, seed: 
 
 @settings(max_examples=15, deadline=None)
 @given(start_s=st.floats(-100.0, 1e6), seed=st.integers(0, 50))
+@example(start_s=254.0, seed=10)
 def test_the_clock_does_not_matter(start_s: float, seed: int) -> None:
     trace, _ = draw_trace(seed, Drawing(seconds=40.0))
     before = [blink.peak_frame for blink in find_blinks(trace)]
