@@ -1,10 +1,15 @@
-"""Database tables, one a module."""
+"""Database tables, one noun a module."""
 
 from __future__ import annotations
 
+from pool_server.records.aliases import AliasRecord
 from pool_server.records.audit import AuditRecord
 from pool_server.records.base import Record, now_utc
+from pool_server.records.evaluations import EvaluationRecord, EvaluationScoreRecord
+from pool_server.records.events import EventRecord, WebhookDeliveryRecord, WebhookRecord
+from pool_server.records.grants import GrantRecord
 from pool_server.records.labels import LabelRecord
+from pool_server.records.merge_jobs import MergeJobRecord
 from pool_server.records.merge_keys import MergeKeyRecord
 from pool_server.records.metrics import MetricRecord
 from pool_server.records.model_versions import ModelVersionRecord
@@ -13,13 +18,24 @@ from pool_server.records.recipes import ParentRecord, RecipeRecord
 from pool_server.records.round_contributions import RoundContributionRecord
 from pool_server.records.round_participants import RoundParticipantRecord
 from pool_server.records.rounds import RoundRecord
+from pool_server.records.signatures import SiteKeyRecord, StatementRecord
 from pool_server.records.sites import SiteRecord
-from pool_server.records.tokens import TokenRecord
+from pool_server.records.terms import TermRecord
+from pool_server.records.tokens import TokenRecord, UserTokenRecord
 from pool_server.records.uploads import UploadRecord
+from pool_server.records.users import InvitationRecord, UserRecord
+from pool_server.records.withdrawals import SuccessorRecord, WithdrawalFlagRecord, WithdrawalRecord
 
 __all__ = [
+    "AliasRecord",
     "AuditRecord",
+    "EvaluationRecord",
+    "EvaluationScoreRecord",
+    "EventRecord",
+    "GrantRecord",
+    "InvitationRecord",
     "LabelRecord",
+    "MergeJobRecord",
     "MergeKeyRecord",
     "MetricRecord",
     "ModelRecord",
@@ -30,8 +46,18 @@ __all__ = [
     "RoundContributionRecord",
     "RoundParticipantRecord",
     "RoundRecord",
+    "SiteKeyRecord",
     "SiteRecord",
+    "StatementRecord",
+    "SuccessorRecord",
+    "TermRecord",
     "TokenRecord",
     "UploadRecord",
+    "UserRecord",
+    "UserTokenRecord",
+    "WebhookDeliveryRecord",
+    "WebhookRecord",
+    "WithdrawalFlagRecord",
+    "WithdrawalRecord",
     "now_utc",
 ]

@@ -52,6 +52,7 @@ def now_utc() -> datetime:
 
 NameText = Annotated[str, mapped_column(String(64))]
 DigestText = Annotated[str, mapped_column(String(64))]
+JsonStrings = Annotated[list[str], mapped_column(JSON)]
 JsonObject = Annotated[dict[str, Any], mapped_column(JSON)]
 
 

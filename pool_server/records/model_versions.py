@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from pool_server.records.base import DigestText, JsonObject, Record, now_utc
@@ -13,6 +22,7 @@ from pool_server.records.merge_keys import MergeKeyRecord
 from pool_server.records.metrics import MetricRecord
 from pool_server.records.models import ModelRecord
 from pool_server.records.recipes import ParentRecord, RecipeRecord
+from pool_server.records.terms import TermRecord
 from pool_server.records.tokens import TokenRecord
 
 # SQLite counts a primary key up by itself only when its type is INTEGER.
@@ -22,7 +32,8 @@ BigKey = BigInteger().with_variant(Integer, "sqlite")
 class ModelVersionRecord(Record):
     """One file of a model. A record exists only for a file that was checked and is stored.
 
-    `id` grows with time and is what listings are paged by; `number` counts within the model.
+    `state` is ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``deleted``. `id`
+    grows with time and is what listings are paged by; `number` counts within the model.
     """
 
     __tablename__ = "model_versions"
@@ -31,6 +42,7 @@ class ModelVersionRecord(Record):
         UniqueConstraint("model_id", "digest"),
         Index(None, "digest"),
         Index(None, "kind", "id"),
+        Index(None, "state", "id"),
     )
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
@@ -42,6 +54,11 @@ class ModelVersionRecord(Record):
     format: Mapped[str] = mapped_column(String(64))
     file_name: Mapped[str] = mapped_column(String(255))
     description: Mapped[str] = mapped_column(Text, default="")
+    card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
+    state: Mapped[str] = mapped_column(
+        String(16), default="available", server_default=text("'available'")
+    )
+    state_reason: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
     fingerprint: Mapped[JsonObject]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))
@@ -50,6 +67,9 @@ class ModelVersionRecord(Record):
     model: Mapped[ModelRecord] = relationship(lazy="raise")
     labels: Mapped[list[LabelRecord]] = relationship(lazy="raise", order_by=LabelRecord.key)
     metrics: Mapped[list[MetricRecord]] = relationship(lazy="raise", order_by=MetricRecord.name)
+    terms: Mapped[list[TermRecord]] = relationship(
+        lazy="raise", order_by=(TermRecord.code, TermRecord.detail)
+    )
     merge_keys: Mapped[list[MergeKeyRecord]] = relationship(
         lazy="raise", order_by=MergeKeyRecord.method
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import String
+from sqlalchemy import BigInteger, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from pool_server.records.base import NameText, Record, now_utc
@@ -20,3 +20,7 @@ class SiteRecord(Record):
     display_name: Mapped[str] = mapped_column(String(200), default="")
     contact: Mapped[str] = mapped_column(String(200), default="")
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    # Bytes that all files of the site may take together; None: no limit.
+    quota_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    # A suspended site is refused with all its tokens; its models stay.
+    suspended_at: Mapped[datetime | None]

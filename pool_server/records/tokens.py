@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, String, text
+from sqlalchemy import JSON, ForeignKey, Index, String, false, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from pool_server.records.base import NameText, Record, now_utc
 from pool_server.records.sites import SiteRecord
+from pool_server.records.users import UserRecord
 
 
 class TokenRecord(Record):
     """A named token of a site; of the secret only the SHA-256 is kept.
 
-    The secret has 256 random bits, so that a plain hash is as good as a slow one.
+    `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow what
+    the role allows; None: all of it. The secret has 256 random bits, so that a
+    plain hash is as good as a slow one.
     """
 
     __tablename__ = "tokens"
@@ -34,6 +37,8 @@ class TokenRecord(Record):
     site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
     name: Mapped[NameText]
     role: Mapped[str] = mapped_column(String(16))
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
+    scopes: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     expires_at: Mapped[datetime | None]
@@ -41,3 +46,14 @@ class TokenRecord(Record):
     revoked_at: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
+    user: Mapped[UserRecord | None] = relationship(lazy="raise", secondary="user_tokens")
+
+
+class UserTokenRecord(Record):
+    """Whose a token is; those of machines belong to the site alone."""
+
+    __tablename__ = "user_tokens"
+    __table_args__ = (Index(None, "user_id"),)
+
+    token_id: Mapped[str] = mapped_column(ForeignKey("tokens.id"), primary_key=True)
+    user_id: Mapped[int] = mapped_column(ForeignKey("users.id"))

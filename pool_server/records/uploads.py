@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, Text, text
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, Text, false, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from pool_server.records.base import DigestText, JsonObject, NameText, Record, now_utc
@@ -24,6 +24,7 @@ class UploadRecord(Record):
     `state` is ``receiving``, ``checking``, ``complete``, ``refused`` or ``expired``.
     `purpose` is what the file is to become: a ``version`` of a model, a ``contribution`` to the
     round `round_id` (of which `model_name` then holds the key), or the ``result`` of that round.
+    `card`, `terms`, `visibility`, `as_draft` and `statement` wait here for the version.
     `claim_expires_at` limits how long one process may hold the state ``checking``; a claim that
     has run out belongs to a process that died.
     """
@@ -60,6 +61,13 @@ class UploadRecord(Record):
     labels: Mapped[JsonObject]
     metrics: Mapped[JsonObject]
     recipe: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
+    card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
+    terms: Mapped[list[dict[str, str]]] = mapped_column(
+        JSON, default=list, server_default=text("'[]'")
+    )
+    visibility: Mapped[str | None] = mapped_column(String(16))
+    as_draft: Mapped[bool] = mapped_column(default=False, server_default=false())
+    statement: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
     storage_handle: Mapped[str] = mapped_column(Text, default="")
     state: Mapped[str] = mapped_column(String(16))
     claim_expires_at: Mapped[datetime | None]

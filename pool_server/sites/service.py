@@ -125,6 +125,8 @@ def make_token(
         site=site,
         name=name,
         role=role,
+        # An admin looks after the whole pool.
+        pool_wide=role == "admin",
         secret_hash=hash_secret(secret),
         created_at=now,
         expires_at=None if expires_in_days is None else now + timedelta(days=expires_in_days),
