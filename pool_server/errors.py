@@ -17,6 +17,7 @@
     │   ├── TokenExistsError
     │   ├── LastAdminError           the last admin token is not revoked
     │   ├── ModelKindError           a model's versions are all of one kind
+    │   ├── VersionStateError        the version's state does not allow it
     │   ├── UploadBusyError          the upload is being checked at this moment
     │   ├── UploadClosedError        the upload is over: refused or expired
     │   ├── UploadIncompleteError    parts are missing
@@ -37,12 +38,16 @@
     │   ├── StorageFullError         no room for the bytes
     │   ├── StorageFailedError       the disk or the object store refused
     │   └── ContentMissingError      a record whose file is gone
+    ├── TransactionError
+    │   ├── DatabaseUnavailableError the database does not answer at this moment
+    │   └── WriteConflictError       another transaction was first
     └── StartError
         ├── FolderBusyError          another server uses the data folder
         ├── FolderUnusableError      the data folder cannot be made or written
         ├── AddressBusyError         the port is taken
         ├── SchemaNewerError         the database belongs to a newer poolctl
-        ├── DatabaseUnusableError    the file is no database of a pool
+        ├── SchemaOlderError         `poolctl db upgrade` has to be run first
+        ├── DatabaseUnusableError    it cannot be reached, or is no database of a pool
         └── StartFailedError         anything else; the log has it
 
 None of them knows of HTTP: `pool_server.http.error_table` gives each leaf a status and a code.
@@ -141,6 +146,10 @@ class ModelKindError(ConflictError):
     """A version of another kind than the model's earlier ones."""
 
 
+class VersionStateError(ConflictError):
+    """A draft, quarantined or withdrawn version with which this cannot be done."""
+
+
 class UploadBusyError(ConflictError):
     """The upload is being checked at this moment."""
 
@@ -221,6 +230,18 @@ class ContentMissingError(StorageError):
     """A version's file is gone."""
 
 
+class TransactionError(PoolError):
+    """The database could not do what it was asked to; it may a moment later."""
+
+
+class DatabaseUnavailableError(TransactionError):
+    """The database is gone, starting, overloaded or out of room."""
+
+
+class WriteConflictError(TransactionError):
+    """Another transaction took the same name or number, or holds the same rows."""
+
+
 class StartError(PoolError):
     """The server cannot start."""
 
@@ -241,8 +262,12 @@ class SchemaNewerError(StartError):
     """The database was written by a newer version of the program."""
 
 
+class SchemaOlderError(StartError):
+    """The database is empty, or was last used by an older version of the program."""
+
+
 class DatabaseUnusableError(StartError):
-    """The database file cannot be opened, or is none of a pool."""
+    """The database cannot be opened or reached, or is none of a pool."""
 
 
 class StartFailedError(StartError):

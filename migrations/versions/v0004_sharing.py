@@ -52,6 +52,13 @@ def upgrade() -> None:
         "model_versions",
         sa.Column("state_reason", sa.Text(), server_default=sa.text("''"), nullable=False),
     )
+    op.add_column("model_versions", sa.Column("state_changed_at", MOMENT, nullable=True))
+    op.add_column(
+        "model_versions",
+        sa.Column(
+            "state_changed_by", sa.String(length=129), server_default=sa.text("''"), nullable=False
+        ),
+    )
     op.add_column(
         "uploads", sa.Column("card", sa.Text(), server_default=sa.text("''"), nullable=False)
     )
@@ -120,6 +127,8 @@ def downgrade() -> None:
     op.drop_column("models", "rights")
     op.drop_column("models", "visibility")
     op.drop_column("models", "task")
+    op.drop_column("model_versions", "state_changed_by")
+    op.drop_column("model_versions", "state_changed_at")
     op.drop_column("model_versions", "state_reason")
     op.drop_column("model_versions", "state")
     op.drop_column("model_versions", "card")

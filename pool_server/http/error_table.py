@@ -58,6 +58,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.ModelKindError: ErrorEntry(
         409, "kind_differs", "The model's earlier versions are of another kind."
     ),
+    errors.VersionStateError: ErrorEntry(
+        409, "wrong_state", "The version's state does not allow this."
+    ),
     errors.UploadBusyError: ErrorEntry(
         409, "upload_busy", "The upload is being checked; ask for it again in a moment."
     ),
@@ -104,6 +107,12 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.ContentMissingError: ErrorEntry(
         500, "content_missing", "The version's file is missing in the pool's storage."
     ),
+    errors.DatabaseUnavailableError: ErrorEntry(
+        503, "database_unavailable", "The pool's database does not answer.", shows_message=False
+    ),
+    errors.WriteConflictError: ErrorEntry(
+        503, "write_conflict", "Others change the same thing at this moment; try again."
+    ),
     errors.FolderBusyError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
@@ -114,6 +123,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
     errors.SchemaNewerError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.SchemaOlderError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
     errors.StartFailedError: ErrorEntry(

@@ -59,6 +59,10 @@ class ModelVersionRecord(Record):
         String(16), default="available", server_default=text("'available'")
     )
     state_reason: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
+    state_changed_at: Mapped[datetime | None]
+    state_changed_by: Mapped[str] = mapped_column(
+        String(129), default="", server_default=text("''")
+    )
     fingerprint: Mapped[JsonObject]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))

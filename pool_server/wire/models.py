@@ -16,7 +16,7 @@ from pool_server.wire.names import (
     Name,
 )
 
-VersionState = Literal["available"]
+VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
 
 _FACE_VERSION_EXAMPLE: dict[str, Any] = {
     "site": "site-a",

@@ -1,0 +1,136 @@
+"""The states of a version: who is shown it in which, and how it gets from one to another.
+
+==============  ==========================================  ====================================
+state           who sees it                                 how it comes about
+==============  ==========================================  ====================================
+``draft``       its own site, and curators of the pool      uploaded as one, or by a contributor
+                                                            to a pool that is curated
+``available``   everybody who may see the model             uploaded, published, or released
+``quarantined`` its own site, and curators of the pool      a curator doubts it
+``withdrawn``   everybody who asks for it by number,        withdrawn with a reason; so are told
+                digest or state; no listing shows it        those who have it already
+``deleted``     nobody; family trees keep its digest        deleted; number and name stay taken
+==============  ==========================================  ====================================
+
+A state only narrows: whether a caller may see the model at all is a question of its visibility
+(`pool_server.registry.sharing`). The conditions here are for queries that join `ModelRecord`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import ColumnElement, and_, or_
+
+from pool_server.errors import VersionStateError
+from pool_server.http.identity import Caller
+from pool_server.records import ModelRecord, ModelVersionRecord, now_utc
+from pool_server.wire.models import VersionState
+
+DRAFT: VersionState = "draft"
+AVAILABLE: VersionState = "available"
+QUARANTINED: VersionState = "quarantined"
+WITHDRAWN: VersionState = "withdrawn"
+DELETED: VersionState = "deleted"
+
+StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
+"""What a listing may be asked for; nobody is shown what is deleted."""
+
+ANY: StateChoice = "any"
+INSIDE = (DRAFT, QUARANTINED)
+"""States that only the own site and the pool's curators see."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of state that has a name.
+
+    Attributes
+    ----------
+    word : str
+        What was done, as the audit and messages say it (``"published"``).
+    starts : tuple of VersionState
+        States from which it is possible.
+    end : VersionState
+    """
+
+    word: str
+    starts: tuple[VersionState, ...]
+    end: VersionState
+
+
+PUBLISH = Step("published", (DRAFT,), AVAILABLE)
+QUARANTINE = Step("quarantined", (DRAFT, AVAILABLE), QUARANTINED)
+RELEASE = Step("released", (QUARANTINED,), AVAILABLE)
+WITHDRAW = Step("withdrawn", (DRAFT, AVAILABLE, QUARANTINED), WITHDRAWN)
+DELETE = Step("deleted", (DRAFT, AVAILABLE, QUARANTINED, WITHDRAWN), DELETED)
+
+
+def curates_pool(caller: Caller) -> bool:
+    """Tell whether the caller is a curator or admin of the whole pool."""
+    return caller.pool_wide and caller.role in {"curator", "admin"}
+
+
+def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:
+    """Return which versions a listing shows to `caller`, as far as their state goes.
+
+    Parameters
+    ----------
+    state : StateChoice, optional
+        Only versions in this state; ``any`` adds those that are withdrawn. When None, all that
+        are available, with the drafts and quarantined versions that the caller may see.
+    """
+    condition = or_(ModelVersionRecord.state.in_((AVAILABLE, WITHDRAWN)), _inside_for(caller))
+    if state == ANY:
+        return condition
+    if state is None:
+        return or_(ModelVersionRecord.state == AVAILABLE, _inside_for(caller))
+    return and_(ModelVersionRecord.state == state, condition)
+
+
+def readable_by(caller: Caller) -> ColumnElement[bool]:
+    """Return which versions `caller` can ask for one by one, as far as their state goes."""
+    return listed_for(caller, ANY)
+
+
+def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:
+    """Tell what `readable_by` says of one version, whose model must be loaded."""
+    if version.state in INSIDE:
+        return version.model.site_id == caller.site_id or curates_pool(caller)
+    return version.state != DELETED
+
+
+def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:
+    """Change a version's state.
+
+    Parameters
+    ----------
+    actor : str
+        Site and token of who does it.
+    reason : str
+        Shown with the state; empty for none.
+
+    Raises
+    ------
+    VersionStateError
+        The step does not begin where the version is.
+    """
+    if version.state not in step.starts:
+        expected = " or ".join(step.starts)
+        raise VersionStateError(
+            f"the version is {version.state} and cannot be {step.word}; expected it to be "
+            f"{expected}",
+            details={"found": version.state, "expected": list(step.starts)},
+        )
+    version.state = step.end
+    version.state_reason = reason
+    version.state_changed_at = now_utc()
+    version.state_changed_by = actor
+
+
+def _inside_for(caller: Caller) -> ColumnElement[bool]:
+    inside = ModelVersionRecord.state.in_(INSIDE)
+    if curates_pool(caller):
+        return inside
+    return and_(inside, ModelRecord.site_id == caller.site_id)
