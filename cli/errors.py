@@ -138,6 +138,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     server_errors.AddressBusyError: Outcome(ExitCode.CONFLICT, "address_busy"),
     server_errors.FolderBusyError: Outcome(ExitCode.CONFLICT, "folder_busy"),
     server_errors.SchemaNewerError: Outcome(ExitCode.INCOMPATIBLE, "schema_newer"),
+    server_errors.SchemaOlderError: Outcome(ExitCode.INCOMPATIBLE, "schema_older"),
     server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
     agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
     agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),

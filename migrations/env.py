@@ -1,10 +1,11 @@
 """How Alembic reaches the database: over the connection that the server hands it.
 
-There is no configuration file: `pool_server.database.migration_settings` makes what is needed,
+There is no configuration file: `pool_server.schema.migration_settings` makes what is needed,
 so that it works from an installed wheel. To write the next revision::
 
     from alembic import command
-    from pool_server.database import Database, migration_settings
+    from pool_server.database import Database
+    from pool_server.schema import migration_settings
     with Database.open(settings).engine.connect() as connection:
         command.revision(migration_settings(connection), "what it does", autogenerate=True)
 """

@@ -15,10 +15,11 @@ import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
 import pool_server.sites.endpoints as sites
 import pool_server.transfers.endpoints as transfers
-from pool_server.database import Database, upgrade_database
+from pool_server.database import Database, write_with_retry
 from pool_server.http.error_responses import install_error_handlers
 from pool_server.http.middleware import RequestContext
 from pool_server.http.session import ServerParts
+from pool_server.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.settings import PoolSettings
 from pool_server.sites.endpoints import pool_version
 from pool_server.sites.service import create_first_admin as create_first_admin_in
@@ -109,20 +110,54 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
         parts.database.close()
 
 
-def create_first_admin(settings: PoolSettings) -> str | None:
-    """Give a fresh pool its site ``admin`` and the first admin token.
+def prepare_database(settings: PoolSettings) -> str | None:
+    """See to it that the database can be served.
 
-    The schema is brought up to date first.
+    An embedded pool brings its own up to date. One that several processes share is only looked
+    at: which process may change it, and when, is for an admin to say.
+
+    Returns
+    -------
+    str or None
+        As `create_first_admin`.
+
+    Raises
+    ------
+    SchemaOlderError, SchemaNewerError, DatabaseUnusableError
+    """
+    if settings.uses_postgresql:
+        require_newest_schema(settings)
+        return None
+    return create_first_admin(settings)
+
+
+def create_first_admin(settings: PoolSettings) -> str | None:
+    """Give a fresh pool its site ``admin`` and the first admin token; see `set_up_database`.
 
     Returns
     -------
     str or None
         The token's secret, to be shown this once; None when the pool has been set up before.
     """
-    upgrade_database(settings)
+    return set_up_database(settings)[1]
+
+
+def set_up_database(settings: PoolSettings) -> tuple[SchemaChange, str | None]:
+    """Bring the schema up to date, and give an empty pool its first admin token.
+
+    Returns
+    -------
+    SchemaChange
+    str or None
+        The token's secret, to be shown this once; None when the pool has been set up before.
+
+    Raises
+    ------
+    SchemaNewerError, DatabaseUnusableError
+    """
+    change = upgrade_database(settings)
     database = Database.open(settings)
     try:
-        with database.write() as session:
-            return create_first_admin_in(session)
+        return change, write_with_retry(database, create_first_admin_in)
     finally:
         database.close()

@@ -1,37 +1,99 @@
-"""The database: engine, transactions, schema.
+"""The database: engine and transactions, on SQLite and on PostgreSQL.
 
-SQLite runs in WAL mode: readers never wait for the writer. A transaction that will write says so
-when it begins (``BEGIN IMMEDIATE``) and waits its turn there; one that began as a reader and then
-wrote would fail at once whenever another had written in between.
+**SQLite** runs in WAL mode: readers never wait for the writer. A transaction that will write says
+so when it begins (``BEGIN IMMEDIATE``) and waits its turn there; one that began as a reader and
+then wrote would fail at once whenever another had written in between.
+
+**PostgreSQL** lets many processes write at once (READ COMMITTED). Between a look and an insert
+somebody else may have inserted: unique constraints and row locks (``with_for_update``) decide,
+and who loses does it again: `write_with_retry`, or `pool_server.http.middleware`, which handles
+the whole request anew. Readers see one snapshot, however many queries they make.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
-from pool_server.errors import DatabaseUnusableError, SchemaNewerError
-from pool_server.records import now_utc
+from pool_server.errors import DatabaseUnavailableError, WriteConflictError
 from pool_server.settings import PoolSettings
+
+log = logging.getLogger("pool_server.database")
 
 BUSY_TIMEOUT_MS = 30_000
 # One connection for each thread that may run an endpoint, so that none waits for another's.
-POOL_SIZE, POOL_OVERFLOW = 8, 56
+SQLITE_POOL_SIZE, SQLITE_POOL_OVERFLOW = 8, 56
+# PostgreSQL's connections are processes, and other servers want some: few are kept, and a thread
+# waits its turn for another.
+KEPT_CONNECTIONS = 5
+POOL_TIMEOUT_S = 15.0
+# So long a statement may run, a lock be waited for, a transaction do nothing.
+STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS, IDLE_TIMEOUT_MS = 60_000, 15_000, 120_000
+
+MOST_ATTEMPTS = 8
+FIRST_PAUSE_S = 0.01
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html: foreign key and unique violation,
+# serialization failure, deadlock.
+_LOST_RACES = frozenset({"23503", "23505", "40001", "40P01"})
+_SQLITE_LOST_RACES = frozenset(
+    {
+        sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+        sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
+        sqlite3.SQLITE_BUSY_SNAPSHOT,
+    }
+)
+_SQLITE_UNAVAILABLE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
+
+T = TypeVar("T")
 
 
-def open_engine(url: str) -> Engine:
-    """Open a SQLite database with the settings that the server counts on."""
-    engine = create_engine(url, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
+def open_engine(address: URL | str, connections: int = 20) -> Engine:
+    """Open a database with the settings that the server counts on.
+
+    Parameters
+    ----------
+    address : URL or str
+        As `PoolSettings.engine_url` gives it.
+    connections : int
+        Most connections at a time; SQLite opens as many as there are threads.
+    """
+    url = make_url(address)
+    if url.get_backend_name() == "sqlite":
+        return open_sqlite(url)
+    return open_postgres(url, connections)
+
+
+def open_sqlite(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=SQLITE_POOL_SIZE,
+        max_overflow=SQLITE_POOL_OVERFLOW,
+        hide_parameters=True,
+    )
 
     @event.listens_for(engine, "connect")
     def prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
@@ -53,131 +115,183 @@ def open_engine(url: str) -> Engine:
     return engine
 
 
+def open_postgres(url: URL, connections: int) -> Engine:
+    kept = min(KEPT_CONNECTIONS, connections)
+    limits = {
+        "statement_timeout": STATEMENT_TIMEOUT_MS,
+        "lock_timeout": LOCK_TIMEOUT_MS,
+        "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS,
+        "timezone": "UTC",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in limits.items())
+    arguments: dict[str, Any] = {
+        "application_name": "poolctl",
+        "connect_timeout": 5,
+        # A peer that vanished without a word is noticed, instead of waited for.
+        "keepalives_idle": 30,
+        "tcp_user_timeout": 20_000,
+    }
+    # What the admin says in the address counts.
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
+    arguments["options"] = f"{options} {url.query.get('options', '')}".strip()
+    return create_engine(
+        url,
+        pool_size=kept,
+        max_overflow=connections - kept,
+        pool_timeout=POOL_TIMEOUT_S,
+        pool_pre_ping=True,
+        isolation_level="READ COMMITTED",
+        connect_args=arguments,
+        hide_parameters=True,
+    )
+
+
 class Database:
     """Transactions on one engine.
 
     `read` never changes anything; `write` commits when its block ends well and rolls back when
-    it raises.
+    it raises. Both raise `DatabaseUnavailableError` when the database does not answer, and
+    `WriteConflictError` when another transaction was first.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.writing_engine = engine.execution_options(pool_writes=True)
-        self._readers = sessionmaker(engine, expire_on_commit=False)
+        self._readers = sessionmaker(reading_engine(engine), expire_on_commit=False)
         self._writers = sessionmaker(self.writing_engine, expire_on_commit=False)
 
     @classmethod
     def open(cls, settings: PoolSettings) -> Database:
-        return cls(open_engine(settings.database_url))
+        return cls(open_engine(settings.engine_url, settings.database_connections))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may be working on it at this moment."""
+        return self.engine.dialect.name != "sqlite"
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        with self._readers() as session:
+        with translated(), self._readers() as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        with self._writers.begin() as session:
+        with translated(), self._writers.begin() as session:
             yield session
+
+    @contextmanager
+    def alone(self, purpose: str) -> Iterator[bool]:
+        """Give True to one process at a time, False to all others; nobody waits.
+
+        The lock is the database's: it ends with the process, however that ends. A pool on SQLite
+        has one process only.
+        """
+        if not self.is_shared:
+            yield True
+            return
+        key = advisory_key(purpose)
+        # Without a transaction, for one that does nothing for long would be ended.
+        engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        with translated(), engine.connect() as connection:
+            is_first = bool(connection.scalar(select(func.pg_try_advisory_lock(key))))
+            try:
+                yield is_first
+            finally:
+                if is_first:
+                    connection.execute(select(func.pg_advisory_unlock(key)))
 
     def answers(self) -> bool:
         """Tell whether the database can be asked at all."""
         try:
             with self.read() as session:
                 return bool(session.scalar(text("SELECT 1")) == 1)
-        except DatabaseError:
+        except DatabaseUnavailableError as error:
+            log.warning("%s", error)
             return False
 
     def close(self) -> None:
         self.engine.dispose()
 
 
-def migration_settings(connection: Connection | None = None) -> Config:
-    """Return Alembic's configuration, found beside the installed `migrations` package."""
-    import migrations
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__path__[0])).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config
+def reading_engine(engine: Engine) -> Engine:
+    """Return an engine whose transactions see one snapshot and change nothing."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
-def newest_revision() -> str:
-    """Return the revision that this program works with."""
-    head = ScriptDirectory.from_config(migration_settings()).get_current_head()
-    assert head is not None, "the migrations package has no revisions"
-    return head
+def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:
+    """Run `act` in a transaction; again when another process was first.
 
-
-def current_revision(connection: Connection) -> str | None:
-    """Return the revision that a database is at; None for an empty one."""
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def upgrade_database(settings: PoolSettings) -> str | None:
-    """Bring the database of an embedded pool to the newest schema.
-
-    A new database is made; an old one is first copied into the backup folder. The upgrade is one
-    transaction: it happens as a whole or not at all.
-
-    Returns
-    -------
-    str or None
-        The path of the backup, when one was made.
+    What `act` does beside the database must bear being done again.
 
     Raises
     ------
-    SchemaNewerError
-        The database was written by a newer version of this program; nothing is changed.
-    DatabaseUnusableError
-        The file is no SQLite database.
+    WriteConflictError
+        Others were first time and again.
     """
-    newest = newest_revision()
-    existed = settings.database_file.exists() and settings.database_file.stat().st_size > 0
-    # Hashes of tokens are in it; its companions (-wal, -shm) get the same permissions.
-    if not settings.database_file.exists():
-        settings.database_file.touch(mode=0o600)
-    engine = open_engine(settings.database_url)
+    for attempt in range(MOST_ATTEMPTS - 1):
+        try:
+            with database.write() as session:
+                return act(session)
+        except WriteConflictError:
+            time.sleep(pause_s(attempt))
+    with database.write() as session:
+        return act(session)
+
+
+def pause_s(attempt: int) -> float:
+    """Return how long to wait before doing it again: longer each time, and not all alike."""
+    return FIRST_PAUSE_S * 2**attempt * random.random()
+
+
+def advisory_key(purpose: str) -> int:
+    """Return the number by which PostgreSQL knows a lock of ours."""
+    return zlib.crc32(f"poolctl: {purpose}".encode())
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what the database says into the server's own errors, where it is not our mistake."""
     try:
-        with engine.connect() as connection:
-            found = current_revision(connection)
-        if found == newest:
-            return None
-        _refuse_unknown_revision(found, settings.database_file)
-        backup = _back_up(settings, found) if existed else None
-        with engine.execution_options(pool_writes=True).begin() as connection:
-            command.upgrade(migration_settings(connection), "head")
-        return None if backup is None else str(backup)
-    except DatabaseError as error:
-        raise DatabaseUnusableError(
-            f"{settings.database_file} cannot be used as the pool's database: {error.orig}",
-            hint="Give another folder with --data, or put back a copy from the backup folder.",
+        yield
+    except DBAPIError as error:
+        if lost_a_race(error):
+            raise WriteConflictError(
+                "somebody else changed the same thing at the same moment",
+                hint="Try again in a moment.",
+            ) from error
+        if is_unavailable(error):
+            raise DatabaseUnavailableError(
+                f"the database does not answer: {first_line(error)}", hint="Try again in a moment."
+            ) from error
+        raise
+    except PoolTimeoutError as error:
+        raise DatabaseUnavailableError(
+            "all connections to the database are in use", hint="Try again in a moment."
         ) from error
-    finally:
-        engine.dispose()
 
 
-def _refuse_unknown_revision(found: str | None, database_file: Path) -> None:
-    scripts = ScriptDirectory.from_config(migration_settings())
-    known = {revision.revision for revision in scripts.walk_revisions()}
-    if found is not None and found not in known:
-        raise SchemaNewerError(
-            f"{database_file} has schema {found}, which this version of poolctl does not know "
-            f"(its newest is {scripts.get_current_head()})",
-            hint="Upgrade poolctl; the database was left as it is.",
-            details={"found": found},
-        )
+def lost_a_race(error: DBAPIError) -> bool:
+    """Tell whether the same transaction may succeed, or fail more clearly, when begun anew."""
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite_code(error.orig) in _SQLITE_LOST_RACES
+    return getattr(error.orig, "sqlstate", None) in _LOST_RACES
 
 
-def _back_up(settings: PoolSettings, revision: str | None) -> Path:
-    """Copy the database while it may be in use; return where the copy lies."""
-    settings.backup_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stamp = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
-    backup = settings.backup_folder / f"pool-{revision or 'empty'}-{stamp}.sqlite3"
-    with (
-        closing(sqlite3.connect(settings.database_file)) as source,
-        closing(sqlite3.connect(backup)) as target,
-    ):
-        source.backup(target)
-    backup.chmod(0o600)
-    return backup
+def is_unavailable(error: DBAPIError) -> bool:
+    """Tell whether the database is gone, overloaded or out of room."""
+    if isinstance(error.orig, sqlite3.Error):
+        # The low byte is the kind, the rest tells more of it.
+        return _sqlite_code(error.orig) & 0xFF in _SQLITE_UNAVAILABLE
+    return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+
+
+def first_line(error: DBAPIError) -> str:
+    """Return what the driver says, without the statement and its values."""
+    return str(error.orig).strip().split("\n", 1)[0]
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    # The driver's own complaints (a closed connection) have no code.
+    return getattr(error, "sqlite_errorcode", 0)

@@ -11,7 +11,8 @@
     │   ├── VersionNotFoundError
     │   ├── UploadNotFoundError
     │   ├── RoundNotFoundError       no such round, or one that the caller has no part in
-    │   └── ContributionNotFoundError
+    │   ├── ContributionNotFoundError
+    │   └── MergeNotFoundError       no such merge of the caller's site
     ├── ConflictError
     │   ├── SiteExistsError
     │   ├── TokenExistsError
@@ -21,6 +22,7 @@
     │   ├── UploadBusyError          the upload is being checked at this moment
     │   ├── UploadClosedError        the upload is over: refused or expired
     │   ├── UploadIncompleteError    parts are missing
+    │   ├── TooManyMergesError       the site has too many merges under way
     │   ├── TooManyUploadsError      the site has too many open uploads
     │   ├── RoundOpenError           the round still waits for sites
     │   ├── RoundClosedError         the round takes nothing any more
@@ -31,6 +33,7 @@
     │   ├── DigestMismatchError      the whole file has another digest than announced
     │   ├── FormatRefusedError       no model file, a broken one, or one that cannot be checked
     │   ├── RecipeRefusedError       a recipe that cannot be read or is of another file
+    │   ├── MergeRefusedError        a merge that the pool cannot or will not make
     │   ├── RoundRefusedError        a round that cannot be held as asked
     │   ├── ContributionRefusedError a contribution that does not fit its round
     │   └── TooLargeError            more bytes than this pool takes
@@ -126,6 +129,10 @@ class ContributionNotFoundError(MissingError):
     """The site has not contributed to the round."""
 
 
+class MergeNotFoundError(MissingError):
+    """No merge of that key that the caller may see."""
+
+
 class ConflictError(PoolError):
     """The act does not fit the state that the pool is in."""
 
@@ -166,6 +173,10 @@ class TooManyUploadsError(ConflictError):
     """The site has as many open uploads as the pool allows."""
 
 
+class TooManyMergesError(ConflictError):
+    """The site has as many merges under way as the pool allows."""
+
+
 class RoundOpenError(ConflictError):
     """The round waits for sites and cannot be finished yet."""
 
@@ -200,6 +211,10 @@ class FormatRefusedError(RefusedError):
 
 class RecipeRefusedError(RefusedError):
     """A recipe that cannot be read, or that belongs to another file."""
+
+
+class MergeRefusedError(RefusedError):
+    """A merge that the pool cannot make: recipe, inputs, rights, or limits are against it."""
 
 
 class RoundRefusedError(RefusedError):

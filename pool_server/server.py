@@ -1,4 +1,7 @@
-"""Running the server: one process for a data folder, from start to graceful stop."""
+"""Running the server, from start to graceful stop.
+
+On SQLite one process serves a data folder; on PostgreSQL any number of processes serve a pool.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from types import FrameType
 
 import uvicorn
 
-from pool_server.app import create_app, create_first_admin
+from pool_server.app import create_app, prepare_database
 from pool_server.errors import (
     AddressBusyError,
     FolderBusyError,
@@ -43,11 +46,11 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
         The data folder is in use by another server, or cannot be made.
     AddressBusyError
         The address or port is taken.
-    SchemaNewerError, DatabaseUnusableError
+    SchemaNewerError, SchemaOlderError, DatabaseUnusableError
         The database cannot be used.
     """
-    with locked_folder(settings), listening_socket(settings) as listener:
-        secret = create_first_admin(settings)
+    with held_data(settings), listening_socket(settings) as listener:
+        secret = prepare_database(settings)
         server = ReportingServer(server_configuration(settings), lambda: on_ready(url, secret))
         url = socket_url(settings, listener)
         server.run(sockets=[listener])
@@ -65,8 +68,8 @@ def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
     >>> with running_pool(PoolSettings(data_folder=folder, port=0)) as (url, token):
     ...     print(url)  # doctest: +SKIP
     """
-    with locked_folder(settings), listening_socket(settings) as listener:
-        secret = create_first_admin(settings)
+    with held_data(settings), listening_socket(settings) as listener:
+        secret = prepare_database(settings)
         ready = threading.Event()
         server = ReportingServer(server_configuration(settings), ready.set)
         thread = threading.Thread(
@@ -152,6 +155,21 @@ def socket_url(settings: PoolSettings, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def held_data(settings: PoolSettings) -> Iterator[None]:
+    """Keep other servers from a data folder that is for one; several may share PostgreSQL.
+
+    Raises
+    ------
+    FolderBusyError, FolderUnusableError
+    """
+    if settings.uses_postgresql:
+        yield
+        return
+    with locked_folder(settings):
+        yield
 
 
 @contextmanager

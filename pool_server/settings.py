@@ -6,8 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from platformdirs import user_data_path
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -24,12 +26,26 @@ class PoolSettings(BaseSettings):
     Sizes are in bytes, times in seconds unless the name says otherwise.
     """
 
-    model_config = SettingsConfigDict(env_prefix="POOL_SERVER_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="POOL_SERVER_",
+        frozen=True,
+        extra="forbid",
+        # What is wrong may hold a password.
+        hide_input_in_errors=True,
+    )
 
     data_folder: Path = Field(
         default_factory=default_data_folder,
         validate_default=True,
         description="Database, model files and backups.",
+    )
+    database_url: SecretStr = Field(
+        default=SecretStr(""),
+        description="postgresql://USER:PASSWORD@HOST/DATABASE, for any number of server processes; "
+        "SQLite in the data folder, for one, where it is empty.",
+    )
+    database_connections: int = Field(
+        default=20, ge=2, description="Most connections to PostgreSQL that one process opens."
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8710, ge=0, le=65535, description="0 lets the system choose.")
@@ -56,6 +72,21 @@ class PoolSettings(BaseSettings):
     )
     check_time_s: float = Field(default=180, gt=0, description="Time limit of the format check.")
 
+    central_merges: bool = Field(
+        default=True, description="Whether sites may have the pool merge for them."
+    )
+    max_open_merges_per_site: int = Field(default=20, ge=1)
+    merge_input_bytes: int = Field(
+        default=16 * GIB, ge=1, description="All inputs of one merge together."
+    )
+    merge_memory_bytes: int = Field(
+        default=4 * GIB, ge=64 * MIB, description="Memory of a merge, beside its models."
+    )
+    merge_time_s: float = Field(default=3600, gt=0, description="Time limit of a merge.")
+    merge_poll_interval_s: float = Field(
+        default=1, gt=0, description="How often each process looks for merges to make."
+    )
+
     graceful_stop_s: int = Field(default=30, ge=1)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
@@ -65,13 +96,49 @@ class PoolSettings(BaseSettings):
         # The format check runs in another working directory.
         return folder.expanduser().absolute()
 
+    @field_validator("database_url")
+    @classmethod
+    def _with_driver(cls, address: SecretStr) -> SecretStr:
+        """Name the driver; nothing of a wrong address is repeated in the error."""
+        if not address.get_secret_value():
+            return address
+        expected = "expected postgresql://USER:PASSWORD@HOST/DATABASE"
+        try:
+            url = make_url(address.get_secret_value())
+        except (ArgumentError, ValueError):
+            raise ValueError(f"{expected}; special characters in it as %XX") from None
+        if url.drivername not in {"postgresql", "postgres", "postgresql+psycopg"}:
+            raise ValueError(f"{expected}, found {url.drivername}://...")
+        if not url.database:
+            raise ValueError(f"{expected}, found no name of a database")
+        url = url.set(drivername="postgresql+psycopg")
+        return SecretStr(url.render_as_string(hide_password=False))
+
     @property
     def database_file(self) -> Path:
         return self.data_folder / "pool.sqlite3"
 
     @property
-    def database_url(self) -> str:
-        return f"sqlite:///{self.database_file}"
+    def uses_postgresql(self) -> bool:
+        """Whether several server processes may share the database."""
+        return bool(self.database_url.get_secret_value())
+
+    @property
+    def engine_url(self) -> URL:
+        """Where the database is, with the password; `str()` of it hides that."""
+        if self.uses_postgresql:
+            return make_url(self.database_url.get_secret_value())
+        return URL.create("sqlite", database=str(self.database_file))
+
+    @property
+    def database_place(self) -> str:
+        """Where the database is, for people: without password and options."""
+        if not self.uses_postgresql:
+            return str(self.database_file)
+        url = self.engine_url
+        # A path of a socket stands in the query; nothing else of that is shown.
+        host = url.host or url.query.get("host", "")
+        return f"postgresql://{url.username or ''}@{host}/{url.database}"
 
     @property
     def storage_folder(self) -> Path:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.pool_server.postgres_server import PostgresServer
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
@@ -23,3 +28,12 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("real data not present: ../shared/data")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that all tests share; each makes databases of its own in it."""
+    from tests.pool_server.postgres_server import postgres_server
+
+    with postgres_server() as server:
+        yield server

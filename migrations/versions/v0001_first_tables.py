@@ -17,20 +17,33 @@ BIG_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 def make_audit_guard() -> None:
     """Let the database itself refuse to change what the audit says."""
-    if op.get_bind().dialect.name != "sqlite":
+    if op.get_bind().dialect.name == "sqlite":
+        for act in ("UPDATE", "DELETE"):
+            op.execute(
+                f"CREATE TRIGGER audit_refuses_{act.lower()} BEFORE {act} ON audit "
+                "BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END"
+            )
         return
-    for act in ("UPDATE", "DELETE"):
+    op.execute(
+        "CREATE FUNCTION refuse_to_change_the_audit() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "BEGIN RAISE EXCEPTION 'the audit is only appended to' "
+        "USING ERRCODE = 'integrity_constraint_violation'; END $$"
+    )
+    for act in ("UPDATE", "DELETE", "TRUNCATE"):
         op.execute(
             f"CREATE TRIGGER audit_refuses_{act.lower()} BEFORE {act} ON audit "
-            "BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END"
+            "FOR EACH STATEMENT EXECUTE FUNCTION refuse_to_change_the_audit()"
         )
 
 
 def drop_audit_guard() -> None:
-    if op.get_bind().dialect.name != "sqlite":
+    if op.get_bind().dialect.name == "sqlite":
+        for act in ("UPDATE", "DELETE"):
+            op.execute(f"DROP TRIGGER audit_refuses_{act.lower()}")
         return
-    for act in ("UPDATE", "DELETE"):
-        op.execute(f"DROP TRIGGER audit_refuses_{act.lower()}")
+    for act in ("UPDATE", "DELETE", "TRUNCATE"):
+        op.execute(f"DROP TRIGGER audit_refuses_{act.lower()} ON audit")
+    op.execute("DROP FUNCTION refuse_to_change_the_audit()")
 
 
 def upgrade() -> None:

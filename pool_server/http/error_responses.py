@@ -12,11 +12,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pool_server.errors import PoolError
+from pool_server.errors import PoolError, WriteConflictError
 from pool_server.http.error_table import ERROR_TABLE, ErrorEntry
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
 MOST_FIELDS_NAMED = 5
+# What passes by itself, and when it may have.
+RETRY_AFTER_S = {"upload_busy": "1", "write_conflict": "1", "database_unavailable": "2"}
 INVALID_REQUEST = ErrorEntry(
     422, "invalid_request", "A field of the request is missing, unknown or not as described."
 )
@@ -49,8 +51,8 @@ def respond_to_pool_error(error: PoolError, request_id: str = "") -> JSONRespons
     headers = {}
     if entry.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="pool"'
-    if entry.code == "upload_busy":
-        headers["Retry-After"] = "1"
+    if entry.code in RETRY_AFTER_S:
+        headers["Retry-After"] = RETRY_AFTER_S[entry.code]
     return error_response(
         entry.status,
         entry.code,
@@ -67,6 +69,9 @@ def request_id_of(request: Request) -> str:
 
 
 async def on_pool_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, WriteConflictError):
+        # `pool_server.http.middleware` handles the request anew.
+        raise error
     return respond_to_pool_error(cast("PoolError", error), request_id_of(request))
 
 

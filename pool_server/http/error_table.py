@@ -50,6 +50,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.ContributionNotFoundError: ErrorEntry(
         404, "contribution_not_found", "The site has not contributed to the round."
     ),
+    errors.MergeNotFoundError: ErrorEntry(
+        404, "merge_not_found", "No such merge, or none of the token's site."
+    ),
     errors.SiteExistsError: ErrorEntry(409, "site_exists", "The site is there already."),
     errors.TokenExistsError: ErrorEntry(
         409, "token_exists", "The site has a valid token of that name."
@@ -70,6 +73,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.UploadIncompleteError: ErrorEntry(409, "upload_incomplete", "Parts are missing."),
     errors.TooManyUploadsError: ErrorEntry(
         409, "too_many_uploads", "The site has too many open uploads."
+    ),
+    errors.TooManyMergesError: ErrorEntry(
+        409, "too_many_merges", "The site has too many merges under way."
     ),
     errors.RoundOpenError: ErrorEntry(409, "round_open", "The round still waits for sites."),
     errors.RoundClosedError: ErrorEntry(
@@ -92,6 +98,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     ),
     errors.RecipeRefusedError: ErrorEntry(
         422, "recipe_refused", "The recipe cannot be read or belongs to another file."
+    ),
+    errors.MergeRefusedError: ErrorEntry(
+        422, "merge_refused", "The pool cannot make this merge: recipe, inputs, rights or limits."
     ),
     errors.RoundRefusedError: ErrorEntry(
         422, "round_refused", "A round cannot be held with this base, method, or deadline."

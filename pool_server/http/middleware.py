@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -13,7 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pool_server.errors import PoolError
+from pool_server.database import MOST_ATTEMPTS, pause_s
+from pool_server.errors import PoolError, WriteConflictError
 from pool_server.http.error_responses import (
     BODY_TOO_LARGE,
     INTERNAL_ERROR,
@@ -85,6 +87,8 @@ class Exchange:
         self._too_large = False
         self._status = 0
         self._sent_bytes = 0
+        self._received: list[Message] = []
+        self._replaying: list[Message] = []
         self._started = time.monotonic()
         wanted = self._headers.get("x-request-id", "")
         self.request_id = wanted if _REQUEST_ID.match(wanted) else secrets.token_hex(8)
@@ -96,7 +100,7 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         try:
-            await app(self.scope, self.receive, self._send_unless_too_large)
+            await self._run_until_settled(app)
         except BodyTooLargeError:
             pass
         except ClientDisconnect:
@@ -120,6 +124,32 @@ class Exchange:
         if self._too_large and not self._status:
             await self.refuse_size()
 
+    async def _run_until_settled(self, app: ASGIApp) -> None:
+        """Handle the request; anew when its transaction met that of another request.
+
+        The loser's transaction has left nothing behind, and with what the winner wrote before its
+        eyes, the second attempt ends as it should: mostly in telling that something is there
+        already.
+
+        Raises
+        ------
+        WriteConflictError
+            Others were first time and again, or the body is too large to be kept.
+        """
+        untouched = dict(self.scope)
+        for attempt in range(MOST_ATTEMPTS):
+            try:
+                await app(self.scope, self.receive, self._send_unless_too_large)
+                return
+            except WriteConflictError:
+                can_repeat = self._limit is not None and not self._status
+                if not can_repeat or attempt + 1 == MOST_ATTEMPTS:
+                    raise
+            await asyncio.sleep(pause_s(attempt))
+            self._replaying = list(self._received)
+            self.scope.clear()
+            self.scope.update(untouched)
+
     async def refuse_size(self) -> None:
         await self._answer(
             error_response(
@@ -134,8 +164,12 @@ class Exchange:
         await response(self.scope, self._receive, self.send)
 
     async def receive(self) -> Message:
+        if self._replaying:
+            return self._replaying.pop(0)
         message = await self._receive()
         if message["type"] == "http.request":
+            if self._limit is not None:
+                self._received.append(message)
             self._received_bytes += len(message.get("body", b""))
             self._body_ended = not message.get("more_body", False)
             if self._limit is not None and self._received_bytes > self._limit:

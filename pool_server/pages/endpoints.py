@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict
 
-from pool_server.errors import DatabaseUnusableError, StorageFailedError
+from pool_server.errors import DatabaseUnavailableError, StorageFailedError
 from pool_server.http.error_responses import documented
 from pool_server.http.session import Parts
 from pool_server.pages.landing import landing_body
@@ -37,12 +37,12 @@ def healthz() -> HealthResponse:
     "/readyz",
     tags=["operations"],
     summary="Can the server do its work",
-    responses=documented(DatabaseUnusableError, StorageFailedError),
+    responses=documented(DatabaseUnavailableError, StorageFailedError),
 )
 def readyz(parts: Parts) -> HealthResponse:
     """Answer 200 when database and storage answer, 503 otherwise. Needs no token."""
     if not parts.database.answers():
-        raise DatabaseUnusableError("the database does not answer")
+        raise DatabaseUnavailableError("the database does not answer")
     parts.storage.check()
     return HealthResponse()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import write_with_retry
 from pool_server.errors import (
     ContributionExistsError,
     ContributionNotFoundError,
@@ -41,7 +42,6 @@ from pool_server.transfers.announcing import (
 from pool_server.transfers.checking import run_limited
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.destinations import Destination
-from pool_server.transfers.publishing import write_with_retry
 from pool_server.transfers.service import describe_upload, get_upload
 from pool_server.wire.rounds import ContributionRequest
 from pool_server.wire.uploads import UploadResponse

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import write_with_retry
 from pool_server.errors import RecipeRefusedError, RoundClosedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -40,7 +41,7 @@ from pool_server.transfers.announcing import (
 from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.destinations import Destination
-from pool_server.transfers.publishing import add_version, write_with_retry
+from pool_server.transfers.publishing import add_version
 from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.rounds import ResultRequest

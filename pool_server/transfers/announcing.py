@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import write_with_retry
 from pool_server.errors import TooLargeError, TooManyUploadsError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
@@ -19,7 +20,7 @@ from pool_server.sites.repository import get_site
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.plan import PartPlan
-from pool_server.transfers.publishing import add_version, write_with_retry
+from pool_server.transfers.publishing import add_version
 from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.uploads import UploadRequest, UploadResponse, UploadState

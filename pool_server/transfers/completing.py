@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import write_with_retry
 from pool_server.errors import (
     ConflictError,
     PoolError,
@@ -23,7 +24,6 @@ from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.transfers import repository
 from pool_server.transfers.destinations import VERSION, Destination
 from pool_server.transfers.plan import PartPlan
-from pool_server.transfers.publishing import write_with_retry
 from pool_server.transfers.service import (
     busy,
     describe_upload,

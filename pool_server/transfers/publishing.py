@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from pool_server.database import Database
 from pool_server.errors import ModelKindError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -29,24 +26,6 @@ from pool_server.transfers.recipes import read_recipe
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe
-
-MOST_ATTEMPTS = 8
-T = TypeVar("T")
-
-
-def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:
-    """Run `act` in a transaction; again when another process took the same number first.
-
-    The database's unique constraints decide such races, whatever the isolation of transactions.
-    """
-    for _attempt in range(MOST_ATTEMPTS - 1):
-        try:
-            with database.write() as session:
-                return act(session)
-        except IntegrityError:
-            continue
-    with database.write() as session:
-        return act(session)
 
 
 def add_version(

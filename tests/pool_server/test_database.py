@@ -1,125 +1,250 @@
-"""Schema and transactions of a real SQLite file."""
+"""Schema and transactions of real databases: a SQLite file, and PostgreSQL."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import JSON, Column, Connection, func, inspect, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.orm import Session
 
-from pool_server.app import create_first_admin
-from pool_server.database import (
-    Database,
+from pool_server.app import create_first_admin, set_up_database
+from pool_server.database import Database, open_engine, write_with_retry
+from pool_server.errors import (
+    DatabaseUnavailableError,
+    DatabaseUnusableError,
+    SchemaNewerError,
+    SchemaOlderError,
+    WriteConflictError,
+)
+from pool_server.records import AuditRecord, Record, SiteRecord, TokenRecord
+from pool_server.schema import (
+    SchemaChange,
     current_revision,
+    find_revision,
     migration_settings,
     newest_revision,
-    open_engine,
+    require_newest_schema,
     upgrade_database,
 )
-from pool_server.errors import DatabaseUnusableError, SchemaNewerError
-from pool_server.records import AuditRecord, Record, SiteRecord, TokenRecord
 from pool_server.settings import PoolSettings
+from tests.pool_server.postgres_server import PostgresServer, postgres_server
+
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> PoolSettings:
+def sqlite_settings(tmp_path: Path) -> PoolSettings:
     return PoolSettings(data_folder=tmp_path, port=0)
 
 
-def table_names(file: Path) -> set[str]:
-    with closing(sqlite3.connect(file)) as connection:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {name for (name,) in rows}
+@pytest.fixture
+def postgres_settings(postgres: PostgresServer) -> PoolSettings:
+    return PoolSettings(database_url=postgres.make_database(), port=0)
 
 
-def test_an_empty_folder_gets_the_newest_schema_without_a_backup(settings: PoolSettings) -> None:
-    assert upgrade_database(settings) is None
-    assert table_names(settings.database_file) >= set(Record.metadata.tables)
+@pytest.fixture(params=BOTH)
+def settings(request: pytest.FixtureRequest) -> PoolSettings:
+    """An empty database of either sort."""
+    sort = "sqlite" if request.param == "sqlite" else "postgres"
+    chosen: PoolSettings = request.getfixturevalue(f"{sort}_settings")
+    return chosen
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, settings: PoolSettings) -> Iterator[Database]:
+    """A database of the newest schema, of either sort."""
+    if settings.uses_postgresql:
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        settings = PoolSettings(database_url=postgres.make_pool_database())
+    else:
+        upgrade_database(settings)
+    opened = Database.open(settings)
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def connected(settings: PoolSettings) -> Iterator[Connection]:
+    engine = open_engine(settings.engine_url).execution_options(pool_writes=True)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def table_names(settings: PoolSettings) -> set[str]:
+    with connected(settings) as connection:
+        return set(inspect(connection).get_table_names())
+
+
+def test_an_empty_database_gets_the_newest_schema(settings: PoolSettings) -> None:
+    assert find_revision(settings) is None
+    assert upgrade_database(settings) == SchemaChange(None, newest_revision())
+    assert table_names(settings) == {*Record.metadata.tables, "alembic_version"}
+    assert find_revision(settings) == newest_revision()
     assert not settings.backup_folder.exists()
+
+
+def defaults_differ(
+    _context: object, _found: object, column: Column[object], *rest: str | None
+) -> bool | None:
+    """Compare defaults of JSON as text, for PostgreSQL has no equality for them."""
+    found, _, wanted = rest
+    if not isinstance(column.type, JSON):
+        return None
+    return (found or "").removesuffix("::json") != (wanted or "")
 
 
 def test_migrations_and_records_agree(settings: PoolSettings) -> None:
     upgrade_database(settings)
-    engine = open_engine(settings.database_url)
-    with engine.connect() as connection:
+    with connected(settings) as connection:
         context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": True}
+            connection, opts={"compare_type": True, "compare_server_default": defaults_differ}
         )
         assert compare_metadata(context, Record.metadata) == []
-    engine.dispose()
 
 
 def test_migrations_go_down_and_up_again(settings: PoolSettings) -> None:
-    upgrade_database(settings)
-    engine = open_engine(settings.database_url).execution_options(pool_writes=True)
-    with engine.begin() as connection:
+    set_up_database(settings)
+    with connected(settings) as connection:
         command.downgrade(migration_settings(connection), "base")
-    assert table_names(settings.database_file) == {"alembic_version"}
-    with engine.begin() as connection:
+    assert table_names(settings) == {"alembic_version"}
+    with connected(settings) as connection:
         command.upgrade(migration_settings(connection), "head")
-    with engine.connect() as connection:
         assert current_revision(connection) == newest_revision()
-    engine.dispose()
+    assert create_first_admin(settings) is not None
 
 
-def test_an_old_database_is_copied_before_it_is_upgraded(settings: PoolSettings) -> None:
-    with closing(sqlite3.connect(settings.database_file)) as connection:
+def test_a_downgrade_leaves_nothing_behind(postgres_settings: PoolSettings) -> None:
+    upgrade_database(postgres_settings)
+    with connected(postgres_settings) as connection:
+        command.downgrade(migration_settings(connection), "base")
+        left = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace"
+        assert connection.scalar(text(left)) == 0
+
+
+def test_an_old_database_is_copied_before_it_is_upgraded(sqlite_settings: PoolSettings) -> None:
+    with closing(sqlite3.connect(sqlite_settings.database_file)) as connection:
         connection.execute("CREATE TABLE left_over (word TEXT)")
         connection.execute("INSERT INTO left_over VALUES ('kept')")
         connection.commit()
-    backup = upgrade_database(settings)
+    backup = upgrade_database(sqlite_settings).backup
     assert backup is not None
     with closing(sqlite3.connect(backup)) as connection:
         assert connection.execute("SELECT word FROM left_over").fetchall() == [("kept",)]
-    assert "sites" not in table_names(Path(backup))
+        tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    assert ("sites",) not in tables
     assert Path(backup).stat().st_mode & 0o077 == 0
 
 
-def test_the_newest_schema_is_left_alone(settings: PoolSettings) -> None:
-    upgrade_database(settings)
-    before = settings.database_file.stat().st_mtime_ns
-    assert upgrade_database(settings) is None
-    assert settings.database_file.stat().st_mtime_ns == before
+def test_the_newest_schema_is_left_alone(sqlite_settings: PoolSettings) -> None:
+    upgrade_database(sqlite_settings)
+    before = sqlite_settings.database_file.stat().st_mtime_ns
+    assert upgrade_database(sqlite_settings).backup is None
+    assert sqlite_settings.database_file.stat().st_mtime_ns == before
 
 
 def test_a_newer_schema_is_refused_and_not_touched(settings: PoolSettings) -> None:
     upgrade_database(settings)
-    with closing(sqlite3.connect(settings.database_file)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-        connection.commit()
-    with pytest.raises(SchemaNewerError, match="9999"):
-        upgrade_database(settings)
+    with connected(settings) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for act in (upgrade_database, require_newest_schema):
+        with pytest.raises(SchemaNewerError, match="9999"):
+            act(settings)
+    assert find_revision(settings) == "9999"
     assert not settings.backup_folder.exists()
 
 
-def test_a_file_that_is_no_database_is_refused_by_name(settings: PoolSettings) -> None:
-    settings.database_file.write_bytes(b"not a database, but longer than its header " * 40)
-    with pytest.raises(DatabaseUnusableError, match=r"pool\.sqlite3"):
-        upgrade_database(settings)
-
-
-def test_connections_have_the_settings_that_the_server_counts_on(settings: PoolSettings) -> None:
+def test_an_empty_or_old_schema_is_refused_with_the_command(settings: PoolSettings) -> None:
+    with pytest.raises(SchemaOlderError, match="is empty") as refused:
+        require_newest_schema(settings)
+    assert "poolctl db upgrade" in refused.value.hint
+    with connected(settings) as connection:
+        command.upgrade(migration_settings(connection), "0001")
+    with pytest.raises(SchemaOlderError, match="has schema 0001"):
+        require_newest_schema(settings)
     upgrade_database(settings)
-    database = Database.open(settings)
+    require_newest_schema(settings)
+
+
+def test_a_file_that_is_no_database_is_refused_by_name(sqlite_settings: PoolSettings) -> None:
+    sqlite_settings.database_file.write_bytes(b"not a database, but longer than its header " * 40)
+    with pytest.raises(DatabaseUnusableError, match=r"pool\.sqlite3"):
+        upgrade_database(sqlite_settings)
+
+
+def test_a_database_that_is_not_there_is_named_without_the_password(
+    postgres: PostgresServer,
+) -> None:
+    absent = PoolSettings(database_url=postgres.url("no_such_pool"))
+    wrong = PoolSettings(database_url=postgres.url("postgres").replace(postgres.password, "guess"))
+    for settings, reason in ((absent, "does not exist"), (wrong, "authentication failed")):
+        with pytest.raises(DatabaseUnusableError, match=reason) as refused:
+            upgrade_database(settings)
+        assert "postgresql://pool@" in str(refused.value)
+        for secret in (postgres.password, "guess"):
+            assert secret not in f"{refused.value} {refused.value.hint} {settings!r} {settings}"
+
+
+def test_upgrades_at_once_are_one_upgrade(postgres_settings: PoolSettings) -> None:
+    together = threading.Barrier(4)
+
+    def upgrade() -> tuple[SchemaChange, str | None]:
+        together.wait()
+        return set_up_database(postgres_settings)
+
+    with ThreadPoolExecutor(4) as threads:
+        done = [each.result() for each in [threads.submit(upgrade) for _ in range(4)]]
+    assert sorted(str(change.found) for change, _ in done) == [newest_revision()] * 3 + ["None"]
+    assert sum(secret is not None for _, secret in done) == 1
+
+
+def test_sqlite_has_the_settings_that_the_server_counts_on(sqlite_settings: PoolSettings) -> None:
+    upgrade_database(sqlite_settings)
+    database = Database.open(sqlite_settings)
     with database.read() as session:
         assert session.scalar(text("PRAGMA journal_mode")) == "wal"
         assert session.scalar(text("PRAGMA foreign_keys")) == 1
         assert (session.scalar(text("PRAGMA busy_timeout")) or 0) > 0
-    with pytest.raises(IntegrityError), database.write() as session:
-        session.add(TokenRecord(id="x", site_id=12345, name="t", role="viewer", secret_hash="h"))
     database.close()
 
 
-def test_a_writing_transaction_happens_as_a_whole_or_not_at_all(settings: PoolSettings) -> None:
-    upgrade_database(settings)
-    database = Database.open(settings)
+def test_postgresql_has_the_settings_that_the_server_counts_on(
+    postgres_settings: PoolSettings,
+) -> None:
+    database = Database.open(postgres_settings)
+    with database.read() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "repeatable read"
+        with pytest.raises(DBAPIError, match="read-only"):
+            session.execute(text("CREATE TABLE something (word TEXT)"))
+    with database.write() as session:
+        assert session.scalar(text("SHOW transaction_isolation")) == "read committed"
+        for limit in (
+            "statement_timeout",
+            "lock_timeout",
+            "idle_in_transaction_session_timeout",
+        ):
+            assert session.scalar(text(f"SHOW {limit}")) != "0"
+    database.close()
 
+
+def test_a_record_of_nothing_is_refused(database: Database) -> None:
+    with pytest.raises(WriteConflictError), database.write() as session:
+        session.add(TokenRecord(id="x", site_id=12345, name="t", role="viewer", secret_hash="h"))
+
+
+def test_a_writing_transaction_happens_as_a_whole_or_not_at_all(database: Database) -> None:
     def act() -> None:
         with database.write() as session:
             session.add(SiteRecord(name="site-a"))
@@ -129,8 +254,36 @@ def test_a_writing_transaction_happens_as_a_whole_or_not_at_all(settings: PoolSe
     with pytest.raises(IntegrityError):
         act()
     with database.read() as session:
-        assert session.query(SiteRecord).count() == 0
-    database.close()
+        assert session.scalar(select(func.count()).select_from(SiteRecord)) == 0
+
+
+def test_who_loses_a_race_does_it_again_and_sees_the_winner(database: Database) -> None:
+    attempts: list[int] = []
+    together = threading.Barrier(2)
+
+    def add_next(session: Session) -> int:
+        number = (session.scalar(select(func.max(SiteRecord.id))) or 0) + 1
+        attempts.append(number)
+        if database.is_shared and number == 1 and attempts.count(1) <= 2:
+            together.wait(10)
+        session.add(SiteRecord(id=number, name=f"site-{number}"))
+        session.flush()
+        return number
+
+    with ThreadPoolExecutor(4) as threads:
+        futures = [threads.submit(write_with_retry, database, add_next) for _ in range(12)]
+        numbers = [each.result() for each in futures]
+    assert sorted(numbers) == list(range(1, 13))
+    assert (len(attempts) > 12) is database.is_shared
+
+
+def test_one_process_at_a_time_does_what_is_to_be_done_alone(database: Database) -> None:
+    with database.alone("sweep") as first, database.alone("other") as other:
+        assert (first, other) == (True, True)
+        with database.alone("sweep") as second:
+            assert second is not database.is_shared
+    with database.alone("sweep") as again:
+        assert again
 
 
 @pytest.mark.parametrize("act", ["UPDATE audit SET action = 'x'", "DELETE FROM audit"])
@@ -140,7 +293,7 @@ def test_the_database_itself_keeps_the_audit(settings: PoolSettings, act: str) -
     with pytest.raises(IntegrityError, match="appended"), database.write() as session:
         session.execute(text(act))
     with database.read() as session:
-        assert [entry.action for entry in session.query(AuditRecord)] == ["pool.create"]
+        assert [entry.action for entry in session.scalars(select(AuditRecord))] == ["pool.create"]
     database.close()
 
 
@@ -150,4 +303,40 @@ def test_the_first_admin_is_made_once(settings: PoolSettings) -> None:
     assert secret.startswith("pool_")
     assert len(secret) == len("pool_") + 43
     assert create_first_admin(settings) is None
-    assert secret.encode() not in settings.database_file.read_bytes()
+    with connected(settings) as connection:
+        kept = connection.scalars(text("SELECT secret_hash FROM tokens")).all()
+    assert len(kept) == 1
+    assert secret not in kept[0]
+
+
+def write_while_it_dies(database: Database, server: PostgresServer) -> None:
+    with database.write() as session:
+        session.add(SiteRecord(name="lost"))
+        session.flush()
+        server.kill()
+
+
+@pytest.mark.postgres
+def test_a_database_that_goes_and_comes_back() -> None:
+    with postgres_server() as server:
+        database = Database.open(PoolSettings(database_url=server.make_pool_database()))
+        assert database.answers()
+        with pytest.raises(DatabaseUnavailableError):
+            write_while_it_dies(database, server)
+        assert not database.answers()
+        with pytest.raises(DatabaseUnavailableError), database.read() as session:
+            session.scalar(select(SiteRecord.name))
+        server.start()
+        assert database.answers()
+        with database.write() as session:
+            assert session.scalars(select(SiteRecord.name)).all() == []
+        database.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["mysql://u:geheim@h/db", "postgresql://u:geheim@h", "u:geheim", "http://[geheim"]
+)
+def test_a_wrong_address_is_refused_without_repeating_it(address: str) -> None:
+    with pytest.raises(ValueError, match="expected postgresql://") as refused:
+        PoolSettings(database_url=address)
+    assert "geheim" not in str(refused.value)

@@ -1,0 +1,192 @@
+"""A real PostgreSQL for tests: of Debian's packages, in a folder of its own, on a socket there.
+
+    with postgres_server() as postgres:
+        url = postgres.make_database("pool")
+
+It wants a password, as one in use does. Nothing is flushed to the disk (``fsync=off``): a killed
+process loses nothing by that, only a machine that loses power would.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+USER = "pool"
+START_TIMEOUT_S = 60.0
+# So that a test's pool is there at once: a database of the newest schema, to be copied.
+TEMPLATE = "pool_template"
+_FLAGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "64MB",
+    "max_connections": "200",
+    "autovacuum": "off",
+    "log_min_messages": "warning",
+}
+_counter = itertools.count(1)
+
+
+def find_binaries() -> Path | None:
+    """Return the folder of the newest PostgreSQL that is installed."""
+    versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
+    if versions:
+        return max(versions, key=lambda path: int(path.parent.name))
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else None
+
+
+def require_binaries() -> Path:
+    """Return where PostgreSQL is; without it, skip the test, or fail it where all must run."""
+    binaries = find_binaries()
+    if binaries is not None:
+        return binaries
+    reason = "PostgreSQL is not installed (apt-get install postgresql)"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class PostgresServer:
+    """A server that can be killed and started again."""
+
+    def __init__(self, folder: Path, binaries: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.password = secrets.token_urlsafe(12)
+        self._binaries = binaries
+        self._process: subprocess.Popen[bytes] | None = None
+        self._has_template = False
+
+    def initialise(self) -> None:
+        word = self.folder / "password"
+        word.write_text(self.password)
+        self._hand_over(self.folder)
+        self._hand_over(word)
+        self._popen(
+            "initdb",
+            f"--pgdata={self.data}",
+            f"--username={USER}",
+            f"--pwfile={word}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+            "--no-instructions",
+        ).wait(START_TIMEOUT_S)
+        assert (self.data / "PG_VERSION").exists(), self.log()
+
+    def start(self) -> None:
+        """Start the server, after a kill too, and wait until it answers."""
+        flags = {**_FLAGS, "unix_socket_directories": str(self.folder)}
+        words = [word for name, value in flags.items() for word in ("-c", f"{name}={value}")]
+        self._process = self._popen("postgres", "-D", str(self.data), *words)
+        end = time.monotonic() + START_TIMEOUT_S
+        while True:
+            with suppress(psycopg.OperationalError), closing(self.connect("postgres")):
+                return
+            assert self._process.poll() is None, self.log()
+            assert time.monotonic() < end, f"PostgreSQL does not answer: {self.log()}"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill all its processes with SIGKILL, as the machine's end would."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(START_TIMEOUT_S)
+        # Its children take a moment; the next start refuses as long as one lives.
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            try:
+                os.killpg(self._process.pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.01)
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{USER}:{self.password}@/{database}?host={self.folder}"
+
+    def connect(self, database: str) -> psycopg.Connection[Any]:
+        """Return a connection outside of transactions."""
+        return psycopg.connect(self.url(database), autocommit=True)
+
+    def make_database(self, name: str = "", template: str = "template0") -> str:
+        """Make an empty database, with a name never used before, and return its address."""
+        name = name or f"pool_{next(_counter)}"
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        with closing(self.connect("postgres")) as connection:
+            connection.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+        return self.url(name)
+
+    def make_pool_database(self) -> str:
+        """Make a database of the newest schema, without any site, and return its address."""
+        # Not atop: most tests never need it.
+        from pool_server.schema import upgrade_database
+        from pool_server.settings import PoolSettings
+
+        if not self._has_template:
+            upgrade_database(PoolSettings(database_url=self.make_database(TEMPLATE)))
+            self._has_template = True
+        return self.make_database(template=TEMPLATE)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def _popen(self, program: str, *words: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [self._binaries / program, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                # A group of its own, so that all of it can be killed.
+                start_new_session=True,
+                **self._owner(),  # type: ignore[call-overload]
+            )
+
+    @staticmethod
+    def _owner() -> dict[str, int]:
+        """Say as whom to run it: PostgreSQL refuses to be root."""
+        if os.getuid() != 0:
+            return {}
+        account = pwd.getpwnam("postgres")
+        return {"user": account.pw_uid, "group": account.pw_gid}
+
+    def _hand_over(self, path: Path) -> None:
+        if owner := self._owner():
+            os.chown(path, owner["user"], owner["group"])
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Run PostgreSQL in a folder that is gone afterwards."""
+    binaries = require_binaries()
+    # Not below pytest's folder: that is closed to others, and too long a name for a socket.
+    folder = Path(tempfile.mkdtemp(prefix="poolctl-pg-"))
+    server = PostgresServer(folder, binaries)
+    try:
+        server.initialise()
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
