@@ -3,10 +3,16 @@
     PoolError
     ├── AccessError
     │   ├── NotAuthenticatedError    no token, or none that is valid
-    │   └── NotAllowedError          a valid token that may not do this
+    │   ├── NotAllowedError          a valid token that may not do this
+    │   ├── RightMissingError        a model that is seen but not, say, downloaded
+    │   ├── SuspendedError           the site is suspended, or the user disabled
+    │   ├── InvitationRefusedError   an invitation that is unknown, used, revoked or expired
+    │   └── TooManyRequestsError     too many attempts within a short time
     ├── MissingError
     │   ├── SiteNotFoundError
     │   ├── TokenNotFoundError
+    │   ├── UserNotFoundError
+    │   ├── InvitationNotFoundError
     │   ├── ModelNotFoundError
     │   ├── VersionNotFoundError
     │   ├── UploadNotFoundError
@@ -16,6 +22,8 @@
     ├── ConflictError
     │   ├── SiteExistsError
     │   ├── TokenExistsError
+    │   ├── UserExistsError
+    │   ├── QuotaExceededError       the site's files would take more than it may
     │   ├── LastAdminError           the last admin token is not revoked
     │   ├── ModelKindError           a model's versions are all of one kind
     │   ├── VersionStateError        the version's state does not allow it
@@ -28,6 +36,7 @@
     │   ├── RoundClosedError         the round takes nothing any more
     │   └── ContributionExistsError  the site has contributed something else already
     ├── RefusedError
+    │   ├── SharingRefusedError      a visibility, site or right that a model cannot be given
     │   ├── QueryError               a filter, reference or cursor that cannot be read
     │   ├── PartMismatchError        a part of the wrong number, size or digest
     │   ├── DigestMismatchError      the whole file has another digest than announced
@@ -97,6 +106,22 @@ class NotAllowedError(AccessError):
     """A valid token whose role or site does not allow the act."""
 
 
+class RightMissingError(AccessError):
+    """The caller may see a model, but has not the right to this use of it."""
+
+
+class SuspendedError(AccessError):
+    """The site is suspended, or the user of the token disabled."""
+
+
+class InvitationRefusedError(AccessError):
+    """An invitation that is unknown, or that was used, revoked, or has expired."""
+
+
+class TooManyRequestsError(AccessError):
+    """Too many attempts within a short time; `details` has ``retry_after_s``."""
+
+
 class MissingError(PoolError):
     """What was asked for is not there."""
 
@@ -107,6 +132,14 @@ class SiteNotFoundError(MissingError):
 
 class TokenNotFoundError(MissingError):
     """No token of that identifier."""
+
+
+class UserNotFoundError(MissingError):
+    """No user of that name at that site."""
+
+
+class InvitationNotFoundError(MissingError):
+    """No invitation of that identifier."""
 
 
 class ModelNotFoundError(MissingError):
@@ -143,6 +176,14 @@ class SiteExistsError(ConflictError):
 
 class TokenExistsError(ConflictError):
     """The site has a valid token of that name already."""
+
+
+class UserExistsError(ConflictError):
+    """The site has a user of that name already."""
+
+
+class QuotaExceededError(ConflictError):
+    """With this file the site's files would take more bytes than the site may."""
 
 
 class LastAdminError(ConflictError):
@@ -191,6 +232,10 @@ class ContributionExistsError(ConflictError):
 
 class RefusedError(PoolError):
     """The request cannot be taken as it is."""
+
+
+class SharingRefusedError(RefusedError):
+    """A visibility, a listed site or a right that a model cannot be given."""
 
 
 class QueryError(RefusedError):

@@ -39,8 +39,22 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
         401, "not_authenticated", "No token, or one that is unknown, expired or revoked."
     ),
     errors.NotAllowedError: ErrorEntry(403, "not_allowed", "The token may not do this."),
+    errors.RightMissingError: ErrorEntry(
+        403, "right_missing", "The model may be seen, but this use of it was not granted."
+    ),
+    errors.SuspendedError: ErrorEntry(
+        403, "suspended", "The token's site is suspended, or its user disabled."
+    ),
+    errors.InvitationRefusedError: ErrorEntry(
+        403, "invitation_refused", "The invitation is unknown, used, revoked or expired."
+    ),
+    errors.TooManyRequestsError: ErrorEntry(
+        429, "too_many_requests", "Too many attempts; `Retry-After` says when to try again."
+    ),
     errors.SiteNotFoundError: ErrorEntry(404, "site_not_found", "No such site."),
     errors.TokenNotFoundError: ErrorEntry(404, "token_not_found", "No such token."),
+    errors.UserNotFoundError: ErrorEntry(404, "user_not_found", "No such user."),
+    errors.InvitationNotFoundError: ErrorEntry(404, "invitation_not_found", "No such invitation."),
     errors.ModelNotFoundError: ErrorEntry(404, "model_not_found", "No such model."),
     errors.VersionNotFoundError: ErrorEntry(404, "version_not_found", "No such version."),
     errors.UploadNotFoundError: ErrorEntry(404, "upload_not_found", "No such upload."),
@@ -56,6 +70,10 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.SiteExistsError: ErrorEntry(409, "site_exists", "The site is there already."),
     errors.TokenExistsError: ErrorEntry(
         409, "token_exists", "The site has a valid token of that name."
+    ),
+    errors.UserExistsError: ErrorEntry(409, "user_exists", "The site has a user of that name."),
+    errors.QuotaExceededError: ErrorEntry(
+        409, "quota_exceeded", "The site's files would take more bytes than the site may."
     ),
     errors.LastAdminError: ErrorEntry(409, "last_admin", "The last admin token cannot be revoked."),
     errors.ModelKindError: ErrorEntry(
@@ -83,6 +101,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     ),
     errors.ContributionExistsError: ErrorEntry(
         409, "contribution_exists", "The site has contributed other bytes to this round."
+    ),
+    errors.SharingRefusedError: ErrorEntry(
+        422, "sharing_refused", "The model cannot be shared in this way."
     ),
     errors.QueryError: ErrorEntry(
         422, "invalid_query", "A filter, reference or cursor cannot be read."

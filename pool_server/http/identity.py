@@ -14,10 +14,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.errors import NotAllowedError, NotAuthenticatedError
+from pool_server.errors import NotAllowedError, NotAuthenticatedError, SuspendedError
 from pool_server.http.session import Parts
 from pool_server.records import TokenRecord, now_utc
-from pool_server.wire.sites import Role
+from pool_server.wire.sites import ROLES, Role
 
 SECRET_PREFIX = "pool_"
 SECRET_BITS = 256
@@ -32,18 +32,34 @@ bearer = HTTPBearer(
 )
 
 
-def new_secret() -> str:
-    """Return a fresh token secret with 256 random bits."""
-    return SECRET_PREFIX + secrets.token_urlsafe(SECRET_BITS // 8)
+def new_secret(prefix: str = SECRET_PREFIX) -> str:
+    """Return a fresh secret with 256 random bits."""
+    return prefix + secrets.token_urlsafe(SECRET_BITS // 8)
 
 
 def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def rank(role: str) -> int:
+    """Return how much a role may: each may all that the one before it may."""
+    return ROLES.index(cast("Role", role))
+
+
 @dataclass(frozen=True)
 class Caller:
-    """The token behind a request, and where the request came from."""
+    """The token behind a request, and where the request came from.
+
+    Attributes
+    ----------
+    role : Role
+        What the token may at its own site, and with `pool_wide` at every site: never more than
+        the user whose token it is.
+    scopes : frozenset of str, optional
+        What the token is narrowed to; None: everything that its role may.
+    user : str
+        Name of the user at `site` whose token it is; empty for a token of the site itself.
+    """
 
     token_id: str
     token_name: str
@@ -51,60 +67,134 @@ class Caller:
     site: str
     role: Role
     expires_at: datetime | None
+    pool_wide: bool = False
+    scopes: frozenset[str] | None = None
+    user: str = ""
     address: str = ""
     request_id: str = ""
 
     @property
     def is_admin(self) -> bool:
-        return self.role == "admin"
+        """An admin of the whole pool."""
+        return self.has_role("admin")
+
+    def has_role(self, role: Role, site: str | None = None) -> bool:
+        """Tell whether the caller has at least `role` at `site`, or in the whole pool if None."""
+        if site != self.site and not self.pool_wide:
+            return False
+        return rank(self.role) >= rank(role)
+
+    def require_role(self, role: Role, site: str | None = None) -> None:
+        """Raise `NotAllowedError` unless the caller has at least `role` at `site`."""
+        if self.has_role(role, site):
+            return
+        where = "of the whole pool" if site is None else f"at site {site!r}"
+        raise NotAllowedError(
+            f"this needs the role {role} {where}; yours is {self.role_in_words}",
+            hint="Ask the pool's admin to do it."
+            if site is None
+            else f"Ask an admin of {site} to do it.",
+        )
+
+    @property
+    def role_in_words(self) -> str:
+        return f"{self.role} {'of the whole pool' if self.pool_wide else f'at site {self.site!r}'}"
+
+    def has_scope(self, scope: str) -> bool:
+        return self.scopes is None or scope in self.scopes
 
     def may_upload_to(self, site: str) -> bool:
-        return self.is_admin or (self.role == "contributor" and self.site == site)
+        return self.has_role("contributor", site)
 
     def require_upload_to(self, site: str) -> None:
         """Raise `NotAllowedError` unless the caller may upload to `site`."""
         if self.may_upload_to(site):
             return
-        if self.role == "contributor":
+        if self.role != "viewer":
             raise NotAllowedError(
                 f"this token belongs to site {self.site!r} and cannot upload to {site!r}",
                 hint=f"Upload as {self.site}/..., or use a token of {site!r}.",
             )
         raise NotAllowedError(
             "a viewer token cannot upload",
-            hint="Ask the pool's admin for a contributor token.",
+            hint="Ask an admin of your site for a contributor token.",
         )
 
 
 def find_token(session: Session, secret: str) -> TokenRecord:
-    """Return the valid token that `secret` belongs to, with its site.
+    """Return the valid token that `secret` belongs to, with its site and user.
 
     Raises
     ------
     NotAuthenticatedError
         Unknown, revoked or expired; the three are told apart only to those who know the secret.
+    SuspendedError
+        The site is suspended, or the user disabled.
     """
     wanted = hash_secret(secret)
     token = session.scalar(
         select(TokenRecord)
         .join(TokenRecord.site)
-        .options(contains_eager(TokenRecord.site))
+        .outerjoin(TokenRecord.user)
+        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
         .where(TokenRecord.secret_hash == wanted)
     )
     if token is None or not hmac.compare_digest(token.secret_hash, wanted):
         raise NotAuthenticatedError(
             "the pool does not know this token", hint="Log in again with `poolctl auth login`."
         )
+    require_valid(token)
+    return token
+
+
+def require_valid(token: TokenRecord) -> None:
+    """Raise unless a token, loaded with its site and user, is valid at this moment.
+
+    Raises
+    ------
+    NotAuthenticatedError, SuspendedError
+        As `find_token`.
+    """
     if token.revoked_at is not None:
         raise NotAuthenticatedError(
-            "this token was revoked", hint="Ask the pool's admin for a new one."
+            "this token was revoked", hint="Ask an admin of your site for a new one."
         )
     if token.expires_at is not None and token.expires_at <= now_utc():
         raise NotAuthenticatedError(
             f"this token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC",
-            hint="Ask the pool's admin for a new one.",
+            hint="Ask an admin of your site for a new one.",
         )
-    return token
+    if token.site.suspended_at is not None:
+        raise SuspendedError(
+            f"site {token.site.name!r} is suspended", hint="Ask the pool's admin why."
+        )
+    if token.user is not None and token.user.disabled_at is not None:
+        raise SuspendedError(
+            f"user {token.site.name}/{token.user.name} is disabled",
+            hint=f"Ask an admin of {token.site.name} why.",
+        )
+
+
+def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") -> Caller:
+    """Return what a token, loaded with its site and user, may now."""
+    role, pool_wide = cast("Role", token.role), token.pool_wide
+    if token.user is not None:
+        # A token never may more than its user.
+        role = min(role, cast("Role", token.user.role), key=rank)
+        pool_wide = pool_wide and token.user.pool_wide
+    return Caller(
+        token_id=token.id,
+        token_name=token.name,
+        site_id=token.site_id,
+        site=token.site.name,
+        role=role,
+        expires_at=token.expires_at,
+        pool_wide=pool_wide,
+        scopes=None if token.scopes is None else frozenset(token.scopes),
+        user="" if token.user is None else token.user.name,
+        address=address,
+        request_id=request_id,
+    )
 
 
 def signed_in(
@@ -126,13 +216,8 @@ def signed_in(
             session.execute(
                 update(TokenRecord).where(TokenRecord.id == token.id).values(last_used_at=now)
             )
-    return Caller(
-        token_id=token.id,
-        token_name=token.name,
-        site_id=token.site_id,
-        site=token.site.name,
-        role=cast("Role", token.role),
-        expires_at=token.expires_at,
+    return caller_of(
+        token,
         address=request.client.host if request.client else "",
         request_id=request.scope.get("pool_request_id", ""),
     )
@@ -142,20 +227,31 @@ SignedIn = Annotated[Caller, Depends(signed_in)]
 
 
 def administrator(caller: SignedIn) -> Caller:
-    if not caller.is_admin:
-        raise NotAllowedError(
-            f"this needs an admin token; yours is a {caller.role} token",
-            hint="Ask the pool's admin to do it.",
-        )
+    """Let in admins of the whole pool."""
+    caller.require_role("admin")
+    return caller
+
+
+def site_admin(caller: SignedIn) -> Caller:
+    """Let in admins, of one site or all; which site they act on is asked later."""
+    caller.require_role("admin", caller.site)
+    return caller
+
+
+def curator(caller: SignedIn) -> Caller:
+    """Let in curators, of one site or all; which site they act on is asked later."""
+    caller.require_role("curator", caller.site)
     return caller
 
 
 def uploader(caller: SignedIn) -> Caller:
-    """Let contributors and admins in; which site they may upload to is asked later."""
+    """Let in all but viewers; which site they may upload to is asked later."""
     if caller.role == "viewer":
         caller.require_upload_to(caller.site)
     return caller
 
 
 Administrator = Annotated[Caller, Depends(administrator)]
+SiteAdmin = Annotated[Caller, Depends(site_admin)]
+Curator = Annotated[Caller, Depends(curator)]
 Uploader = Annotated[Caller, Depends(uploader)]

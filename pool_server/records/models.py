@@ -8,6 +8,7 @@ from sqlalchemy import ForeignKey, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from pool_server.records.base import JsonStrings, NameText, Record, now_utc
+from pool_server.records.grants import GrantRecord
 from pool_server.records.sites import SiteRecord
 
 
@@ -38,3 +39,4 @@ class ModelRecord(Record):
     deleted_at: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
+    grants: Mapped[list[GrantRecord]] = relationship(lazy="raise")

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import Name
 
-Role = Literal["viewer", "contributor", "admin"]
+Role = Literal["viewer", "contributor", "curator", "admin"]
+# Each may all that the one before it may.
+ROLES: tuple[Role, ...] = ("viewer", "contributor", "curator", "admin")
 
 _SITE_EXAMPLE: dict[str, Any] = {
     "name": "site-a",
