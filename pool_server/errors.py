@@ -30,6 +30,7 @@
     │   ├── UploadBusyError          the upload is being checked at this moment
     │   ├── UploadClosedError        the upload is over: refused or expired
     │   ├── UploadIncompleteError    parts are missing
+    │   ├── PartsElsewhereError      the parts go to the storage, not to the server
     │   ├── TooManyMergesError       the site has too many merges under way
     │   ├── TooManyUploadsError      the site has too many open uploads
     │   ├── RoundOpenError           the round still waits for sites
@@ -60,6 +61,7 @@
         ├── SchemaNewerError         the database belongs to a newer poolctl
         ├── SchemaOlderError         `poolctl db upgrade` has to be run first
         ├── DatabaseUnusableError    it cannot be reached, or is no database of a pool
+        ├── StorageSettingsError     the storage's settings are incomplete
         └── StartFailedError         anything else; the log has it
 
 None of them knows of HTTP: `pool_server.http.error_table` gives each leaf a status and a code.
@@ -210,6 +212,10 @@ class UploadIncompleteError(ConflictError):
     """Parts are missing."""
 
 
+class PartsElsewhereError(ConflictError):
+    """The pool's storage takes the parts itself."""
+
+
 class TooManyUploadsError(ConflictError):
     """The site has as many open uploads as the pool allows."""
 
@@ -328,6 +334,10 @@ class SchemaOlderError(StartError):
 
 class DatabaseUnusableError(StartError):
     """The database cannot be opened or reached, or is none of a pool."""
+
+
+class StorageSettingsError(StartError):
+    """The settings of the storage are incomplete or contradict each other."""
 
 
 class StartFailedError(StartError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator
@@ -47,6 +48,47 @@ class PoolSettings(BaseSettings):
     database_connections: int = Field(
         default=20, ge=2, description="Most connections to PostgreSQL that one process opens."
     )
+    storage: Literal["folder", "s3"] = Field(
+        default="folder",
+        description="Where model files lie: in the data folder, or in a bucket of an S3 server.",
+    )
+    s3_bucket: str = Field(default="", description="The bucket; it must be there.")
+    s3_prefix: str = Field(
+        default="",
+        pattern=r"^([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*$",
+        description="What the keys of all objects begin with, for a bucket used for more.",
+    )
+    s3_endpoint_url: str = Field(
+        default="", description="Address of the S3 server; Amazon's own where it is empty."
+    )
+    s3_public_endpoint_url: str = Field(
+        default="",
+        description="Address under which the sites reach the S3 server, where it is another one.",
+    )
+    s3_region: str = Field(default="", description="Region; boto3's own choice where it is empty.")
+    s3_addressing_style: Literal["auto", "path", "virtual"] = Field(
+        default="auto", description="Whether the bucket is part of the path or of the host name."
+    )
+    s3_access_key_id: SecretStr = Field(
+        default=SecretStr(""),
+        description="Both keys empty: what boto3 finds by itself (environment, files, roles).",
+    )
+    s3_secret_access_key: SecretStr = SecretStr("")
+    s3_sse: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
+        default="", description="Encryption that the S3 server is asked for."
+    )
+    s3_sse_kms_key_id: str = Field(default="", description="The key for it, with aws:kms.")
+    s3_url_lifetime_minutes: int = Field(
+        default=15, ge=1, le=720, description="How long an address for a client is good."
+    )
+    s3_part_checksum: Literal["crc32", "sha256", "none"] = Field(
+        default="crc32",
+        description="Checksum of each part that the S3 server is asked to check on arrival; "
+        "`none` for servers that know none. The pool verifies the whole file's SHA-256 anyway.",
+    )
+    s3_least_part_bytes: int = Field(
+        default=5 * MIB, ge=1, description="Smallest part, but the last, that the S3 server takes."
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8710, ge=0, le=65535, description="0 lets the system choose.")
 
@@ -83,6 +125,11 @@ class PoolSettings(BaseSettings):
         default=4 * GIB, ge=64 * MIB, description="Memory of a merge, beside its models."
     )
     merge_time_s: float = Field(default=3600, gt=0, description="Time limit of a merge.")
+    merge_claim_s: float = Field(
+        default=30,
+        ge=3,
+        description="A merge whose process said nothing for so long is begun anew by another.",
+    )
     merge_poll_interval_s: float = Field(
         default=1, gt=0, description="How often each process looks for merges to make."
     )
@@ -145,12 +192,21 @@ class PoolSettings(BaseSettings):
         return self.data_folder / "storage"
 
     @property
+    def scratch_folder(self) -> Path:
+        """For files that are only looked at; what a killed process leaves there is removed."""
+        return self.data_folder / "scratch"
+
+    @property
     def backup_folder(self) -> Path:
         return self.data_folder / "backups"
 
     @property
     def lock_file(self) -> Path:
         return self.data_folder / "server.lock"
+
+    @property
+    def s3_url_lifetime(self) -> timedelta:
+        return timedelta(minutes=self.s3_url_lifetime_minutes)
 
     @property
     def upload_lifetime(self) -> timedelta:

@@ -89,6 +89,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
         409, "upload_closed", "The upload is over and takes no more parts."
     ),
     errors.UploadIncompleteError: ErrorEntry(409, "upload_incomplete", "Parts are missing."),
+    errors.PartsElsewhereError: ErrorEntry(
+        409, "parts_elsewhere", "The pool's storage takes the parts; ask for their addresses."
+    ),
     errors.TooManyUploadsError: ErrorEntry(
         409, "too_many_uploads", "The site has too many open uploads."
     ),
@@ -156,6 +159,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
     errors.SchemaOlderError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.StorageSettingsError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
     errors.StartFailedError: ErrorEntry(
