@@ -15,6 +15,8 @@
     │   ├── InvitationNotFoundError
     │   ├── ModelNotFoundError
     │   ├── VersionNotFoundError
+    │   ├── VersionWithdrawnError    its bytes are not given out any more
+    │   ├── WebhookNotFoundError     no such webhook of the caller's site
     │   ├── UploadNotFoundError
     │   ├── RoundNotFoundError       no such round, or one that the caller has no part in
     │   ├── ContributionNotFoundError
@@ -27,6 +29,9 @@
     │   ├── LastAdminError           the last admin token is not revoked
     │   ├── ModelKindError           a model's versions are all of one kind
     │   ├── VersionStateError        the version's state does not allow it
+    │   ├── AlreadyWithdrawnError    a version is withdrawn once
+    │   ├── BytesWithdrawnError      these bytes were withdrawn, whatever they are called now
+    │   ├── TooManyWebhooksError     the site has as many as are allowed
     │   ├── UploadBusyError          the upload is being checked at this moment
     │   ├── UploadClosedError        the upload is over: refused or expired
     │   ├── UploadIncompleteError    parts are missing
@@ -43,6 +48,8 @@
     │   ├── DigestMismatchError      the whole file has another digest than announced
     │   ├── FormatRefusedError       no model file, a broken one, or one that cannot be checked
     │   ├── RecipeRefusedError       a recipe that cannot be read or is of another file
+    │   ├── WithdrawalRefusedError   an effect too weak for its reason, an unfit successor
+    │   ├── WebhookRefusedError      an address that is not called
     │   ├── MergeRefusedError        a merge that the pool cannot or will not make
     │   ├── RoundRefusedError        a round that cannot be held as asked
     │   ├── ContributionRefusedError a contribution that does not fit its round
@@ -152,6 +159,14 @@ class VersionNotFoundError(MissingError):
     """The model has no such version."""
 
 
+class VersionWithdrawnError(MissingError):
+    """The version was withdrawn for a reason for which its bytes are not given out any more."""
+
+
+class WebhookNotFoundError(MissingError):
+    """No webhook of that identifier that the caller may see."""
+
+
 class UploadNotFoundError(MissingError):
     """No upload of that identifier that the caller may see."""
 
@@ -198,6 +213,18 @@ class ModelKindError(ConflictError):
 
 class VersionStateError(ConflictError):
     """A draft, quarantined or withdrawn version with which this cannot be done."""
+
+
+class AlreadyWithdrawnError(ConflictError):
+    """The version was withdrawn before, with an effect that is as strict."""
+
+
+class BytesWithdrawnError(ConflictError):
+    """These very bytes were withdrawn for a reason for which nobody shall have them."""
+
+
+class TooManyWebhooksError(ConflictError):
+    """The site has as many webhooks as the pool allows."""
 
 
 class UploadBusyError(ConflictError):
@@ -266,6 +293,14 @@ class RecipeRefusedError(RefusedError):
 
 class MergeRefusedError(RefusedError):
     """A merge that the pool cannot make: recipe, inputs, rights, or limits are against it."""
+
+
+class WithdrawalRefusedError(RefusedError):
+    """A withdrawal that cannot be made as asked."""
+
+
+class WebhookRefusedError(RefusedError):
+    """An address that the pool does not call: of a wrong scheme, private, or none at all."""
 
 
 class RoundRefusedError(RefusedError):

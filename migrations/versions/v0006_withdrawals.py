@@ -19,6 +19,7 @@ def upgrade() -> None:
     make_withdrawals()
     make_withdrawal_flags()
     make_successors()
+    make_downloads()
     make_events()
     make_webhooks()
     make_webhook_deliveries()
@@ -97,6 +98,24 @@ def make_successors() -> None:
     op.create_index(op.f("ix_successors_successor_id"), "successors", ["successor_id"])
 
 
+def make_downloads() -> None:
+    op.create_table(
+        "downloads",
+        sa.Column("version_id", BIG_KEY, nullable=False),
+        sa.Column("site_id", sa.Integer(), nullable=False),
+        sa.Column("first_at", MOMENT, nullable=False),
+        sa.Column("last_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["version_id"],
+            ["model_versions.id"],
+            name=op.f("fk_downloads_version_id_model_versions"),
+        ),
+        sa.ForeignKeyConstraint(["site_id"], ["sites.id"], name=op.f("fk_downloads_site_id_sites")),
+        sa.PrimaryKeyConstraint("version_id", "site_id", name=op.f("pk_downloads")),
+    )
+    op.create_index(op.f("ix_downloads_site_id"), "downloads", ["site_id"])
+
+
 def make_events() -> None:
     op.create_table(
         "events",
@@ -156,6 +175,7 @@ def downgrade() -> None:
     op.drop_table("webhook_deliveries")
     op.drop_table("webhooks")
     op.drop_table("events")
+    op.drop_table("downloads")
     op.drop_table("successors")
     op.drop_table("withdrawal_flags")
     op.drop_table("withdrawals")

@@ -57,6 +57,10 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.InvitationNotFoundError: ErrorEntry(404, "invitation_not_found", "No such invitation."),
     errors.ModelNotFoundError: ErrorEntry(404, "model_not_found", "No such model."),
     errors.VersionNotFoundError: ErrorEntry(404, "version_not_found", "No such version."),
+    errors.VersionWithdrawnError: ErrorEntry(
+        410, "version_withdrawn", "The version was withdrawn; its bytes are not given out any more."
+    ),
+    errors.WebhookNotFoundError: ErrorEntry(404, "webhook_not_found", "No such webhook."),
     errors.UploadNotFoundError: ErrorEntry(404, "upload_not_found", "No such upload."),
     errors.RoundNotFoundError: ErrorEntry(
         404, "round_not_found", "No such round, or none that the token's site takes part in."
@@ -81,6 +85,15 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     ),
     errors.VersionStateError: ErrorEntry(
         409, "wrong_state", "The version's state does not allow this."
+    ),
+    errors.AlreadyWithdrawnError: ErrorEntry(
+        409, "already_withdrawn", "The version is withdrawn already, as strictly."
+    ),
+    errors.BytesWithdrawnError: ErrorEntry(
+        409, "bytes_withdrawn", "These bytes were withdrawn and are not taken again."
+    ),
+    errors.TooManyWebhooksError: ErrorEntry(
+        409, "too_many_webhooks", "The site has too many webhooks."
     ),
     errors.UploadBusyError: ErrorEntry(
         409, "upload_busy", "The upload is being checked; ask for it again in a moment."
@@ -125,6 +138,12 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     ),
     errors.MergeRefusedError: ErrorEntry(
         422, "merge_refused", "The pool cannot make this merge: recipe, inputs, rights or limits."
+    ),
+    errors.WithdrawalRefusedError: ErrorEntry(
+        422, "withdrawal_refused", "The effect is too weak for the reason, or the successor unfit."
+    ),
+    errors.WebhookRefusedError: ErrorEntry(
+        422, "webhook_refused", "The pool does not call this address."
     ),
     errors.RoundRefusedError: ErrorEntry(
         422, "round_refused", "A round cannot be held with this base, method, or deadline."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pool_server.records.aliases import AliasRecord
 from pool_server.records.audit import AuditRecord
 from pool_server.records.base import Record, now_utc
+from pool_server.records.downloads import DownloadRecord
 from pool_server.records.evaluations import EvaluationRecord, EvaluationScoreRecord
 from pool_server.records.events import EventRecord, WebhookDeliveryRecord, WebhookRecord
 from pool_server.records.grants import GrantRecord
@@ -29,6 +30,7 @@ from pool_server.records.withdrawals import SuccessorRecord, WithdrawalFlagRecor
 __all__ = [
     "AliasRecord",
     "AuditRecord",
+    "DownloadRecord",
     "EvaluationRecord",
     "EvaluationScoreRecord",
     "EventRecord",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
@@ -24,6 +25,13 @@ from pool_server.records.models import ModelRecord
 from pool_server.records.recipes import ParentRecord, RecipeRecord
 from pool_server.records.terms import TermRecord
 from pool_server.records.tokens import TokenRecord
+
+if TYPE_CHECKING:
+    from pool_server.records.withdrawals import (
+        SuccessorRecord,
+        WithdrawalFlagRecord,
+        WithdrawalRecord,
+    )
 
 # SQLite counts a primary key up by itself only when its type is INTEGER.
 BigKey = BigInteger().with_variant(Integer, "sqlite")
@@ -79,3 +87,14 @@ class ModelVersionRecord(Record):
     )
     recipe: Mapped[RecipeRecord | None] = relationship(lazy="raise")
     parents: Mapped[list[ParentRecord]] = relationship(lazy="raise", order_by=ParentRecord.position)
+    withdrawal: Mapped[WithdrawalRecord | None] = relationship(
+        lazy="raise", back_populates="version"
+    )
+    flags: Mapped[list[WithdrawalFlagRecord]] = relationship(
+        lazy="raise", order_by="WithdrawalFlagRecord.withdrawal_id"
+    )
+    successors: Mapped[list[SuccessorRecord]] = relationship(
+        lazy="raise",
+        foreign_keys="SuccessorRecord.version_id",
+        order_by="SuccessorRecord.successor_id",
+    )

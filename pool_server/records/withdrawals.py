@@ -32,7 +32,7 @@ class WithdrawalRecord(Record):
     created_by: Mapped[str] = mapped_column(String(129))
     token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
 
-    version: Mapped[ModelVersionRecord] = relationship(lazy="raise")
+    version: Mapped[ModelVersionRecord] = relationship(lazy="raise", back_populates="withdrawal")
 
 
 class WithdrawalFlagRecord(Record):
@@ -58,3 +58,5 @@ class SuccessorRecord(Record):
     successor_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))
+
+    successor: Mapped[ModelVersionRecord] = relationship(lazy="raise", foreign_keys=[successor_id])

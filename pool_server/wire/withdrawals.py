@@ -1,0 +1,240 @@
+"""Withdrawals: what was withdrawn and why, what is touched by it, and what replaces it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from pool_server.wire.names import Digest, Name
+
+WithdrawalReason = Literal[
+    "consent-withdrawn", "licence", "security", "quality", "data-error", "other"
+]
+WithdrawalEffect = Literal["warn", "refuse"]
+
+EFFECT_OF_REASON: dict[WithdrawalReason, WithdrawalEffect] = {
+    "consent-withdrawn": "refuse",
+    "licence": "refuse",
+    "security": "refuse",
+    "quality": "warn",
+    "data-error": "warn",
+    "other": "warn",
+}
+"""What a reason means for downloads of the withdrawn bytes; stricter can be asked for."""
+
+WARNING_HEADER = "X-Pool-Warning"
+"""Header of a download that works although something is wrong with the file."""
+
+MOST_CHECKED = 500
+MOST_NAMED = 1000
+"""So many versions are named in a preview; `versions_total` counts all."""
+
+Explanation = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
+
+_DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_WITHDRAWAL_EXAMPLE: dict[str, Any] = {
+    "address": "pool://site-a/face-68@2",
+    "digest": _DIGEST_EXAMPLE,
+    "reason": "consent-withdrawn",
+    "explanation": "One family has withdrawn its consent.",
+    "effect": "refuse",
+    "withdrawn_at": "2026-03-01T12:00:00Z",
+    "withdrawn_by": "site-a/laptop",
+    "successors": ["pool://site-a/face-68@3"],
+}
+_AFFECTED_EXAMPLE: dict[str, Any] = {
+    "address": "pool://site-c/merged@1",
+    "digest": "60ab" * 16,
+    "site": "site-c",
+    "same_bytes": False,
+    "successors": [],
+}
+
+
+class WithdrawalRequest(BaseModel):
+    """Withdraw a version, for good."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "reason": "consent-withdrawn",
+                    "explanation": "One family has withdrawn its consent.",
+                }
+            ]
+        },
+    )
+
+    reason: WithdrawalReason
+    explanation: Explanation = Field(default="", description="For those who used it.")
+    effect: WithdrawalEffect | None = Field(
+        default=None,
+        description="What becomes of downloads: by the reason when left out, or stricter.",
+    )
+    successor: str | None = Field(
+        default=None, max_length=300, description="Address of a version to use instead, if any."
+    )
+
+
+class Withdrawal(BaseModel):
+    """A version was withdrawn: why, and what becomes of downloads."""
+
+    address: str
+    digest: Digest
+    reason: WithdrawalReason
+    explanation: str
+    effect: WithdrawalEffect = Field(
+        description="`refuse`: its bytes are not given out any more; `warn`: with a warning."
+    )
+    withdrawn_at: datetime
+    withdrawn_by: str
+    successors: list[str] = Field(
+        default_factory=list, description="Addresses of versions made to replace it."
+    )
+
+
+class WithdrawalFlag(BaseModel):
+    """A version holds something that was withdrawn, directly or through other merges."""
+
+    address: str = Field(description="What was withdrawn.")
+    digest: Digest = Field(
+        description="Of what was withdrawn; that of the version itself where the very same bytes "
+        "were withdrawn under another name."
+    )
+    reason: WithdrawalReason
+    effect: WithdrawalEffect = Field(description="Of downloads of the withdrawn bytes themselves.")
+    flagged_at: datetime
+
+
+class AffectedVersion(BaseModel):
+    """A version that a withdrawal flags."""
+
+    address: str
+    digest: Digest
+    site: Name
+    same_bytes: bool = Field(description="It is the withdrawn file under another name.")
+    successors: list[str] = Field(default_factory=list)
+
+
+class AffectedSite(BaseModel):
+    """A site that hears of a withdrawal."""
+
+    site: Name
+    versions: int = Field(description="How many flagged versions are its own.")
+    downloaded: int = Field(
+        description="How many of the withdrawn and flagged versions it has fetched."
+    )
+
+
+class WithdrawalPreview(BaseModel):
+    """Whom and what a withdrawal touches, or would touch."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "address": "pool://site-a/face-68@2",
+                    "digest": _DIGEST_EXAMPLE,
+                    "withdrawn": False,
+                    "versions": [_AFFECTED_EXAMPLE],
+                    "versions_total": 1,
+                    "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
+                }
+            ]
+        }
+    )
+
+    address: str
+    digest: Digest
+    withdrawn: bool = Field(description="True when it has been withdrawn already.")
+    versions: list[AffectedVersion] = Field(
+        description="What is flagged; only what the caller may see is named."
+    )
+    versions_total: int = Field(description="How many are flagged, named here or not.")
+    sites: list[AffectedSite] = Field(description="Who hears of it.")
+
+
+class WithdrawalResponse(BaseModel):
+    """A withdrawal that was just made, and what it touched."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "withdrawal": _WITHDRAWAL_EXAMPLE,
+                    "versions": [_AFFECTED_EXAMPLE],
+                    "versions_total": 1,
+                    "sites": [{"site": "site-c", "versions": 1, "downloaded": 1}],
+                }
+            ]
+        }
+    )
+
+    withdrawal: Withdrawal
+    versions: list[AffectedVersion]
+    versions_total: int
+    sites: list[AffectedSite]
+
+
+class WithdrawalPage(BaseModel):
+    """One page of withdrawals, newest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"items": [_WITHDRAWAL_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
+        }
+    )
+
+    items: list[Withdrawal]
+    next_cursor: str | None = Field(
+        default=None, description="Give it back as `cursor` for the next page; absent on the last."
+    )
+
+
+class CheckRequest(BaseModel):
+    """Ask about files by their digests."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"digests": [_DIGEST_EXAMPLE]}]}
+    )
+
+    digests: list[Digest] = Field(min_length=1, max_length=MOST_CHECKED)
+
+
+class CheckedFile(BaseModel):
+    """What the pool says of one digest.
+
+    Only files that something is wrong with are told of; of all others nothing is said, whether
+    the pool knows them or not.
+    """
+
+    digest: Digest
+    withdrawals: list[Withdrawal] = Field(description="Of these very bytes.")
+    flags: list[WithdrawalFlag] = Field(description="Of what it holds.")
+    successors: list[str]
+
+
+class CheckResponse(BaseModel):
+    """The files that were withdrawn, or hold something that was."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "items": [
+                        {
+                            "digest": _DIGEST_EXAMPLE,
+                            "withdrawals": [_WITHDRAWAL_EXAMPLE],
+                            "flags": [],
+                            "successors": ["pool://site-a/face-68@3"],
+                        }
+                    ]
+                }
+            ]
+        }
+    )
+
+    items: list[CheckedFile]
