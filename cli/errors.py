@@ -59,8 +59,16 @@ class VerificationError(CliError):
     """Files that do not have the content they should have."""
 
 
+class MergeFailedError(CliError):
+    """A merge that the pool could not make."""
+
+
 class BatchIncompleteError(CliError):
     """Some sessions of a batch have failed; the others are there."""
+
+
+class StudyIncompleteError(CliError):
+    """Some steps of a study have failed; the others are there."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,12 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
+    MergeFailedError: Outcome(ExitCode.INCOMPATIBLE, "merge_failed"),
     BatchIncompleteError: Outcome(
         ExitCode.INTEGRITY, "batch_incomplete", "run it again: finished sessions are skipped"
+    ),
+    StudyIncompleteError: Outcome(
+        ExitCode.INTEGRITY, "study_incomplete", "run it again: finished steps are kept"
     ),
     KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted"),
     FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
@@ -164,6 +176,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY makes a study"
     ),
     agent_errors.StudyBusyError: Outcome(ExitCode.CONFLICT, "study_busy"),
+    agent_errors.ModelStudyError: Outcome(ExitCode.USAGE, "model_study"),
     agent_errors.ReviewFolderError: Outcome(ExitCode.INTEGRITY, "review_folder"),
     agent_errors.ReviewBusyError: Outcome(ExitCode.CONFLICT, "review_busy"),
     agent_errors.ReviewOutdatedError: Outcome(ExitCode.INCOMPATIBLE, "review_outdated"),

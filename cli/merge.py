@@ -117,7 +117,7 @@ def merge(
     weights = numbers(weight, "--weight") if weight else None
     if weight_by:
         weights = weights_from_label(invocation, files, weight_by)
-    options = _options(option, step=step, thin=thin)
+    options = method_options(option, step=step, thin=thin)
     if dry_run:
         plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
         return Reply(plan | {"output": target}, f"would merge {len(files)} models into {target}")
@@ -205,8 +205,8 @@ def _target(output: Path | None, format_name: str, *, force: bool) -> Path:
     return target
 
 
-def _options(words: list[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
-    """Return the method's options; values are JSON where they can be (numbers, true, null)."""
+def method_options(words: list[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
+    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
     options: dict[str, Any] = {}
     for key, text in key_value_pairs(words, "--option").items():
         try:

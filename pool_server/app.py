@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
 
 import pool_server.lineage.endpoints as lineage
+import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
 import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
@@ -19,6 +20,7 @@ from pool_server.database import Database, write_with_retry
 from pool_server.http.error_responses import install_error_handlers
 from pool_server.http.middleware import RequestContext
 from pool_server.http.session import ServerParts
+from pool_server.merges.running import merging
 from pool_server.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.settings import PoolSettings
 from pool_server.sites.endpoints import pool_version
@@ -50,6 +52,10 @@ TAGS = [
         "name": "rounds",
         "description": "Several sites refine one model, each on data that stay at home: a base, "
         "contributions of the sites that were asked, and a result with its lineage.",
+    },
+    {
+        "name": "merges",
+        "description": "Merges that the pool makes in the background, for sites that want it.",
     },
     {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
     {"name": "tokens", "description": "What programs show to be let in. For admins."},
@@ -85,7 +91,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     )
     app.state.parts = parts
     api = APIRouter(prefix=API_PREFIX)
-    for noun in (registry, lineage, transfers, rounds, sites):
+    for noun in (registry, lineage, transfers, merges, rounds, sites):
         api.include_router(noun.router)
     app.include_router(api)
     app.include_router(pages.router)
@@ -102,7 +108,8 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(recover_uploads, parts)
     sweeping = asyncio.create_task(sweep_forever(parts))
     try:
-        yield
+        async with merging(parts):
+            yield
     finally:
         sweeping.cancel()
         with suppress(asyncio.CancelledError):

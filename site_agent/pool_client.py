@@ -32,6 +32,7 @@ from site_agent.errors import (
     PoolUnreachableError,
 )
 from site_agent.pool_connection import PoolConnection
+from site_agent.pool_merges import PoolMerges
 from site_agent.pool_rounds import PoolRounds
 from site_agent.requests import build_request
 from site_agent.transfers import (
@@ -112,7 +113,7 @@ def _ignore(_fraction: float, _text: str) -> None:
     return
 
 
-class PoolClient(PoolRounds):
+class PoolClient(PoolMerges, PoolRounds):
     """Everything that a site asks of its pool.
 
     Parameters

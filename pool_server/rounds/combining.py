@@ -19,11 +19,8 @@ from pool_server.records import RoundRecord
 from pool_server.rounds import repository, service
 from pool_server.rounds.finishing import announce_result, complete_result
 from pool_server.transfers.checking import run_limited
-from pool_server.transfers.service import get_upload
+from pool_server.transfers.own_files import store_parts
 from pool_server.wire.rounds import FinishRequest, ResultRequest, RoundResponse
-from pool_server.wire.uploads import UploadResponse
-
-CHUNK_BYTES = 1024 * 1024
 
 
 def finish_round(
@@ -71,7 +68,7 @@ def _combine_and_publish(
         ),
     )
     if upload.state == "receiving":
-        _store_parts(parts, caller, upload, result)
+        store_parts(parts, caller, upload, result)
         complete_result(parts, caller, found.key, upload.upload_id)
 
 
@@ -108,23 +105,3 @@ def _run_combination(parts: ServerParts, found: RoundRecord, result: Path) -> di
             f"the contributions of round {found.key} cannot be combined: {answer['message']}"
         )
     return answer
-
-
-def _store_parts(parts: ServerParts, caller: Caller, upload: UploadResponse, result: Path) -> None:
-    with parts.database.read() as session:
-        handle = get_upload(session, caller, upload.upload_id).storage_handle
-    with result.open("rb") as file:
-        for part in upload.parts:
-            if part.received:
-                continue
-            writer = parts.storage.open_part(handle, part.number, part.size_bytes)
-            try:
-                file.seek(part.offset)
-                left = part.size_bytes
-                while left > 0:
-                    chunk = file.read(min(CHUNK_BYTES, left))
-                    writer.write(chunk)
-                    left -= len(chunk)
-                writer.finish()
-            finally:
-                writer.discard()

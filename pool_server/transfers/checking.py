@@ -107,7 +107,7 @@ def run_limited(
         except subprocess.TimeoutExpired:
             code = -signal.SIGALRM
         if code != 0:
-            log.warning("%s of %s ended with %d: %s", module, subject, code, _tail(errors))
+            log.warning("%s of %s ended with %d: %s", module, subject, code, read_tail(errors))
             raise FormatRefusedError(
                 f"{subject}: {_describe_end(code, settings)}",
                 hint=_HINT,
@@ -143,7 +143,8 @@ def _describe_end(code: int, settings: PoolSettings) -> str:
     return "the check could not read the file"
 
 
-def _tail(file: IO[bytes]) -> str:
+def read_tail(file: IO[bytes]) -> str:
+    """Return the end of what a child wrote to its error output."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - LOGGED_ERROR_BYTES))
     return file.read().decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Merges that the pool makes itself, for sites that want it."""

@@ -1,0 +1,100 @@
+"""Addresses of merges that the pool makes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from pool_server.errors import (
+    MergeNotFoundError,
+    MergeRefusedError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    QueryError,
+    SiteNotFoundError,
+    TooManyMergesError,
+)
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn, Uploader
+from pool_server.http.pagination import read_cursor
+from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.merges import service
+from pool_server.registry.endpoints import Cursor, Limit
+from pool_server.wire.merges import (
+    MERGE_KEY_PATTERN,
+    MergeJobPage,
+    MergeJobResponse,
+    MergeJobState,
+    MergeRequest,
+)
+
+router = APIRouter(prefix="/merges", tags=["merges"])
+
+MergeId = Annotated[
+    str,
+    Path(
+        pattern=MERGE_KEY_PATTERN,
+        description="Identifier of the merge.",
+        examples=["4f1d2c3b4a596877"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Have the pool merge models",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        SiteNotFoundError,
+        MergeRefusedError,
+        TooManyMergesError,
+    ),
+)
+def request_merge(caller: Uploader, parts: Parts, request: MergeRequest) -> MergeJobResponse:
+    """Carry a recipe out in the background and publish the result, with its lineage.
+
+    The result is what `poolctl merge` makes of the same recipe, byte for byte.
+    """
+    return service.request_merge(parts, caller, request)
+
+
+@router.get(
+    "",
+    summary="List merges",
+    responses=documented(NotAuthenticatedError, QueryError),
+)
+def list_merges(
+    caller: SignedIn,
+    session: ReadingSession,
+    state: Annotated[
+        MergeJobState | None, Query(description="Only in this state.", examples=["running"])
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> MergeJobPage:
+    """Return the merges that one's own site asked for, newest first; admins see all."""
+    before_id = None if cursor is None else read_cursor(cursor)
+    return service.list_jobs(session, caller, state, before_id, limit)
+
+
+@router.get(
+    "/{merge_id}",
+    summary="Ask how far a merge is",
+    responses=documented(NotAuthenticatedError, MergeNotFoundError),
+)
+def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> MergeJobResponse:
+    """Return a merge: its state, its progress, what it became or why it failed."""
+    return service.describe_job(session, service.get_job(session, caller, merge_id))
+
+
+@router.post(
+    "/{merge_id}/cancel",
+    summary="Call a merge off",
+    responses=documented(NotAuthenticatedError, NotAllowedError, MergeNotFoundError),
+)
+def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> MergeJobResponse:
+    """End a merge; one that runs ends within seconds, one that is over stays as it is."""
+    return service.cancel_merge(session, caller, merge_id)

@@ -1,0 +1,283 @@
+"""Merge jobs in the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import (
+    ColumnElement,
+    CursorResult,
+    Select,
+    and_,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.orm import Session, aliased, contains_eager, joinedload
+
+from pool_server.records import (
+    MergeJobRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    SiteRecord,
+    TokenRecord,
+    UploadRecord,
+    now_utc,
+)
+from pool_server.registry.repository import whole_versions
+from pool_server.wire.names import ModelAddress
+
+QUEUED, RUNNING = "queued", "running"
+FINISHED, FAILED, CANCELLED = "finished", "failed", "cancelled"
+OPEN = (QUEUED, RUNNING)
+
+
+def whole_jobs() -> Select[MergeJobRecord]:
+    return select(MergeJobRecord).options(joinedload(MergeJobRecord.site))
+
+
+def find_job(session: Session, key: str) -> MergeJobRecord | None:
+    return session.scalar(whole_jobs().where(MergeJobRecord.key == key))
+
+
+def list_jobs(
+    session: Session,
+    *,
+    site_id: int | None,
+    state: str | None,
+    before_id: int | None,
+    limit: int,
+) -> Sequence[MergeJobRecord]:
+    """Return jobs newest first, one more than `limit` where there are more."""
+    conditions: list[ColumnElement[bool]] = []
+    if site_id is not None:
+        conditions.append(MergeJobRecord.site_id == site_id)
+    if state is not None:
+        conditions.append(MergeJobRecord.state == state)
+    if before_id is not None:
+        conditions.append(MergeJobRecord.id < before_id)
+    return session.scalars(
+        whole_jobs().where(*conditions).order_by(MergeJobRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def count_open(session: Session, site_id: int) -> int:
+    return (
+        session.scalar(
+            select(func.count())
+            .select_from(MergeJobRecord)
+            .where(MergeJobRecord.site_id == site_id, MergeJobRecord.state.in_(OPEN))
+        )
+        or 0
+    )
+
+
+def has_waiting(session: Session) -> bool:
+    """Tell whether there is a job to take, or one to give up; asked often, and so only read."""
+    waiting = select(MergeJobRecord.id).where(or_(MergeJobRecord.state == QUEUED, _died(now_utc())))
+    return session.scalar(waiting.limit(1)) is not None
+
+
+def claim_next(
+    session: Session, worker: str, claim_end: datetime, most_attempts: int
+) -> MergeJobRecord | None:
+    """Take the oldest job that waits, or whose process died; None when there is none.
+
+    Two processes that want the same job both try the update; the second finds nothing changed.
+    A site whose job is running waits behind the others, so that nobody holds the pool alone.
+    """
+    now = now_utc()
+    died = _died(now)
+    running = aliased(MergeJobRecord)
+    site_is_busy = exists().where(
+        running.site_id == MergeJobRecord.site_id, running.state == RUNNING
+    )
+    waiting = session.scalar(
+        select(MergeJobRecord.id)
+        .where(
+            or_(MergeJobRecord.state == QUEUED, died),
+            MergeJobRecord.attempts < most_attempts,
+        )
+        .order_by(site_is_busy, MergeJobRecord.id)
+        .limit(1)
+    )
+    if waiting is None:
+        return None
+    taken = session.execute(
+        update(MergeJobRecord)
+        .where(MergeJobRecord.id == waiting, or_(MergeJobRecord.state == QUEUED, died))
+        .values(
+            state=RUNNING,
+            claimed_by=worker,
+            claim_expires_at=claim_end,
+            attempts=MergeJobRecord.attempts + 1,
+            started_at=func.coalesce(MergeJobRecord.started_at, literal(now, type_=_MOMENT)),
+            progress=0.0,
+            activity="",
+        )
+    )
+    assert isinstance(taken, CursorResult)
+    if taken.rowcount != 1:
+        return None
+    return session.scalar(whole_jobs().where(MergeJobRecord.id == waiting))
+
+
+_MOMENT = MergeJobRecord.__table__.c.started_at.type
+
+
+def report(
+    session: Session,
+    job_id: int,
+    worker: str,
+    *,
+    progress: float,
+    activity: str,
+    claim_end: datetime,
+) -> bool:
+    """Write how far a job is and keep the claim; False when it is no longer this worker's."""
+    result = session.execute(
+        update(MergeJobRecord)
+        .where(*_held(job_id, worker), MergeJobRecord.cancel_requested.is_(False))
+        .values(progress=progress, activity=activity, claim_expires_at=claim_end)
+    )
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
+
+
+def end_job(
+    session: Session,
+    job_id: int,
+    worker: str,
+    state: str,
+    *,
+    version_id: int | None = None,
+    refusal: dict[str, object] | None = None,
+) -> bool:
+    """Take a job that this worker holds to its end; False when it holds it no longer."""
+    result = session.execute(
+        update(MergeJobRecord)
+        .where(*_held(job_id, worker))
+        .values(
+            state=state,
+            ended_at=now_utc(),
+            claim_expires_at=None,
+            progress=1.0 if state == FINISHED else MergeJobRecord.progress,
+            activity="",
+            version_id=version_id,
+            refusal=refusal,
+        )
+    )
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
+
+
+def give_back(session: Session, job_id: int, worker: str) -> None:
+    """Let another process take the job: this one stops."""
+    session.execute(
+        update(MergeJobRecord)
+        .where(*_held(job_id, worker))
+        .values(
+            state=QUEUED,
+            claimed_by="",
+            claim_expires_at=None,
+            attempts=MergeJobRecord.attempts - 1,
+        )
+    )
+
+
+def request_cancel(session: Session, job_id: int) -> str:
+    """Cancel a waiting job at once, ask for the end of a running one; return the state now."""
+    session.execute(
+        update(MergeJobRecord)
+        .where(MergeJobRecord.id == job_id, MergeJobRecord.state == QUEUED)
+        .values(state=CANCELLED, ended_at=now_utc())
+    )
+    session.execute(
+        update(MergeJobRecord)
+        .where(MergeJobRecord.id == job_id, MergeJobRecord.state == RUNNING)
+        .values(cancel_requested=True)
+    )
+    return session.scalars(select(MergeJobRecord.state).where(MergeJobRecord.id == job_id)).one()
+
+
+def fail_abandoned(session: Session, most_attempts: int, refusal: dict[str, object]) -> int:
+    """End jobs that took every process down that tried them; return how many."""
+    result = session.execute(
+        update(MergeJobRecord)
+        .where(
+            MergeJobRecord.state == RUNNING,
+            MergeJobRecord.claim_expires_at < now_utc(),
+            MergeJobRecord.attempts >= most_attempts,
+        )
+        .values(state=FAILED, ended_at=now_utc(), claim_expires_at=None, refusal=refusal)
+    )
+    assert isinstance(result, CursorResult)
+    return result.rowcount
+
+
+def version_of_upload(session: Session, upload_id: str) -> int | None:
+    return session.scalar(select(UploadRecord.version_id).where(UploadRecord.id == upload_id))
+
+
+def find_token(session: Session, token_id: str) -> TokenRecord | None:
+    """Return the token that a job was asked with, as it is now, with its site and user."""
+    return session.scalar(
+        select(TokenRecord)
+        .join(TokenRecord.site)
+        .outerjoin(TokenRecord.user)
+        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
+        .where(TokenRecord.id == token_id)
+    )
+
+
+def versions_of_digests(
+    session: Session, digests: Sequence[str], visible: ColumnElement[bool]
+) -> dict[str, list[ModelVersionRecord]]:
+    """Return the versions that have one of these digests and may be seen, oldest first."""
+    found = defaultdict(list)
+    versions = session.scalars(
+        whole_versions()
+        .options(contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants))
+        .where(ModelVersionRecord.digest.in_(digests), visible)
+        .order_by(ModelVersionRecord.id)
+    )
+    for version in versions:
+        found[version.digest].append(version)
+    return found
+
+
+def addresses_of(session: Session, version_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Return address and digest of versions."""
+    rows = session.execute(
+        select(
+            ModelVersionRecord.id,
+            SiteRecord.name,
+            ModelRecord.name,
+            ModelVersionRecord.number,
+            ModelVersionRecord.digest,
+        )
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .where(ModelVersionRecord.id.in_(version_ids))
+    )
+    return {
+        version_id: (str(ModelAddress(site, name, str(number))), digest)
+        for version_id, site, name, number, digest in rows
+    }
+
+
+def _died(now: datetime) -> ColumnElement[bool]:
+    return and_(MergeJobRecord.state == RUNNING, MergeJobRecord.claim_expires_at < now)
+
+
+def _held(job_id: int, worker: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        MergeJobRecord.id == job_id,
+        MergeJobRecord.state == RUNNING,
+        MergeJobRecord.claimed_by == worker,
+    )

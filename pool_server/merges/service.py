@@ -1,0 +1,212 @@
+"""What can be asked of merges that the pool makes: begin, look, call off."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any, cast
+
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from aggregators.errors import AggregatorError
+from aggregators.methods import Recipe
+from aggregators.methods.registry import find_method
+from pool_server.errors import (
+    MergeNotFoundError,
+    MergeRefusedError,
+    TooManyMergesError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.pagination import write_cursor
+from pool_server.http.session import ServerParts
+from pool_server.merges import repository
+from pool_server.merges.inputs import require_mergeable_inputs
+from pool_server.records import MergeJobRecord
+from pool_server.settings import PoolSettings
+from pool_server.sites.repository import get_site
+from pool_server.wire.merges import (
+    MergeJobPage,
+    MergeJobResponse,
+    MergeJobState,
+    MergeRefusal,
+    MergeRequest,
+)
+
+
+def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> MergeJobResponse:
+    """Write down a merge for the background, once all that can be known now is in order.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError, TooManyMergesError
+    MergeRefusedError
+        The recipe cannot be read, its method is unknown here or of another version, an option is
+        wrong, or an input is not in the pool or not for the caller to merge.
+    """
+    settings = parts.settings
+    caller.require_upload_to(request.site)
+    if not settings.central_merges:
+        raise MergeRefusedError(
+            "this pool leaves merging to the sites", hint="Merge at home with `poolctl merge`."
+        )
+    recipe = read_request(request)
+    with parts.database.write() as session:
+        site = get_site(session, request.site)
+        waiting = repository.count_open(session, site.id)
+        if waiting >= settings.max_open_merges_per_site:
+            raise TooManyMergesError(
+                f"{site.name} has {waiting} merges under way, as many as the pool allows",
+                hint="Wait for one to end, or cancel one: GET /api/v1/merges.",
+            )
+        size_bytes = require_mergeable_inputs(session, caller, recipe)
+        require_size_of_inputs(settings, size_bytes)
+        job = MergeJobRecord(
+            key=secrets.token_hex(8),
+            site_id=site.id,
+            site=site,
+            token_id=caller.token_id,
+            created_by=f"{caller.site}/{caller.token_name}",
+            model_name=request.name,
+            request=request.model_dump(mode="json") | {"recipe": json.loads(recipe.to_json())},
+            state=repository.QUEUED,
+        )
+        session.add(job)
+        session.flush()
+        record_act(
+            session,
+            caller,
+            "merge.request",
+            f"{site.name}/{request.name}",
+            merge_id=job.key,
+            method=recipe.method.name,
+            inputs=list(recipe.input_digests),
+        )
+        return describe_job(session, job)
+
+
+def read_request(request: MergeRequest) -> Recipe:
+    """Return the recipe of a request, checked as far as it can be without the files.
+
+    Raises
+    ------
+    MergeRefusedError
+    """
+    try:
+        recipe = Recipe.model_validate(request.recipe)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(step) for step in problem["loc"])
+        raise MergeRefusedError(
+            f"the recipe cannot be read: {where}: {problem['msg']}",
+            hint="Send what `poolctl merge --dry-run` or a recipe file shows.",
+        ) from error
+    try:
+        method = find_method(recipe.method.name)
+        method.options_type.model_validate(recipe.options)
+    except (AggregatorError, ValidationError) as error:
+        raise MergeRefusedError(f"the recipe cannot be carried out: {error}") from error
+    if method.version != recipe.method.version:
+        raise MergeRefusedError(
+            f"the recipe is one of {method.name} version {recipe.method.version}, this pool has "
+            f"version {method.version} and would make other bytes",
+            hint="Merge at home with the poolctl that wrote the recipe.",
+        )
+    wanted = request.format or (recipe.output.format if recipe.output else None)
+    if wanted is not None and wanted not in method.output_formats:
+        raise MergeRefusedError(
+            f"{method.name} does not make {wanted!r}; it makes {', '.join(method.output_formats)}"
+        )
+    return recipe
+
+
+def require_size_of_inputs(settings: PoolSettings, size_bytes: int) -> None:
+    if size_bytes > settings.merge_input_bytes:
+        raise MergeRefusedError(
+            f"the inputs have {size_bytes:,} bytes together, the pool merges at most "
+            f"{settings.merge_input_bytes:,}",
+            hint="Merge at home with `poolctl merge`.",
+        )
+
+
+def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
+    """Return a merge of the caller's own site; any for an admin of the pool.
+
+    Raises
+    ------
+    MergeNotFoundError
+        There is none; another site's looks the same.
+    """
+    job = repository.find_job(session, key)
+    if job is None or not (caller.is_admin or job.site_id == caller.site_id):
+        raise MergeNotFoundError(
+            f"the pool has no merge {key}", hint="`poolctl merges ls` lists yours."
+        )
+    return job
+
+
+def list_jobs(
+    session: Session, caller: Caller, state: str | None, before_id: int | None, limit: int
+) -> MergeJobPage:
+    found = repository.list_jobs(
+        session,
+        site_id=None if caller.is_admin else caller.site_id,
+        state=state,
+        before_id=before_id,
+        limit=limit,
+    )
+    page = found[:limit]
+    addresses = _addresses(session, page)
+    return MergeJobPage(
+        items=[_describe(job, addresses) for job in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def cancel_merge(session: Session, caller: Caller, key: str) -> MergeJobResponse:
+    """Call a merge off; one that is over stays as it is.
+
+    Raises
+    ------
+    MergeNotFoundError, NotAllowedError
+    """
+    job = get_job(session, caller, key)
+    caller.require_upload_to(job.site.name)
+    if job.state in repository.OPEN:
+        repository.request_cancel(session, job.id)
+        record_act(
+            session, caller, "merge.cancel", f"{job.site.name}/{job.model_name}", merge_id=job.key
+        )
+        session.refresh(job)
+    return describe_job(session, job)
+
+
+def describe_job(session: Session, job: MergeJobRecord) -> MergeJobResponse:
+    return _describe(job, _addresses(session, [job]))
+
+
+def _addresses(session: Session, jobs: Any) -> dict[int, tuple[str, str]]:
+    """Return address and digest of the versions that jobs became, in one query."""
+    wanted = [job.version_id for job in jobs if job.version_id is not None]
+    return repository.addresses_of(session, wanted) if wanted else {}
+
+
+def _describe(job: MergeJobRecord, addresses: dict[int, tuple[str, str]]) -> MergeJobResponse:
+    address, digest = addresses.get(job.version_id or 0, (None, None))
+    return MergeJobResponse(
+        merge_id=job.key,
+        state=cast("MergeJobState", job.state),
+        progress=job.progress,
+        activity=job.activity,
+        site=job.site.name,
+        name=job.model_name,
+        recipe=job.request["recipe"],
+        created_at=job.created_at,
+        created_by=job.created_by,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        refusal=None if job.refusal is None else MergeRefusal.model_validate(job.refusal),
+        version=address,
+        digest=digest,
+    )

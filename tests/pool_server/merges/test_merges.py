@@ -1,0 +1,274 @@
+"""Merges made by the pool: the same bytes as at home, in the background, within limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aggregators.formats import encode_model
+from aggregators.methods import merge
+from tests.aggregators.small_models import make_predictor
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    error_of,
+    open_client,
+    pool_in_thread,
+    pool_process,
+    upload,
+)
+
+CASCADE = {"name": "wba-cascade", "version": 1}
+OVER = {"finished", "failed", "cancelled"}
+
+
+def landmark_bytes(seed: int, parts: int = 5) -> bytes:
+    return bytes(encode_model(make_predictor(seed, parts=parts)))
+
+
+def recipe_of(inputs: list[Mapping[str, Any]], **fields: Any) -> dict[str, Any]:
+    return {
+        "schema": "poolctl-recipe/1",
+        "method": CASCADE,
+        "options": {"step": 1.1},
+        "inputs": [
+            {
+                "digest": version["digest"],
+                "weight": float(number),
+                "address": version["address"],
+                "file_name": version["file_name"],
+            }
+            for number, version in enumerate(inputs, start=1)
+        ],
+        **fields,
+    }
+
+
+def ask(client: httpx.Client, recipe: Mapping[str, Any], **fields: Any) -> httpx.Response:
+    request = {"site": "merges", "name": "merged", "recipe": recipe, **fields}
+    return client.post("/api/v1/merges", json=request)
+
+
+def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str, Any]:
+    end = time.monotonic() + 60
+    while True:
+        job: dict[str, Any] = client.get(f"/api/v1/merges/{merge_id}").json()
+        if job["state"] in states:
+            return job
+        assert time.monotonic() < end, job
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def member(pool: PoolDriver) -> httpx.Client:
+    return pool.member("merges")
+
+
+@pytest.fixture(scope="module")
+def sub_models(member: httpx.Client) -> list[dict[str, Any]]:
+    return [
+        upload(member, f"merges/face-{seed}", landmark_bytes(seed), file_name=f"{seed}.dat")
+        for seed in (1, 4)
+    ]
+
+
+def test_the_pool_makes_the_same_bytes_as_a_site(
+    member: httpx.Client, sub_models: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    files = []
+    for seed in (1, 4):
+        files.append(tmp_path / f"{seed}.dat")
+        files[-1].write_bytes(landmark_bytes(seed))
+    home = merge(
+        "wba-cascade",
+        files,
+        weights=[1.0, 2.0],
+        options={"step": 1.1},
+        output=tmp_path / "home.dat",
+        addresses=[each["address"] for each in sub_models],
+    )
+    asked = ask(member, recipe_of(list(sub_models)), labels={"population": "infant"})
+    assert asked.status_code == 202, asked.text
+    job = wait_for(member, asked.json()["merge_id"], OVER)
+    assert (job["state"], job["digest"], job["progress"]) == ("finished", home.digest, 1.0)
+    content = member.get("/api/v1/models/merges/merged/versions/1/content", follow_redirects=True)
+    assert content.content == (tmp_path / "home.dat").read_bytes()
+    version = member.get("/api/v1/models/merges/merged/versions/1").json()
+    assert version["labels"] == {"population": "infant"}
+    assert set(version["parent_digests"]) == {each["digest"] for each in sub_models}
+    lineage = member.get("/api/v1/models/merges/merged/versions/1/lineage").json()
+    assert lineage["recipe"] == json.loads(home.recipe.to_json())
+    # The same again is the version that is there.
+    again = wait_for(member, ask(member, recipe_of(list(sub_models))).json()["merge_id"], OVER)
+    assert again["version"] == job["version"] == "pool://merges/merged@1"
+
+
+def test_a_promise_that_does_not_hold_publishes_nothing(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    promised = {"digest": "0" * 64, "format": "dlib-shape-predictor"}
+    asked = ask(member, recipe_of(list(sub_models), output=promised), name="promised")
+    job = wait_for(member, asked.json()["merge_id"], OVER)
+    assert job["state"] == "failed"
+    assert "the recipe promises " + "0" * 64 in job["refusal"]["message"]
+    assert member.get("/api/v1/models/merges/promised").status_code == 404
+
+
+def test_models_that_do_not_fit_are_named(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    other = upload(member, "merges/seven-parts", landmark_bytes(9, parts=7))
+    asked = ask(member, recipe_of([sub_models[0], other]), name="unlike")
+    job = wait_for(member, asked.json()["merge_id"], OVER)
+    assert job["state"] == "failed"
+    assert job["refusal"]["code"] == "merge_refused"
+    assert "parts" in job["refusal"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": {"name": "magic", "version": 1}}, "magic"),
+        ({"method": {"name": "wba-cascade", "version": 9}}, "version 9"),
+        ({"options": {"speed": 2}}, "speed"),
+        ({"inputs": []}, "inputs"),
+        ({"inputs": [{"digest": "1" * 64}]}, "1" * 64 + " is not in the pool"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused_at_once(
+    member: httpx.Client,
+    sub_models: list[dict[str, Any]],
+    change: dict[str, Any],
+    words: str,
+) -> None:
+    answer = ask(member, recipe_of(list(sub_models)) | change)
+    assert error_of(answer) == (422, "merge_refused")
+    assert words in answer.json()["error"]["message"]
+
+
+def test_a_format_that_the_method_does_not_make(
+    member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    answer = ask(member, recipe_of(list(sub_models)), format="safetensors")
+    assert error_of(answer) == (422, "merge_refused")
+
+
+def test_a_model_that_one_may_not_merge(pool: PoolDriver, member: httpx.Client) -> None:
+    owner = pool.member("merges-owner")
+    theirs = upload(owner, "merges-owner/face", landmark_bytes(30))
+    path = "/api/v1/models/merges-owner/face/sharing"
+    seen = {"visibility": "consortium", "rights": ["download"]}
+    assert owner.put(path, json=seen).status_code == 200
+    answer = ask(member, recipe_of([theirs]))
+    assert error_of(answer) == (422, "merge_refused")
+    assert "merges-owner" in answer.json()["error"]["message"]
+    assert owner.put(path, json={"visibility": "private"}).status_code == 200
+    answer = ask(member, recipe_of([theirs]))
+    assert "is not in the pool" in answer.json()["error"]["message"]
+
+
+def test_merges_are_seen_by_their_site_alone(
+    pool: PoolDriver, member: httpx.Client, sub_models: list[dict[str, Any]]
+) -> None:
+    merge_id = ask(member, recipe_of(list(sub_models))).json()["merge_id"]
+    foreign = pool.member("merges-foreign")
+    for method, path in (("GET", merge_id), ("POST", f"{merge_id}/cancel")):
+        answer = foreign.request(method, f"/api/v1/merges/{path}")
+        assert error_of(answer) == (404, "merge_not_found")
+    assert foreign.get("/api/v1/merges").json()["items"] == []
+    listed = member.get("/api/v1/merges", params={"limit": 1}).json()
+    assert listed["items"][0]["merge_id"] == merge_id
+    older = member.get("/api/v1/merges", params={"cursor": listed["next_cursor"]}).json()
+    assert merge_id not in {each["merge_id"] for each in older["items"]}
+    # A foreign site cannot have the pool write into this one either.
+    assert ask(foreign, recipe_of(list(sub_models))).status_code == 403
+
+
+def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, merge_poll_interval_s=1000.0, max_open_merges_per_site=1) as pool:
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        time.sleep(0.2)  # the worker looks once at the start
+        job = ask(member, recipe_of([version])).json()
+        assert job["state"] == "queued"
+        assert error_of(ask(member, recipe_of([version]))) == (409, "too_many_merges")
+        cancelled = member.post(f"/api/v1/merges/{job['merge_id']}/cancel").json()
+        assert cancelled["state"] == "cancelled"
+        assert cancelled["ended_at"] is not None
+
+
+def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, merge_poll_interval_s=0.05) as pool:
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        job = ask(member, recipe_of([version])).json()
+        os.kill(merge_process_of(os.getpid()), signal.SIGSTOP)
+        running = member.post(f"/api/v1/merges/{job['merge_id']}/cancel").json()
+        assert running["state"] == "running"
+        assert wait_for(member, job["merge_id"], OVER)["state"] == "cancelled"
+        assert member.get("/api/v1/models/merges/merged").status_code == 404
+
+
+def test_a_merge_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, merge_poll_interval_s=0.05, merge_time_s=0.1) as pool:
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)
+        assert job["state"] == "failed"
+        assert "took longer than the 0.1 s" in job["refusal"]["message"]
+
+
+def test_central_merges_can_be_switched_off(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, central_merges=False) as pool:
+        member = pool.member("merges")
+        content = network_bytes()
+        version = upload(member, "merges/gaze", content)
+        assert sha256(content) == version["digest"]
+        assert error_of(ask(member, recipe_of([version]))) == (422, "merge_refused")
+
+
+def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:
+    environment = {"POOL_SERVER_MERGE_CLAIM_S": "3", "POOL_SERVER_MERGE_POLL_INTERVAL_S": "0.05"}
+    with (
+        pool_process(tmp_path, **environment) as (server, url, secret),
+        open_client(url, secret) as admin,
+    ):
+        admin.post("/api/v1/sites", json={"name": "merges"})
+        version = upload(admin, "merges/face", landmark_bytes(1))
+        merge_id = ask(admin, recipe_of([version])).json()["merge_id"]
+        child = merge_process_of(server.pid)
+        os.kill(child, signal.SIGSTOP)
+        server.kill()
+        server.wait()
+        os.kill(child, signal.SIGKILL)
+    with (
+        pool_process(tmp_path, **environment) as (_, url, _),
+        open_client(url, secret) as admin,
+    ):
+        job = wait_for(admin, merge_id, OVER)
+        assert job["state"] == "finished"
+        assert job["version"] == "pool://merges/merged@1"
+
+
+def merge_process_of(server_process_id: int) -> int:
+    """Return the child of a server that carries a merge out, once it is there."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == server_process_id and b"pool_server.merges.merge_process" in words:
+                return int(entry.name)
+        time.sleep(0.01)
+    raise AssertionError("no merge was begun")
