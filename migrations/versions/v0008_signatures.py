@@ -23,28 +23,33 @@ def upgrade() -> None:
 def make_site_keys() -> None:
     op.create_table(
         "site_keys",
-        sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("site_id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("name", sa.String(length=64), nullable=False),
         sa.Column("public_key", sa.Text(), nullable=False),
+        sa.Column("origin", sa.String(length=320), server_default=sa.text("''"), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("created_by", sa.String(length=129), nullable=False),
         sa.Column("revoked_at", MOMENT, nullable=True),
+        sa.Column("revocation", sa.String(length=16), server_default=sa.text("''"), nullable=False),
         sa.ForeignKeyConstraint(["site_id"], ["sites.id"], name=op.f("fk_site_keys_site_id_sites")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_site_keys")),
+        sa.PrimaryKeyConstraint("site_id", "id", name=op.f("pk_site_keys")),
     )
-    op.create_index(op.f("ix_site_keys_site_id"), "site_keys", ["site_id"])
 
 
 def make_statements() -> None:
     op.create_table(
         "statements",
         sa.Column("version_id", BIG_KEY, nullable=False),
+        sa.Column("site_id", sa.Integer(), nullable=False),
         sa.Column("key_id", sa.String(length=64), nullable=False),
+        sa.Column("origin", sa.String(length=320), server_default=sa.text("''"), nullable=False),
         sa.Column("envelope", sa.JSON(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.ForeignKeyConstraint(
-            ["key_id"], ["site_keys.id"], name=op.f("fk_statements_key_id_site_keys")
+            ["site_id", "key_id"],
+            ["site_keys.site_id", "site_keys.id"],
+            name=op.f("fk_statements_site_id_site_keys"),
         ),
         sa.ForeignKeyConstraint(
             ["version_id"],
@@ -53,6 +58,7 @@ def make_statements() -> None:
         ),
         sa.PrimaryKeyConstraint("version_id", name=op.f("pk_statements")),
     )
+    op.create_index(op.f("ix_statements_site_id_key_id"), "statements", ["site_id", "key_id"])
 
 
 def downgrade() -> None:

@@ -23,6 +23,7 @@ from pool_server.records.merge_keys import MergeKeyRecord
 from pool_server.records.metrics import MetricRecord
 from pool_server.records.models import ModelRecord
 from pool_server.records.recipes import ParentRecord, RecipeRecord
+from pool_server.records.signatures import StatementRecord
 from pool_server.records.terms import TermRecord
 from pool_server.records.tokens import TokenRecord
 
@@ -87,6 +88,7 @@ class ModelVersionRecord(Record):
     )
     recipe: Mapped[RecipeRecord | None] = relationship(lazy="raise")
     parents: Mapped[list[ParentRecord]] = relationship(lazy="raise", order_by=ParentRecord.position)
+    statement: Mapped[StatementRecord | None] = relationship(lazy="raise")
     withdrawal: Mapped[WithdrawalRecord | None] = relationship(
         lazy="raise", back_populates="version"
     )
