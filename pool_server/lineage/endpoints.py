@@ -1,8 +1,10 @@
-"""The address of family trees."""
+"""The addresses of family trees."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
 
 from pool_server.errors import (
     ModelNotFoundError,
@@ -13,12 +15,18 @@ from pool_server.errors import (
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.session import ReadingSession
-from pool_server.lineage.service import trace_lineage
+from pool_server.lineage.service import trace_digest, trace_lineage
 from pool_server.registry.endpoints import ModelName, Reference, SiteName
 from pool_server.registry.service import resolve_version
 from pool_server.wire.models import LineageResponse
+from pool_server.wire.names import Digest
 
 router = APIRouter(tags=["lineage"])
+
+WithRecipes = Annotated[
+    bool,
+    Query(description="Give the recipe of every node, not only the root's.", examples=[True]),
+]
 
 
 @router.get(
@@ -28,15 +36,35 @@ router = APIRouter(tags=["lineage"])
         NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
     ),
 )
-def lineage(
-    _caller: SignedIn,
+def lineage(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: SignedIn,
     session: ReadingSession,
     site: SiteName,
     name: ModelName,
     reference: Reference,
+    recipes: WithRecipes = False,
 ) -> LineageResponse:
     """Return all ancestors and descendants, and the recipe.
 
-    Ancestors that the pool does not have appear by their digest alone.
+    Ancestors that the pool does not have appear by their digest alone. Nodes say whether they
+    were withdrawn, or flagged because of what they hold.
     """
-    return trace_lineage(session, resolve_version(session, site, name, reference))
+    version = resolve_version(session, caller, site, name, reference)
+    return trace_lineage(session, caller, version.digest, with_recipes=recipes)
+
+
+@router.get(
+    "/lineage/{digest}",
+    summary="Tell where a file comes from",
+    responses=documented(NotAuthenticatedError, VersionNotFoundError),
+)
+def lineage_of_digest(
+    caller: SignedIn,
+    session: ReadingSession,
+    digest: Annotated[
+        Digest, Path(description="SHA-256 of the file.", examples=["9f86d081884c7d65" * 4])
+    ],
+    recipes: WithRecipes = False,
+) -> LineageResponse:
+    """Return the family of a file by its digest: of one in the pool, or in a recipe only."""
+    return trace_digest(session, caller, digest, with_recipes=recipes)

@@ -1,22 +1,41 @@
-"""Family trees in the database: walked by one recursive query in each direction."""
+"""Family trees in the database: walked by one recursive query in each direction.
+
+The walks go along all recipes. What a caller is told of them is limited to the recipes of models
+that the caller may see, and to what can be reached by those alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import CTE, Row, Select, literal, select, union
+from sqlalchemy import (
+    CTE,
+    CompoundSelect,
+    Row,
+    Select,
+    exists,
+    literal,
+    or_,
+    select,
+    union,
+)
 from sqlalchemy.orm import Session
 
+from pool_server.http.identity import Caller
 from pool_server.records import (
     ModelRecord,
     ModelVersionRecord,
     ParentRecord,
     RecipeRecord,
     SiteRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
 )
+from pool_server.registry.sharing import visible_to
+from pool_server.registry.states import DELETED, readable_by
 
 EdgeRow = Row[str, str, float, str]
-PlaceRow = Row[str, str, str, int, str]
+PlaceRow = Row[str, str, str, int, str, str | None, bool]
 
 
 def ancestors_of(digest: str) -> CTE:
@@ -39,23 +58,27 @@ def descendants_of(digest: str) -> CTE:
     )
 
 
-def edges_above(session: Session, digest: str) -> Sequence[EdgeRow]:
+def edges_above(session: Session, caller: Caller, digest: str) -> Sequence[EdgeRow]:
     """Return (parent, child, weight, method) of every step from `digest` to its ancestors."""
     tree = ancestors_of(digest)
-    return session.execute(_edges().join(tree, ParentRecord.child_digest == tree.c.digest)).all()
+    edges = _edges(caller).join(tree, ParentRecord.child_digest == tree.c.digest)
+    return session.execute(edges).all()
 
 
-def edges_below(session: Session, digest: str) -> Sequence[EdgeRow]:
+def edges_below(session: Session, caller: Caller, digest: str) -> Sequence[EdgeRow]:
     """Return (parent, child, weight, method) of every step from `digest` to its descendants."""
     tree = descendants_of(digest)
-    return session.execute(_edges().join(tree, ParentRecord.parent_digest == tree.c.digest)).all()
+    edges = _edges(caller).join(tree, ParentRecord.parent_digest == tree.c.digest)
+    return session.execute(edges).all()
 
 
-def places_of_family(session: Session, digest: str) -> Sequence[PlaceRow]:
-    """Return (digest, site, name, number, kind) of every version in the family of `digest`."""
-    family = union(
-        select(ancestors_of(digest).c.digest), select(descendants_of(digest).c.digest)
-    ).subquery()
+def places_of_family(session: Session, caller: Caller, digest: str) -> Sequence[PlaceRow]:
+    """Return every version in the family of `digest` that the caller may see.
+
+    Rows are (digest, site, name, number, kind, reason of a withdrawal or None, flagged).
+    """
+    family = _family(digest).subquery()
+    is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
     return session.execute(
         select(
             ModelVersionRecord.digest,
@@ -63,22 +86,74 @@ def places_of_family(session: Session, digest: str) -> Sequence[PlaceRow]:
             ModelRecord.name,
             ModelVersionRecord.number,
             ModelVersionRecord.kind,
+            WithdrawalRecord.reason,
+            is_flagged,
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
+        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
         .join(family, ModelVersionRecord.digest == family.c.digest)
+        .where(visible_to(caller), readable_by(caller))
         .order_by(ModelVersionRecord.id)
     ).all()
 
 
-def find_recipe(session: Session, version_id: int) -> RecipeRecord | None:
-    return session.get(RecipeRecord, version_id)
+def recipes_of_family(session: Session, caller: Caller, digest: str) -> Sequence[Row[str, dict]]:  # type: ignore[type-arg]
+    """Return (digest, recipe) of every version in the family that the caller may see."""
+    family = _family(digest).subquery()
+    return session.execute(
+        _recipes(caller)
+        .join(family, ModelVersionRecord.digest == family.c.digest)
+        .order_by(ModelVersionRecord.id.desc())
+    ).all()
 
 
-def _edges() -> Select[str, str, float, str]:
-    return select(
-        ParentRecord.parent_digest,
-        ParentRecord.child_digest,
-        ParentRecord.weight,
-        ParentRecord.method,
-    ).distinct()
+def find_recipe(session: Session, caller: Caller, digest: str) -> dict[str, object] | None:
+    """Return the oldest recipe that makes the file of this digest, of those one may see."""
+    row = session.execute(
+        _recipes(caller)
+        .where(ModelVersionRecord.digest == digest)
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    ).first()
+    return None if row is None else row[1]
+
+
+def knows(session: Session, caller: Caller, digest: str) -> bool:
+    """Tell whether the caller may see a version of this digest, or a recipe that names it."""
+    version = (
+        select(ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+    )
+    edge = _edges(caller).where(ParentRecord.parent_digest == digest)
+    return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
+
+
+def _family(digest: str) -> CompoundSelect[str]:
+    return union(select(ancestors_of(digest).c.digest), select(descendants_of(digest).c.digest))
+
+
+def _recipes(caller: Caller) -> Select[str, dict]:  # type: ignore[type-arg]
+    return (
+        select(ModelVersionRecord.digest, RecipeRecord.document)
+        .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+        .where(visible_to(caller), readable_by(caller))
+    )
+
+
+def _edges(caller: Caller) -> Select[str, str, float, str]:
+    """Select the steps in recipes that the caller may see; deleted versions keep theirs."""
+    return (
+        select(
+            ParentRecord.parent_digest,
+            ParentRecord.child_digest,
+            ParentRecord.weight,
+            ParentRecord.method,
+        )
+        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+        .join(ModelVersionRecord.model)
+        .where(visible_to(caller), or_(readable_by(caller), ModelVersionRecord.state == DELETED))
+        .distinct()
+    )

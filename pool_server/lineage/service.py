@@ -3,59 +3,114 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.errors import VersionNotFoundError
+from pool_server.http.identity import Caller
 from pool_server.lineage import repository
 from pool_server.lineage.repository import EdgeRow
-from pool_server.records import ModelVersionRecord
 from pool_server.wire.models import LineageEdge, LineageNode, LineageResponse
 from pool_server.wire.names import ModelAddress
+from pool_server.wire.withdrawals import WithdrawalReason
 
 
-def trace_lineage(session: Session, version: ModelVersionRecord) -> LineageResponse:
-    """Return all ancestors and descendants of a version, known to the pool or not."""
-    root = version.digest
-    above = repository.edges_above(session, root)
-    below = repository.edges_below(session, root)
+def trace_lineage(
+    session: Session, caller: Caller, root: str, *, with_recipes: bool = False
+) -> LineageResponse:
+    """Return all ancestors and descendants of a file, known to the pool or not.
+
+    Only along recipes that the caller may see.
+
+    Parameters
+    ----------
+    root : str
+        The file's digest.
+    with_recipes : bool
+        Give the recipe of every node, not only that of the root.
+    """
+    above = repository.edges_above(session, caller, root)
+    below = repository.edges_below(session, caller, root)
     depths = {
         **_distances(root, ((parent, child) for parent, child, *_ in below), sign=1),
         **_distances(root, ((child, parent) for parent, child, *_ in above), sign=-1),
         root: 0,
     }
-    addresses: dict[str, list[str]] = defaultdict(list)
-    kinds: dict[str, str] = {}
-    for digest, site, name, number, kind in repository.places_of_family(session, root):
-        addresses[digest].append(str(ModelAddress(site, name, str(number))))
-        kinds[digest] = kind
-    recipe = repository.find_recipe(session, version.id)
+    known: dict[str, _Known] = defaultdict(_Known)
+    for digest, site, name, number, kind, reason, flagged in repository.places_of_family(
+        session, caller, root
+    ):
+        node = known[digest]
+        node.addresses.append(str(ModelAddress(site, name, str(number))))
+        node.kind = kind
+        node.withdrawn = node.withdrawn or reason
+        node.flagged = node.flagged or bool(flagged)
+    if with_recipes:
+        for digest, document in repository.recipes_of_family(session, caller, root):
+            known[digest].recipe = document
+        recipe = known[root].recipe
+    else:
+        recipe = repository.find_recipe(session, caller, root)
     return LineageResponse(
         root=root,
-        nodes=_nodes(depths, addresses, kinds),
-        edges=_edges([*above, *below]),
-        recipe=None if recipe is None else recipe.document,
+        nodes=[
+            known[digest].describe(digest, depth)
+            for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
+        ],
+        edges=_edges([*above, *below], depths),
+        recipe=recipe,
     )
 
 
-def _nodes(
-    depths: Mapping[str, int], addresses: Mapping[str, list[str]], kinds: Mapping[str, str]
-) -> list[LineageNode]:
-    return [
-        LineageNode(
-            digest=digest,
-            addresses=addresses.get(digest, []),
-            kind=kinds.get(digest),
-            depth=depth,
+def trace_digest(
+    session: Session, caller: Caller, digest: str, *, with_recipes: bool = False
+) -> LineageResponse:
+    """Return the lineage of a file, which need not be in the pool itself.
+
+    Raises
+    ------
+    VersionNotFoundError
+        Neither a version nor a recipe that the caller may see has this digest.
+    """
+    if not repository.knows(session, caller, digest):
+        raise VersionNotFoundError(
+            f"the pool knows neither a model with digest {digest} nor one that was made from it",
+            hint="The recipe beside a merged file names what it was made from.",
         )
-        for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
-    ]
+    return trace_lineage(session, caller, digest, with_recipes=with_recipes)
 
 
-def _edges(rows: Sequence[EdgeRow]) -> list[LineageEdge]:
+@dataclass
+class _Known:
+    """What the pool knows of one digest of a family."""
+
+    addresses: list[str] = field(default_factory=list)
+    kind: str | None = None
+    withdrawn: str | None = None
+    flagged: bool = False
+    recipe: dict[str, Any] | None = None
+
+    def describe(self, digest: str, depth: int) -> LineageNode:
+        return LineageNode(
+            digest=digest,
+            addresses=self.addresses,
+            kind=self.kind,
+            depth=depth,
+            withdrawn=cast("WithdrawalReason | None", self.withdrawn),
+            flagged=self.flagged,
+            recipe=self.recipe,
+        )
+
+
+def _edges(rows: Sequence[EdgeRow], depths: dict[str, int]) -> list[LineageEdge]:
     return [
         LineageEdge(parent=parent, child=child, weight=weight, method=method)
         for parent, child, weight, method in dict.fromkeys(rows)
+        # What is reached only through a recipe that is not for the caller stays unsaid.
+        if parent in depths and child in depths
     ]
 
 

@@ -12,6 +12,7 @@ from pool_server.errors import (
     ModelNotFoundError,
     NotAuthenticatedError,
     QueryError,
+    RightMissingError,
     StorageFailedError,
     VersionNotFoundError,
 )
@@ -30,6 +31,7 @@ from pool_server.registry.filters import (
     limit_count,
     read_words,
 )
+from pool_server.registry.sharing import require_right
 from pool_server.wire.errors import ErrorResponse
 from pool_server.wire.models import ModelPage, ModelVersionResponse
 from pool_server.wire.names import Name
@@ -69,7 +71,7 @@ Cursor = Annotated[
     ),
 )
 def list_models(  # noqa: PLR0917 - FastAPI gives them by name
-    _caller: SignedIn,
+    caller: SignedIn,
     session: ReadingSession,
     kind: Annotated[
         str | None,
@@ -147,7 +149,7 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
         limit=limit,
         before_id=None if cursor is None else read_cursor(cursor),
     )
-    return service.list_models(session, query)
+    return service.list_models(session, caller, query)
 
 
 @router.get(
@@ -155,8 +157,8 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     summary="List the versions of a model",
     responses=documented(NotAuthenticatedError, ModelNotFoundError, QueryError),
 )
-def list_versions(
-    _caller: SignedIn,
+def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: SignedIn,
     session: ReadingSession,
     site: SiteName,
     name: ModelName,
@@ -166,7 +168,7 @@ def list_versions(
     """Return the versions of one model, newest first, a page at a time."""
     before_id = None if cursor is None else read_cursor(cursor)
     query = ModelQuery(site=site, name=name, limit=limit, before_id=before_id)
-    return service.list_versions_of(session, site, name, query)
+    return service.list_versions_of(session, caller, site, name, query)
 
 
 @router.get(
@@ -177,18 +179,20 @@ def list_versions(
     ),
 )
 def describe_version(
-    _caller: SignedIn,
+    caller: SignedIn,
     session: ReadingSession,
     site: SiteName,
     name: ModelName,
     reference: Reference,
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
-    return service.describe_version(service.resolve_version(session, site, name, reference))
+    version = service.resolve_version(session, caller, site, name, reference)
+    return service.describe_version(version)
 
 
 CONTENT_RESPONSES = documented(
     NotAuthenticatedError,
+    RightMissingError,
     ModelNotFoundError,
     VersionNotFoundError,
     QueryError,
@@ -222,7 +226,7 @@ CONTENT_RESPONSES = documented(
     responses=CONTENT_RESPONSES,
 )
 def download(
-    _caller: SignedIn, parts: Parts, site: SiteName, name: ModelName, reference: Reference
+    caller: SignedIn, parts: Parts, site: SiteName, name: ModelName, reference: Reference
 ) -> Response:
     """Return the file's bytes.
 
@@ -230,5 +234,6 @@ def download(
     `Range: bytes=N-` with `If-Range: "DIGEST"`.
     """
     with parts.database.read() as session:
-        version = service.resolve_version(session, site, name, reference)
+        version = service.resolve_version(session, caller, site, name, reference)
+    require_right(caller, version.model, "download")
     return send_content(parts, version.digest, version.size_bytes, version.file_name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
 
+from pool_server.http.identity import Caller
 from pool_server.records import (
     LabelRecord,
     MergeKeyRecord,
@@ -24,6 +26,11 @@ from pool_server.registry.filters import (
     MetricRelation,
     ModelQuery,
 )
+from pool_server.registry.sharing import visible_to
+from pool_server.registry.states import readable_by
+
+# How many values one statement may name; SQLite takes 32766.
+MOST_VALUES = 10_000
 
 RELATIONS: dict[MetricRelation, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -41,7 +48,9 @@ def whole_versions() -> Select[ModelVersionRecord]:
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(
-            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+            contains_eager(ModelVersionRecord.model).options(
+                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+            ),
             selectinload(ModelVersionRecord.labels),
             selectinload(ModelVersionRecord.metrics),
             selectinload(ModelVersionRecord.merge_keys),
@@ -52,9 +61,22 @@ def whole_versions() -> Select[ModelVersionRecord]:
 
 
 def find_model(session: Session, site: str, name: str) -> ModelRecord | None:
-    return session.scalar(
+    """Return a model with its site and grants, whoever asks."""
+    return session.scalar(models_named(site, name))
+
+
+def find_visible_model(
+    session: Session, caller: Caller, site: str, name: str
+) -> ModelRecord | None:
+    """Return a model with its site and grants, if the caller may see it."""
+    return session.scalar(models_named(site, name).where(visible_to(caller)))
+
+
+def models_named(site: str, name: str) -> Select[ModelRecord]:
+    return (
         select(ModelRecord)
         .join(ModelRecord.site)
+        .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
         .where(SiteRecord.name == site, ModelRecord.name == name)
     )
 
@@ -84,14 +106,41 @@ def find_newest(session: Session, model_id: int) -> ModelVersionRecord | None:
     )
 
 
-def find_anywhere(session: Session, digest: str) -> ModelVersionRecord | None:
-    """Return the oldest version with this digest, whatever model it belongs to."""
+def find_anywhere(session: Session, caller: Caller, digest: str) -> ModelVersionRecord | None:
+    """Return the oldest version with this digest of a model that the caller may see."""
     return session.scalar(
         whole_versions()
-        .where(ModelVersionRecord.digest == digest)
+        .where(ModelVersionRecord.digest == digest, visible_to(caller))
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
+
+
+def visible_homes(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> dict[str, list[ModelRecord]]:
+    """Return, for each digest, the models that the caller may see and that have a version of it.
+
+    The models come with their sites and grants; digests of none are left out.
+    """
+    homes: dict[str, list[ModelRecord]] = defaultdict(list)
+    wanted = sorted(set(digests))
+    for start in range(0, len(wanted), MOST_VALUES):
+        rows = session.execute(
+            select(ModelVersionRecord.digest, ModelRecord)
+            .join(ModelVersionRecord.model)
+            .join(ModelRecord.site)
+            .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
+            .where(
+                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
+                visible_to(caller),
+                readable_by(caller),
+            )
+            .order_by(ModelVersionRecord.id)
+        )
+        for digest, model in rows:
+            homes[digest].append(model)
+    return dict(homes)
 
 
 def get_version(session: Session, version_id: int) -> ModelVersionRecord:
@@ -100,11 +149,12 @@ def get_version(session: Session, version_id: int) -> ModelVersionRecord:
 
 def list_versions(
     session: Session,
+    caller: Caller,
     query: ModelQuery,
     merge_groups: Sequence[Sequence[MergeKey]] = (),
     other_than: str | None = None,
 ) -> Sequence[ModelVersionRecord]:
-    """Return versions newest first, one more than `query.limit` where there are more.
+    """Return versions that the caller may see, newest first, one more than `query.limit`.
 
     Parameters
     ----------
@@ -113,7 +163,7 @@ def list_versions(
     other_than : str, optional
         A digest to leave out.
     """
-    conditions: list[ColumnElement[bool]] = []
+    conditions = [visible_to(caller)]
     if query.kind is not None:
         conditions.append(ModelVersionRecord.kind == query.kind)
     if query.site is not None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy.orm import Session
 
 from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
+from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.records import ModelRecord, ModelVersionRecord
 from pool_server.registry import repository
@@ -45,14 +46,15 @@ def describe_version(
     )
 
 
-def get_model(session: Session, site: str, name: str) -> ModelRecord:
-    """Return a model.
+def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRecord:
+    """Return a model that the caller may see, with its site and grants.
 
     Raises
     ------
     ModelNotFoundError
+        There is none; one that the caller may not see looks the same.
     """
-    model = repository.find_model(session, site, name)
+    model = repository.find_visible_model(session, caller, site, name)
     if model is None:
         raise ModelNotFoundError(
             f"the pool has no model {site}/{name}", hint="`poolctl models ls` lists what is there."
@@ -60,17 +62,19 @@ def get_model(session: Session, site: str, name: str) -> ModelRecord:
     return model
 
 
-def resolve_version(session: Session, site: str, name: str, reference: str) -> ModelVersionRecord:
+def resolve_version(
+    session: Session, caller: Caller, site: str, name: str, reference: str
+) -> ModelVersionRecord:
     """Return the version that a reference means: a number, ``latest`` or ``sha256:DIGEST``.
 
     Raises
     ------
     ModelNotFoundError, VersionNotFoundError
-        There is no such model or version.
+        There is no such model or version that the caller may see.
     QueryError
         `reference` is none of the three.
     """
-    model = get_model(session, site, name)
+    model = get_model(session, caller, site, name)
     if reference in {"", LATEST}:
         version = repository.find_newest(session, model.id)
     elif reference.startswith("sha256:"):
@@ -90,12 +94,15 @@ def resolve_version(session: Session, site: str, name: str, reference: str) -> M
     return version
 
 
-def list_models(session: Session, query: ModelQuery) -> ModelPage:
-    """Return one page of the versions that pass every filter of `query`, newest first."""
+def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPage:
+    """Return one page of the versions that pass every filter of `query`, newest first.
+
+    Only versions of models that the caller may see.
+    """
     groups: list[Sequence[MergeKey]] = []
     partner: ModelVersionRecord | None = None
     if query.mergeable_with is not None:
-        partner = _resolve_choice(session, query.mergeable_with)
+        partner = _resolve_choice(session, caller, query.mergeable_with)
         groups.append(_keys_of(partner))
     if query.mergeable_keys:
         groups.append(query.mergeable_keys)
@@ -103,7 +110,7 @@ def list_models(session: Session, query: ModelQuery) -> ModelPage:
         return ModelPage(items=[])
     # Nobody looks for a model to merge with itself.
     other_than = None if partner is None else partner.digest
-    found = repository.list_versions(session, query, groups, other_than)
+    found = repository.list_versions(session, caller, query, groups, other_than)
     page = found[: query.limit]
     return ModelPage(
         items=[describe_version(version, _shared_methods(version, groups)) for version in page],
@@ -111,22 +118,24 @@ def list_models(session: Session, query: ModelQuery) -> ModelPage:
     )
 
 
-def list_versions_of(session: Session, site: str, name: str, query: ModelQuery) -> ModelPage:
+def list_versions_of(
+    session: Session, caller: Caller, site: str, name: str, query: ModelQuery
+) -> ModelPage:
     """Return one page of the versions of one model, newest first.
 
     Raises
     ------
     ModelNotFoundError
     """
-    get_model(session, site, name)
-    return list_models(session, query)
+    get_model(session, caller, site, name)
+    return list_models(session, caller, query)
 
 
-def _resolve_choice(session: Session, choice: ModelChoice) -> ModelVersionRecord:
+def _resolve_choice(session: Session, caller: Caller, choice: ModelChoice) -> ModelVersionRecord:
     if choice.address is not None:
         address = choice.address
-        return resolve_version(session, address.site, address.name, address.reference)
-    version = repository.find_anywhere(session, choice.digest or "")
+        return resolve_version(session, caller, address.site, address.name, address.reference)
+    version = repository.find_anywhere(session, caller, choice.digest or "")
     if version is None:
         raise VersionNotFoundError(
             f"the pool has no model with digest {choice.digest}",

@@ -19,6 +19,7 @@ from pool_server.errors import (
     NotAuthenticatedError,
     QueryError,
     RecipeRefusedError,
+    RightMissingError,
     RoundClosedError,
     RoundNotFoundError,
     RoundOpenError,
@@ -97,6 +98,7 @@ _COMPLETING = (
     responses=documented(
         NotAuthenticatedError,
         NotAllowedError,
+        RightMissingError,
         SiteNotFoundError,
         ModelNotFoundError,
         VersionNotFoundError,

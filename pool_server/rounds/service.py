@@ -28,6 +28,7 @@ from pool_server.records import (
 )
 from pool_server.registry.filters import ModelChoice
 from pool_server.registry.service import resolve_version
+from pool_server.registry.sharing import require_right, rights_of_site
 from pool_server.rounds import repository
 from pool_server.rounds.methods import find_round_method
 from pool_server.sites.repository import get_site
@@ -89,13 +90,14 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
 
     Raises
     ------
-    NotAllowedError, SiteNotFoundError, ModelNotFoundError, VersionNotFoundError, QueryError
+    NotAllowedError, RightMissingError, SiteNotFoundError, ModelNotFoundError,
+    VersionNotFoundError, QueryError
     RoundRefusedError
-        Method, mode, options, base or deadline do not do.
+        Method, mode, options, base or deadline do not do, or a site may not use the base.
     """
     names = sorted(set(request.sites))
     _require_own_site_among(caller, names)
-    base = _find_base(session, request.base)
+    base = _find_base(session, caller, request.base)
     method = find_round_method(request.method)
     options = method.check_options(request.mode, request.options)
     method.require_base(base)
@@ -105,11 +107,13 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
             f"the deadline {request.deadline:%Y-%m-%d %H:%M %Z} is not between now and "
             f"{LONGEST.days} days from now"
         )
+    sites = [get_site(session, name) for name in names]
+    _require_usable_by_all(base, sites)
     started = open_round(
         session,
         caller,
         base,
-        [get_site(session, name) for name in names],
+        sites,
         method=request.method,
         method_version=method.version,
         mode=request.mode,
@@ -347,10 +351,26 @@ def _require_own_site_among(caller: Caller, names: list[str]) -> None:
         )
 
 
-def _find_base(session: Session, text: str) -> ModelVersionRecord:
+def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecord:
+    """Return the base of a new round, which the caller must have the right to merge."""
     address = ModelChoice.parse(text).address
     if address is None:
         raise RoundRefusedError(
             f"the base {text!r} is no address", hint="Give it as SITE/NAME@VERSION."
         )
-    return resolve_version(session, address.site, address.name, address.reference)
+    base = resolve_version(session, caller, address.site, address.name, address.reference)
+    require_right(caller, base.model, "merge")
+    return base
+
+
+def _require_usable_by_all(base: ModelVersionRecord, sites: list[SiteRecord]) -> None:
+    """Raise `RoundRefusedError` unless each site may download the base and merge it."""
+    needed = {"download", "merge"}
+    without = [site.name for site in sites if not needed <= rights_of_site(site.id, base.model)]
+    if without:
+        model = f"{base.model.site.name}/{base.model.name}"
+        raise RoundRefusedError(
+            f"{', '.join(without)} may not download and merge the base {model}",
+            hint=f"{base.model.site.name} grants both with `poolctl models share {model}`.",
+            details={"sites": without},
+        )

@@ -15,10 +15,12 @@ from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
 from pool_server.registry import repository as registry
+from pool_server.registry.sharing import may
 from pool_server.settings import PoolSettings
 from pool_server.sites.repository import get_site
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel
+from pool_server.transfers.permissions import require_copy_rights, require_merge_rights
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.publishing import add_version
 from pool_server.transfers.recipes import read_recipe
@@ -39,8 +41,8 @@ def announce_upload(
 
     Raises
     ------
-    NotAllowedError, SiteNotFoundError, TooLargeError, RecipeRefusedError, TooManyUploadsError,
-    ModelKindError
+    NotAllowedError, RightMissingError, SiteNotFoundError, TooLargeError, RecipeRefusedError,
+    TooManyUploadsError, ModelKindError
     """
     caller.require_upload_to(request.site)
     require_size(parts.settings, request.file_name, request.size_bytes)
@@ -76,10 +78,29 @@ class Announcement:
             # Only one of the two sizes can be that of a file with this digest.
             upload.state = repository.EXPIRED
             session.flush()
-        elsewhere = registry.find_anywhere(session, request.digest)
+        elsewhere = self._find_copy(session, site)
         if elsewhere is not None and self.parts.storage.has_content(request.digest):
             return self._publish_known(session, site, elsewhere), True
         return self._begin(session, site), True
+
+    def _find_copy(self, session: Session, site: SiteRecord) -> ModelVersionRecord | None:
+        """Return a version with the same file that the caller may download, if there is one.
+
+        Raises
+        ------
+        RightMissingError
+            A parent may be seen but not merged, or the file itself seen but not handed on.
+        """
+        digest = self.request.digest
+        if self.recipe is not None:
+            parents = {each["digest"] for each in self.recipe["inputs"]} - {digest}
+            require_merge_rights(session, self.caller, parents)
+        homes = registry.visible_homes(session, self.caller, [digest]).get(digest, [])
+        require_copy_rights(self.caller, site.id, homes)
+        for model in homes:
+            if may(self.caller, model, "download"):
+                return registry.find_by_digest(session, model.id, digest)
+        return None
 
     def _begin(self, session: Session, site: SiteRecord) -> UploadResponse:
         return begin_upload(self.parts, session, self._new_upload(site, "receiving"))
@@ -192,7 +213,12 @@ def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> 
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
             hint="Complete or abort some; stale ones are cleared away by themselves.",
         )
-    upload.storage_handle = parts.storage.begin(upload.id, upload.size_bytes)
+    upload.storage_handle = parts.storage.begin(
+        upload.id,
+        digest=upload.digest,
+        size_bytes=upload.size_bytes,
+        part_bytes=upload.part_bytes,
+    )
     session.add(upload)
     session.flush()
     return describe_upload(parts, upload)

@@ -15,6 +15,7 @@ from pool_server.errors import (
     NotAuthenticatedError,
     PartMismatchError,
     RecipeRefusedError,
+    RightMissingError,
     SiteNotFoundError,
     StorageFailedError,
     StorageFullError,
@@ -54,6 +55,7 @@ UploadId = Annotated[
     responses=documented(
         NotAuthenticatedError,
         NotAllowedError,
+        RightMissingError,
         SiteNotFoundError,
         ModelKindError,
         TooManyUploadsError,

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import event
 
 from pool_server.app import create_first_admin, open_parts
+from pool_server.http.identity import Caller
 from pool_server.lineage.service import trace_lineage
 from pool_server.records import (
     ModelRecord,
@@ -24,6 +25,7 @@ from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 UNKNOWN = "ab" * 32
+ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=True)
 
 
 def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:
@@ -99,9 +101,9 @@ def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> 
         lambda _c, _cur, statement, *_rest: statements.append(statement),
     )
     with parts.database.read() as session:
-        version = resolve_version(session, "admin", "chain", "latest")
+        version = resolve_version(session, ADMIN, "admin", "chain", "latest")
         statements.clear()
-        tree = trace_lineage(session, version)
+        tree = trace_lineage(session, ADMIN, version)
     parts.database.close()
     assert len(tree.nodes) == 1001
     assert min(node.depth for node in tree.nodes) == -1000
