@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from pool_server.wire.data_use import TermResponse
 from pool_server.wire.names import (
     Description,
     Digest,
@@ -15,6 +16,8 @@ from pool_server.wire.names import (
     LabelValue,
     Name,
 )
+from pool_server.wire.sharing import Visibility
+from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
 
@@ -33,11 +36,28 @@ _FACE_VERSION_EXAMPLE: dict[str, Any] = {
     "metrics": {"mean_error": 0.0727},
     "fingerprint": {"kind": "ert", "parts": 68, "levels": 10},
     "mergeable_by": ["wba-cascade", "wba-final"],
+    "terms": [
+        {
+            "code": "DUO:0000042",
+            "label": "general research use",
+            "detail": "",
+            "inherited": False,
+        }
+    ],
+    "aliases": ["best"],
+    "visibility": "consortium",
     "state": "available",
+    "state_reason": "",
+    "state_changed_at": None,
+    "state_changed_by": "",
+    "has_card": False,
     "created_at": "2026-03-01T12:00:00Z",
     "created_by": "site-a/laptop",
     "has_recipe": False,
     "parent_digests": [],
+    "withdrawal": None,
+    "flags": [],
+    "successors": [],
 }
 
 
@@ -82,11 +102,33 @@ class ModelVersionResponse(BaseModel):
         description="Aggregation methods that take this model at all; with `mergeable_with`, "
         "those that can merge it with the given one."
     )
+    terms: list[TermResponse] = Field(
+        default_factory=list, description="Terms of use; all of them hold together."
+    )
+    aliases: list[str] = Field(
+        default_factory=list, description="Names that mean this version until they are moved."
+    )
+    visibility: Visibility = Field(
+        default="consortium", description="Who sees the model: its site, those listed, or all."
+    )
     state: VersionState = "available"
+    state_reason: str = Field(default="", description="Why it was quarantined or withdrawn.")
+    state_changed_at: datetime | None = None
+    state_changed_by: str = Field(default="", description="Site and name of the token.")
+    has_card: bool = Field(default=False, description="True where a card was written for it.")
     created_at: datetime
     created_by: str = Field(description="Site and name of the token that uploaded it.")
     has_recipe: bool = Field(description="True for a merged model.")
     parent_digests: list[Digest] = Field(default_factory=list)
+    withdrawal: Withdrawal | None = Field(
+        default=None, description="Why it was withdrawn, and what becomes of downloads."
+    )
+    flags: list[WithdrawalFlag] = Field(
+        default_factory=list, description="What it holds that was withdrawn."
+    )
+    successors: list[str] = Field(
+        default_factory=list, description="Addresses of versions made to replace it."
+    )
 
     @computed_field(  # type: ignore[prop-decorator]
         description="What names this version for ever.", examples=["pool://site-a/face-68@2"]
@@ -118,6 +160,13 @@ class LineageNode(BaseModel):
     addresses: list[str] = Field(description="Where the pool has it; empty when it has not.")
     kind: str | None = None
     depth: int = Field(description="0 the model asked for, negative ancestors, positive heirs.")
+    withdrawn: WithdrawalReason | None = Field(
+        default=None, description="Why it was withdrawn, if it was."
+    )
+    flagged: bool = Field(default=False, description="It holds something that was withdrawn.")
+    recipe: dict[str, Any] | None = Field(
+        default=None, description="With `recipes=true`: how it was merged."
+    )
 
 
 class LineageEdge(BaseModel):

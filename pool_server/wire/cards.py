@@ -1,0 +1,180 @@
+"""Cards: what people should know of a model, as Markdown with YAML in front.
+
+The front matter has the layout of Hugging Face model cards (https://huggingface.co/docs/hub/
+model-cards, ``modelcard.md`` in huggingface/hub-docs), so that their tools read it: ``license``,
+``library_name``, ``pipeline_tag``, ``tags``, ``base_model``, ``metrics``, ``model-index``. What
+that layout has no place for stands under ``poolctl``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+MOST_CARD_CHARACTERS = 200_000
+MOST_FRONT_MATTER_CHARACTERS = 64_000
+MOST_NODES = 5_000
+DEEPEST = 12
+_FENCE = "---"
+
+CardText = Annotated[str, StringConstraints(max_length=MOST_CARD_CHARACTERS, pattern=r"^[^\x00]*$")]
+
+_CARD_EXAMPLE: dict[str, Any] = {
+    "address": "pool://site-a/face-68@2",
+    "written": True,
+    "text": "---\nlicense: cc-by-4.0\ntags:\n- face-landmarks\n---\n\n# Infants, hose in view\n",
+    "front_matter": {"license": "cc-by-4.0", "tags": ["face-landmarks"]},
+}
+
+
+class CardRequest(BaseModel):
+    """Write the card of a version."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"text": _CARD_EXAMPLE["text"]}]}
+    )
+
+    text: CardText = Field(description="Markdown, with YAML between `---` lines in front or none.")
+
+
+class CardResponse(BaseModel):
+    """The card of a version."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_CARD_EXAMPLE]})
+
+    address: str
+    written: bool = Field(
+        description="False where nobody wrote one: the pool has made this of what it knows."
+    )
+    text: str
+    front_matter: dict[str, Any] = Field(description="The YAML in front of it, read.")
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card taken apart.
+
+    Attributes
+    ----------
+    front_matter : mapping
+        Empty where there is none. Only what JSON can hold; dates are text.
+    body : str
+        The Markdown behind it.
+    """
+
+    front_matter: Mapping[str, Any]
+    body: str
+
+
+def read_card(text: str) -> Card:
+    """Take a card apart and make sure that its front matter is harmless.
+
+    Nothing but plain values is made of the YAML: no tags, no anchors (which could blow a few
+    lines up to gigabytes), nothing deeper or longer than any real card.
+
+    Raises
+    ------
+    ValueError
+        Saying what was found, with the line.
+    """
+    if len(text) > MOST_CARD_CHARACTERS:
+        raise ValueError(
+            f"the card has {len(text):,} characters; expected at most {MOST_CARD_CHARACTERS:,}"
+        )
+    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    if not lines or lines[0].rstrip() != _FENCE:
+        return Card({}, text)
+    ends = [number for number, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE]
+    if not ends:
+        raise ValueError("the card begins with '---' in line 1, but no second '---' ends that part")
+    front = "".join(lines[1 : ends[0]])
+    if len(front) > MOST_FRONT_MATTER_CHARACTERS:
+        raise ValueError(
+            f"the part between '---' has {len(front):,} characters; expected at most "
+            f"{MOST_FRONT_MATTER_CHARACTERS:,}"
+        )
+    return Card(_read_yaml(front), "".join(lines[ends[0] + 1 :]))
+
+
+def write_card(front_matter: Mapping[str, Any], body: str) -> str:
+    """Return a card with this front matter; `read_card` gives both back."""
+    import yaml
+
+    front = yaml.safe_dump(
+        dict(front_matter), sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
+    )
+    return f"{_FENCE}\n{front}{_FENCE}\n{body}"
+
+
+def _read_yaml(front: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        _require_plain(front)
+        content = yaml.safe_load(front)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        # Line 1 of the card is the fence.
+        line = f"line {mark.line + 2}" if mark else "the part between '---'"
+        raise ValueError(
+            f"{line} of the card is no YAML: {error.problem or error.context}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"the part between '---' is no YAML: {error}") from error
+    except (ValueError, OverflowError) as error:  # a date such as 2026-99-99
+        raise ValueError(f"the part between '---' of the card: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"the part between '---' is a {type(content).__name__}; expected 'key: value' lines"
+        )
+    plain = _plain(content)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _require_plain(front: str) -> None:
+    """Refuse anchors, tags, and what is too deep or too much, before anything is built."""
+    import yaml
+
+    depth = 0
+    for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
+        line = event.start_mark.line + 2
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise ValueError(f"line {line}: anchors and aliases (&, *) are not taken")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if isinstance(event, yaml.NodeEvent) and str(getattr(event, "tag", None) or "") not in {
+            "",
+            "!",
+        }:
+            raise ValueError(f"line {line}: tags (!) are not taken")
+        if depth > DEEPEST:
+            raise ValueError(f"line {line}: more than {DEEPEST} levels deep")
+        if number > MOST_NODES:
+            raise ValueError(f"line {line}: more than {MOST_NODES:,} entries")
+
+
+def _plain(value: object) -> object:
+    """Return what JSON can hold; keys and dates become text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        raise ValueError("binary values are not taken")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
+        return str(value)
+    return value
