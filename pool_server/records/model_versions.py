@@ -15,8 +15,9 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.orm import Mapped, mapped_column, relationship
+from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
+from pool_server.records.aliases import AliasRecord
 from pool_server.records.base import DigestText, JsonObject, Record, now_utc
 from pool_server.records.labels import LabelRecord
 from pool_server.records.merge_keys import MergeKeyRecord
@@ -63,7 +64,9 @@ class ModelVersionRecord(Record):
     format: Mapped[str] = mapped_column(String(64))
     file_name: Mapped[str] = mapped_column(String(255))
     description: Mapped[str] = mapped_column(Text, default="")
-    card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
+    # As long as a small book: read only by who asks for it.
+    card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"), deferred=True)
+    has_card: Mapped[bool] = column_property(card != "")
     state: Mapped[str] = mapped_column(
         String(16), default="available", server_default=text("'available'")
     )
@@ -83,6 +86,7 @@ class ModelVersionRecord(Record):
     terms: Mapped[list[TermRecord]] = relationship(
         lazy="raise", order_by=(TermRecord.code, TermRecord.detail)
     )
+    aliases: Mapped[list[AliasRecord]] = relationship(lazy="raise", order_by=AliasRecord.name)
     merge_keys: Mapped[list[MergeKeyRecord]] = relationship(
         lazy="raise", order_by=MergeKeyRecord.method
     )

@@ -20,6 +20,7 @@ from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.pagination import read_cursor
+from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.registry import service
 from pool_server.registry.filters import (
@@ -33,10 +34,10 @@ from pool_server.registry.filters import (
 )
 from pool_server.registry.sharing import require_right
 from pool_server.wire.errors import ErrorResponse
-from pool_server.wire.models import ModelPage, ModelVersionResponse
+from pool_server.wire.models import ModelPage, ModelVersionResponse, StateChoice
 from pool_server.wire.names import Name
 
-router = APIRouter(tags=["models"])
+router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
 MOST_ITEMS = 200
 
@@ -45,7 +46,8 @@ ModelName = Annotated[Name, Path(description="Name of the model.", examples=["fa
 Reference = Annotated[
     str,
     Path(
-        description="Which version: its number, `latest`, or `sha256:` and its digest.",
+        description="Which version: its number, `latest` (the newest available), an alias, or "
+        "`sha256:` and its digest.",
         examples=["2", "latest"],
         max_length=80,
     ),
@@ -122,8 +124,20 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
             examples=[["wba-cascade:ert/68"]],
         ),
     ] = [],  # noqa: B006
+    state: Annotated[
+        StateChoice | None,
+        Query(
+            description="Only versions in this state. When left out: all that are available, and "
+            "drafts and quarantined versions of one's own site; `any` adds withdrawn ones.",
+            examples=["available"],
+        ),
+    ] = None,
     latest: Annotated[
-        bool, Query(description="Only the newest version of each model.", examples=[True])
+        bool,
+        Query(
+            description="Only the newest version of each model: of those available, or in `state`.",
+            examples=[True],
+        ),
     ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -145,6 +159,7 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
         mergeable_keys=tuple(
             MergeKey.parse(each) for each in limit_count("mergeable_key", mergeable_key)
         ),
+        state=state,
         latest=latest,
         limit=limit,
         before_id=None if cursor is None else read_cursor(cursor),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pool_server.errors import QueryError
+from pool_server.wire.models import StateChoice
 from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress
 
 MetricRelation = Literal["<", "<=", ">", ">=", "="]
@@ -132,6 +133,7 @@ class ModelQuery:
     words: tuple[str, ...] = ()
     mergeable_with: ModelChoice | None = None
     mergeable_keys: tuple[MergeKey, ...] = ()
+    state: StateChoice | None = None
     latest: bool = False
     limit: int = 50
     before_id: int | None = field(default=None)

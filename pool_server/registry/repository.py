@@ -7,16 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
-from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
+from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased, contains_eager, joinedload, selectinload
 
 from pool_server.http.identity import Caller
 from pool_server.records import (
+    AliasRecord,
     LabelRecord,
     MergeKeyRecord,
     MetricRecord,
     ModelRecord,
     ModelVersionRecord,
+    RecipeRecord,
     SiteRecord,
 )
 from pool_server.registry.filters import (
@@ -27,7 +29,7 @@ from pool_server.registry.filters import (
     ModelQuery,
 )
 from pool_server.registry.sharing import visible_to
-from pool_server.registry.states import readable_by
+from pool_server.registry.states import AVAILABLE, listed_for, readable_by
 
 # How many values one statement may name; SQLite takes 32766.
 MOST_VALUES = 10_000
@@ -55,7 +57,10 @@ def whole_versions() -> Select[ModelVersionRecord]:
             selectinload(ModelVersionRecord.metrics),
             selectinload(ModelVersionRecord.merge_keys),
             selectinload(ModelVersionRecord.parents),
-            selectinload(ModelVersionRecord.recipe),
+            selectinload(ModelVersionRecord.terms),
+            selectinload(ModelVersionRecord.aliases),
+            # Of the recipe only that there is one; its document can be long.
+            joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
         )
     )
 
@@ -81,27 +86,51 @@ def models_named(site: str, name: str) -> Select[ModelRecord]:
     )
 
 
-def find_by_number(session: Session, model_id: int, number: int) -> ModelVersionRecord | None:
+def find_by_number(
+    session: Session, model_id: int, number: int, *conditions: ColumnElement[bool]
+) -> ModelVersionRecord | None:
     return session.scalar(
         whole_versions().where(
-            ModelVersionRecord.model_id == model_id, ModelVersionRecord.number == number
+            ModelVersionRecord.model_id == model_id,
+            ModelVersionRecord.number == number,
+            *conditions,
         )
     )
 
 
-def find_by_digest(session: Session, model_id: int, digest: str) -> ModelVersionRecord | None:
+def find_by_digest(
+    session: Session, model_id: int, digest: str, *conditions: ColumnElement[bool]
+) -> ModelVersionRecord | None:
     return session.scalar(
         whole_versions().where(
-            ModelVersionRecord.model_id == model_id, ModelVersionRecord.digest == digest
+            ModelVersionRecord.model_id == model_id,
+            ModelVersionRecord.digest == digest,
+            *conditions,
         )
     )
 
 
-def find_newest(session: Session, model_id: int) -> ModelVersionRecord | None:
+def find_by_alias(
+    session: Session, model_id: int, alias: str, *conditions: ColumnElement[bool]
+) -> ModelVersionRecord | None:
     return session.scalar(
         whole_versions()
-        .where(ModelVersionRecord.model_id == model_id)
-        .order_by(ModelVersionRecord.number.desc())
+        .join(AliasRecord, AliasRecord.version_id == ModelVersionRecord.id)
+        .where(AliasRecord.model_id == model_id, AliasRecord.name == alias, *conditions)
+    )
+
+
+def find_newest(
+    session: Session, model_id: int, *conditions: ColumnElement[bool]
+) -> ModelVersionRecord | None:
+    """Return the newest version that is available; where none is, the newest there is."""
+    return session.scalar(
+        whole_versions()
+        .where(ModelVersionRecord.model_id == model_id, *conditions)
+        .order_by(
+            case((ModelVersionRecord.state == AVAILABLE, 0), else_=1),
+            ModelVersionRecord.number.desc(),
+        )
         .limit(1)
     )
 
@@ -110,7 +139,7 @@ def find_anywhere(session: Session, caller: Caller, digest: str) -> ModelVersion
     """Return the oldest version with this digest of a model that the caller may see."""
     return session.scalar(
         whole_versions()
-        .where(ModelVersionRecord.digest == digest, visible_to(caller))
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
@@ -163,7 +192,7 @@ def list_versions(
     other_than : str, optional
         A digest to leave out.
     """
-    conditions = [visible_to(caller)]
+    conditions = [visible_to(caller), listed_for(caller, query.state)]
     if query.kind is not None:
         conditions.append(ModelVersionRecord.kind == query.kind)
     if query.site is not None:
@@ -180,6 +209,8 @@ def list_versions(
         conditions.append(ModelVersionRecord.digest != other_than)
     if query.latest:
         conditions.append(is_newest_of_its_model())
+        if query.state is None:
+            conditions.append(ModelVersionRecord.state == AVAILABLE)
     return session.scalars(
         whole_versions()
         .where(*conditions)
@@ -253,7 +284,9 @@ def has_merge_key(keys: Sequence[MergeKey]) -> ColumnElement[bool]:
 def is_newest_of_its_model() -> ColumnElement[bool]:
     newer = aliased(ModelVersionRecord)
     return ~exists().where(
-        newer.model_id == ModelVersionRecord.model_id, newer.number > ModelVersionRecord.number
+        newer.model_id == ModelVersionRecord.model_id,
+        newer.number > ModelVersionRecord.number,
+        newer.state == ModelVersionRecord.state,
     )
 
 

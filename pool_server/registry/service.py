@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from typing import cast
 
 from sqlalchemy.orm import Session
 
 from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
-from pool_server.records import ModelRecord, ModelVersionRecord
+from pool_server.records import ModelRecord, ModelVersionRecord, TermRecord
 from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
-from pool_server.wire.models import ModelPage, ModelVersionResponse
+from pool_server.registry.states import readable_by
+from pool_server.wire.curation import ALIAS_PATTERN, LATEST
+from pool_server.wire.data_use import TermResponse, label_of
+from pool_server.wire.models import ModelPage, ModelVersionResponse, VersionState
+from pool_server.wire.sharing import Visibility
 
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
-LATEST = "latest"
+_ALIAS = re.compile(ALIAS_PATTERN)
 
 
 def describe_version(
@@ -39,10 +44,27 @@ def describe_version(
         mergeable_by=[
             each.method for each in version.merge_keys if methods is None or each.method in methods
         ],
+        terms=[describe_term(each) for each in version.terms],
+        aliases=[each.name for each in version.aliases],
+        visibility=cast("Visibility", version.model.visibility),
+        state=cast("VersionState", version.state),
+        state_reason=version.state_reason,
+        state_changed_at=version.state_changed_at,
+        state_changed_by=version.state_changed_by,
+        has_card=version.has_card,
         created_at=version.created_at,
         created_by=version.created_by,
         has_recipe=version.recipe is not None,
         parent_digests=list(dict.fromkeys(parent.parent_digest for parent in version.parents)),
+    )
+
+
+def describe_term(term: TermRecord) -> TermResponse:
+    return TermResponse(
+        code=term.code,
+        label=label_of(term.code),
+        detail=term.detail,
+        inherited=term.inherited,
     )
 
 
@@ -65,26 +87,34 @@ def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRe
 def resolve_version(
     session: Session, caller: Caller, site: str, name: str, reference: str
 ) -> ModelVersionRecord:
-    """Return the version that a reference means: a number, ``latest`` or ``sha256:DIGEST``.
+    """Return the version that a reference means.
+
+    A number, ``latest`` or nothing (the newest that is available), ``sha256:DIGEST``, or an
+    alias. What is deleted, or of no business of the caller's yet, is answered for as if it were
+    not there.
 
     Raises
     ------
     ModelNotFoundError, VersionNotFoundError
         There is no such model or version that the caller may see.
     QueryError
-        `reference` is none of the three.
+        `reference` cannot be any of them.
     """
     model = get_model(session, caller, site, name)
+    readable = readable_by(caller)
     if reference in {"", LATEST}:
-        version = repository.find_newest(session, model.id)
+        version = repository.find_newest(session, model.id, readable)
     elif reference.startswith("sha256:"):
         digest = read_digest(reference.removeprefix("sha256:"))
-        version = repository.find_by_digest(session, model.id, digest)
+        version = repository.find_by_digest(session, model.id, digest, readable)
     elif _NUMBER.match(reference):
-        version = repository.find_by_number(session, model.id, int(reference))
+        version = repository.find_by_number(session, model.id, int(reference), readable)
+    elif _ALIAS.match(reference):
+        version = repository.find_by_alias(session, model.id, reference, readable)
     else:
         raise QueryError(
-            f"{reference[:80]!r} is no version; expected a number, `latest` or sha256:DIGEST"
+            f"{reference[:80]!r} is no version; expected a number, `latest`, an alias, or "
+            "sha256:DIGEST"
         )
     if version is None:
         raise VersionNotFoundError(

@@ -19,23 +19,19 @@ A state only narrows: whether a caller may see the model at all is a question of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, or_
 
 from pool_server.errors import VersionStateError
 from pool_server.http.identity import Caller
 from pool_server.records import ModelRecord, ModelVersionRecord, now_utc
-from pool_server.wire.models import VersionState
+from pool_server.wire.models import StateChoice, VersionState
 
 DRAFT: VersionState = "draft"
 AVAILABLE: VersionState = "available"
 QUARANTINED: VersionState = "quarantined"
 WITHDRAWN: VersionState = "withdrawn"
 DELETED: VersionState = "deleted"
-
-StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
-"""What a listing may be asked for; nobody is shown what is deleted."""
 
 ANY: StateChoice = "any"
 INSIDE = (DRAFT, QUARANTINED)
@@ -69,7 +65,7 @@ DELETE = Step("deleted", (DRAFT, AVAILABLE, QUARANTINED, WITHDRAWN), DELETED)
 
 def curates_pool(caller: Caller) -> bool:
     """Tell whether the caller is a curator or admin of the whole pool."""
-    return caller.pool_wide and caller.role in {"curator", "admin"}
+    return caller.has_role("curator")
 
 
 def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:

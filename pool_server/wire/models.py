@@ -20,6 +20,8 @@ from pool_server.wire.sharing import Visibility
 from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
+StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
+"""What a listing can be asked for; nobody is shown what is deleted."""
 
 _FACE_VERSION_EXAMPLE: dict[str, Any] = {
     "site": "site-a",
