@@ -1,15 +1,50 @@
-"""A pool that all tests of the server share; each uses names of its own."""
+"""A pool that all tests of the server share, in both its shapes; each test uses names of its own.
+
+``embedded`` is one process on SQLite and a folder; ``consortium`` is two processes on PostgreSQL,
+to which a client's requests go in turn. Every test of the API runs on both. What looks inside of
+the embedded one asks for `embedded_pool`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, pool_of_processes
+from tests.pool_server.postgres_server import PostgresServer
+
+SHAPES = ["embedded", pytest.param("consortium", marks=[pytest.mark.postgres, pytest.mark.s3])]
+
+OpenPool = Callable[..., AbstractContextManager[PoolDriver]]
+
+
+@pytest.fixture(scope="session", params=SHAPES)
+def open_pool(request: pytest.FixtureRequest) -> OpenPool:
+    """Open a pool of its own for a test, of either shape: ``with open_pool(folder, ...) as pool``.
+
+    Settings are given by name. The other shape's processes take seconds to start.
+    """
+    if request.param == "embedded":
+        return pool_in_thread
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+
+    def open_consortium(folder: Path, **settings: Any) -> AbstractContextManager[PoolDriver]:
+        return pool_of_processes(folder, postgres.make_pool_database(), **settings)
+
+    return open_consortium
 
 
 @pytest.fixture(scope="session")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path_factory.mktemp("pool")) as driver:
+def pool(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    with open_pool(tmp_path_factory.mktemp("pool")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def embedded_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    with pool_in_thread(tmp_path_factory.mktemp("embedded")) as driver:
         yield driver

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from pool_server.app import create_first_admin
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.conftest import PROJECT_ROOT
@@ -24,13 +26,18 @@ SMALL_PART_BYTES = 64 * 1024
 
 @dataclass
 class PoolDriver:
-    """Speaks to a pool as its admin, and makes clients for others."""
+    """Speaks to a pool as its admin, and makes clients for others.
+
+    Where several processes serve the pool (`others` are the addresses of all but the first), each
+    client goes to another one with every request.
+    """
 
     url: str
     admin_secret: str
     settings: PoolSettings
     stack: ExitStack = field(default_factory=ExitStack)
     secrets: dict[tuple[str, str], str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
 
     clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
@@ -39,7 +46,8 @@ class PoolDriver:
 
     def client(self, secret: str | None) -> httpx.Client:
         if secret not in self.clients:
-            self.clients[secret] = self.stack.enter_context(open_client(self.url, secret))
+            client = open_client(self.url, secret, self.others)
+            self.clients[secret] = self.stack.enter_context(client)
         return self.clients[secret]
 
     def secret(self, site: str, role: str) -> str:
@@ -58,10 +66,42 @@ class PoolDriver:
         return self.client(self.secret(site, role))
 
 
-def open_client(url: str, secret: str | None) -> httpx.Client:
+def open_client(url: str, secret: str | None, others: Sequence[str] = ()) -> httpx.Client:
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
-    # Reading the system's certificates takes long, and nothing here is encrypted.
-    return httpx.Client(base_url=url, headers=headers, timeout=60, verify=False)
+    transport = AlternatingTransport([url, *others])
+    return httpx.Client(base_url=url, headers=headers, timeout=60, transport=transport)
+
+
+class AlternatingTransport(httpx.BaseTransport):
+    """Sends each request to the next of several processes, as a load balancer does.
+
+    What goes elsewhere (to the pool's storage) goes there without the token.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        # Reading the system's certificates takes long, and nothing here is encrypted.
+        self._transport = httpx.HTTPTransport(verify=False)
+        self._places = [httpx.URL(url) for url in urls]
+        self._turn = itertools.cycle(self._places)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        if url.netloc == self._places[0].netloc:
+            place = next(self._turn)
+            url = url.copy_with(host=place.host, port=place.port)
+        else:
+            request.headers.pop("Authorization", None)
+        sent = httpx.Request(
+            request.method,
+            url,
+            headers=request.headers,
+            stream=request.stream,
+            extensions=request.extensions,
+        )
+        return self._transport.handle_request(sent)
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 def announce(client: httpx.Client, address: str, content: bytes, **fields: Any) -> httpx.Response:
@@ -121,6 +161,27 @@ def pool_in_thread(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
         yield PoolDriver(url, secret, chosen, stack)
 
 
+@contextmanager
+def pool_of_processes(
+    folder: Path, database_url: str, *, count: int = 2, **fields: Any
+) -> Iterator[PoolDriver]:
+    """Run a pool that `count` processes serve: on PostgreSQL, with the storage in `fields`."""
+    fields = {"part_bytes": SMALL_PART_BYTES, **fields}
+    chosen = PoolSettings(data_folder=folder, database_url=database_url, port=0, **fields)
+    secret = create_first_admin(chosen)
+    assert secret is not None
+    environment = {f"POOL_SERVER_{name.upper()}": str(value) for name, value in fields.items()}
+    environment["POOL_SERVER_DATABASE_URL"] = database_url
+    with ExitStack() as stack:
+        # All are started before the first is waited for.
+        started = [
+            stack.enter_context(started_process(folder, folder / f"log-{number}", **environment))
+            for number in range(count)
+        ]
+        urls = [read_first_line(process)[0] for process in started]
+        yield PoolDriver(urls[0], secret, chosen, stack, others=tuple(urls[1:]))
+
+
 SERVER_PROGRAM = """
 import json, logging, sys
 from pathlib import Path
@@ -139,6 +200,15 @@ def pool_process(
     folder: Path, log: Path | None = None, **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
     """Run a server as a process of its own; gives it, its URL and the first secret."""
+    with started_process(folder, log, **environment) as process:
+        yield process, *read_first_line(process)
+
+
+@contextmanager
+def started_process(
+    folder: Path, log: Path | None = None, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a server as a process of its own, and kill it in the end."""
     with ExitStack() as stack:
         errors = stack.enter_context(log.open("ab")) if log else subprocess.DEVNULL
         process = stack.enter_context(
@@ -152,9 +222,14 @@ def pool_process(
             )
         )
         try:
-            assert process.stdout is not None
-            url, secret = json.loads(process.stdout.readline())
-            yield process, url, secret
+            yield process
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def read_first_line(process: subprocess.Popen[str]) -> tuple[str, str | None]:
+    """Wait until a server answers; gives its URL and the first secret."""
+    assert process.stdout is not None
+    url, secret = json.loads(process.stdout.readline())
+    return url, secret

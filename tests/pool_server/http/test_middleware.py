@@ -65,8 +65,9 @@ def test_a_client_that_is_still_sending_reads_the_refusal(pool: PoolDriver) -> N
 
 
 def test_one_line_for_each_request_and_never_a_token(
-    pool: PoolDriver, caplog: pytest.LogCaptureFixture
+    embedded_pool: PoolDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
+    pool = embedded_pool
     with caplog.at_level(logging.INFO, logger="pool_server"):
         pool.admin.get("/api/v1/models", params={"text": pool.admin_secret})
         pool.client("pool_wrong-secret").get("/api/v1/whoami")

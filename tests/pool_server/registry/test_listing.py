@@ -12,14 +12,15 @@ from sqlalchemy import event
 from pool_server.app import open_parts
 from pool_server.registry.filters import LabelFilter, MetricFilter, ModelChoice, ModelQuery
 from pool_server.registry.service import list_models
+from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+def shelf(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
     """A pool with a known handful of models."""
-    with pool_in_thread(tmp_path_factory.mktemp("shelf")) as pool:
+    with open_pool(tmp_path_factory.mktemp("shelf")) as pool:
         lab_a, lab_b = pool.member("lab-a"), pool.member("lab_b")
         upload(lab_a, "lab-a/faces", detector_bytes(80), labels={"population": "infant"})
         upload(

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from sqlalchemy import select
 
 from pool_server.database import Database
 from pool_server.records import AuditRecord
@@ -310,7 +311,11 @@ def test_what_was_published_and_refused_is_in_the_audit(pool: PoolDriver) -> Non
     complete(client, opened)
     database = Database.open(pool.settings)
     with database.read() as session:
-        entries = session.query(AuditRecord).filter(AuditRecord.subject.like("up-18/gaze%")).all()
+        entries = session.scalars(
+            select(AuditRecord)
+            .where(AuditRecord.subject.like("up-18/gaze%"))
+            .order_by(AuditRecord.id)
+        ).all()
     database.close()
     assert [(entry.subject, entry.outcome) for entry in entries] == [
         ("up-18/gaze@1", "done"),
