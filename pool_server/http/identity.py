@@ -15,6 +15,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, SuspendedError
+from pool_server.http.scopes import require_declared_scopes
 from pool_server.http.session import Parts
 from pool_server.records import TokenRecord, now_utc
 from pool_server.wire.sites import ROLES, Role
@@ -211,6 +212,7 @@ def signed_in(
     with parts.database.read() as session:
         token = find_token(session, credentials.credentials)
     now = now_utc()
+    require_declared_scopes(request, None if token.scopes is None else frozenset(token.scopes))
     if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
         with parts.database.write() as session:
             session.execute(

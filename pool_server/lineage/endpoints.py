@@ -14,6 +14,7 @@ from pool_server.errors import (
 )
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
+from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession
 from pool_server.lineage.service import trace_digest, trace_lineage
 from pool_server.registry.endpoints import ModelName, Reference, SiteName
@@ -21,7 +22,7 @@ from pool_server.registry.service import resolve_version
 from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import Digest
 
-router = APIRouter(tags=["lineage"])
+router = APIRouter(tags=["lineage"], dependencies=[needs("models:read")])
 
 WithRecipes = Annotated[
     bool,

@@ -18,6 +18,7 @@ from pool_server.errors import (
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
+from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.merges import service
 from pool_server.registry.endpoints import Cursor, Limit
@@ -29,7 +30,7 @@ from pool_server.wire.merges import (
     MergeRequest,
 )
 
-router = APIRouter(prefix="/merges", tags=["merges"])
+router = APIRouter(prefix="/merges", tags=["merges"], dependencies=[needs("merges")])
 
 MergeId = Annotated[
     str,

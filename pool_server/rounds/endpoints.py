@@ -39,6 +39,7 @@ from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
+from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.registry.endpoints import CONTENT_RESPONSES, Cursor, Limit, SiteName
 from pool_server.rounds import service
@@ -62,7 +63,7 @@ from pool_server.wire.rounds import (
 )
 from pool_server.wire.uploads import UploadResponse
 
-router = APIRouter(prefix="/rounds", tags=["rounds"])
+router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
 
 RoundId = Annotated[
     str,

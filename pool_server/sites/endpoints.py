@@ -18,6 +18,7 @@ from pool_server.errors import (
 )
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import Administrator, SignedIn
+from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.sites import repository, service
 from pool_server.wire.sites import (
@@ -44,6 +45,7 @@ def pool_version() -> str:
 @router.get(
     "/whoami",
     tags=["sites"],
+    dependencies=[needs()],
     summary="Tell who I am",
     responses=documented(NotAuthenticatedError),
 )
@@ -61,6 +63,7 @@ def whoami(caller: SignedIn) -> IdentityResponse:
 @router.get(
     "/sites",
     tags=["sites"],
+    dependencies=[needs()],
     summary="List the sites",
     responses=documented(NotAuthenticatedError),
 )
@@ -73,6 +76,7 @@ def list_sites(_caller: SignedIn, session: ReadingSession) -> SiteList:
     "/sites",
     status_code=201,
     tags=["sites"],
+    dependencies=[needs("admin")],
     summary="Create a site",
     responses=documented(NotAuthenticatedError, NotAllowedError, SiteExistsError),
 )
@@ -86,6 +90,7 @@ def create_site(
 @router.get(
     "/tokens",
     tags=["tokens"],
+    dependencies=[needs("admin")],
     summary="List the tokens",
     responses=documented(NotAuthenticatedError, NotAllowedError),
 )
@@ -100,6 +105,7 @@ def list_tokens(_caller: Administrator, session: ReadingSession) -> TokenList:
     "/tokens",
     status_code=201,
     tags=["tokens"],
+    dependencies=[needs("admin")],
     summary="Create a token",
     responses=documented(
         NotAuthenticatedError, NotAllowedError, SiteNotFoundError, TokenExistsError
@@ -116,6 +122,7 @@ def create_token(
     "/tokens/{token_id}",
     status_code=204,
     tags=["tokens"],
+    dependencies=[needs("admin")],
     summary="Revoke a token",
     responses=documented(
         NotAuthenticatedError, NotAllowedError, TokenNotFoundError, LastAdminError

@@ -28,6 +28,7 @@ from pool_server.errors import (
 )
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import Uploader
+from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
 from pool_server.transfers import service
 from pool_server.transfers.announcing import announce_upload
@@ -36,7 +37,7 @@ from pool_server.transfers.receiving import receive_part
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.uploads import UploadRequest, UploadResponse
 
-router = APIRouter(prefix="/uploads", tags=["uploads"])
+router = APIRouter(prefix="/uploads", tags=["uploads"], dependencies=[needs("models:write")])
 
 UploadId = Annotated[
     str,

@@ -13,6 +13,34 @@ Role = Literal["viewer", "contributor", "curator", "admin"]
 # Each may all that the one before it may.
 ROLES: tuple[Role, ...] = ("viewer", "contributor", "curator", "admin")
 
+Scope = Literal[
+    "models:read",
+    "models:write",
+    "models:curate",
+    "evaluations:write",
+    "rounds",
+    "merges",
+    "withdrawals",
+    "events",
+    "keys",
+    "audit:read",
+    "admin",
+]
+SCOPES: dict[Scope, str] = {
+    "models:read": "find models, see their lineage and evaluations, download them",
+    "models:write": "upload models, describe, share, name and delete them",
+    "models:curate": "work through the curators' queue: publish, quarantine, release",
+    "evaluations:write": "post scores of models",
+    "rounds": "see rounds, start them, contribute, finish them",
+    "merges": "have the pool merge models",
+    "withdrawals": "withdraw models, and answer withdrawals",
+    "events": "read what happened, and have it sent to an address",
+    "keys": "register and revoke the keys that the site signs with",
+    "audit:read": "read the audit",
+    "admin": "look after sites, users, invitations, tokens and the pool itself; who may let "
+    "people in can get any other scope in this way",
+}
+
 _SITE_EXAMPLE: dict[str, Any] = {
     "name": "site-a",
     "display_name": "Infant lab",
