@@ -268,5 +268,9 @@ class StudyBusyError(SiteAgentError):
     """Another batch writes into the same study."""
 
 
+class ModelStudyError(SiteAgentError):
+    """A study of models that cannot be done as asked: its parts, settings or folder."""
+
+
 class DatasetEditError(SiteAgentError):
     """A data set cannot be split, converted or drawn as asked."""

@@ -1,0 +1,34 @@
+"""Studies of models: what sub-models of several sites give, alone, merged and refined."""
+
+from __future__ import annotations
+
+from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
+from site_agent.studies.model_study import StepOutcome, StudyRun
+from site_agent.studies.outcome import StudyTable, table_data
+from site_agent.studies.parts import StudyData, StudyPart, named_parts, split_into_parts
+from site_agent.studies.protocol import (
+    CombinationSettings,
+    Protocol,
+    RefinementSettings,
+    Row,
+    StudySettings,
+)
+
+__all__ = [
+    "CombinationSettings",
+    "Protocol",
+    "RefinementSettings",
+    "Row",
+    "StepOutcome",
+    "StudyData",
+    "StudyOutcome",
+    "StudyPart",
+    "StudyRun",
+    "StudySettings",
+    "StudyTable",
+    "conduct_study",
+    "look_at_study",
+    "named_parts",
+    "split_into_parts",
+    "table_data",
+]

@@ -1,0 +1,125 @@
+"""A whole study, from the data to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from site_agent.datasets import FaceDataset
+from site_agent.studies.model_study import (
+    ProgressCallback,
+    StepOutcome,
+    StudyRun,
+    holding,
+    plan_study,
+    program_versions,
+    refuse_other_study,
+    run_study,
+    with_named_landmarks,
+)
+from site_agent.studies.outcome import StudyTable, describe_study, make_table, write_outcome
+from site_agent.studies.parts import StudyData, describe_parts, whole_pixels, write_parts
+from site_agent.studies.protocol import Protocol, StudySettings
+from site_agent.studies.step_records import StudyFolder
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """What a study has left.
+
+    Attributes
+    ----------
+    run : StudyRun
+    table : StudyTable
+    files : tuple of Path
+        The table and the pictures.
+    strangers : tuple of str
+        Models in the folder that an earlier run made and that are not of this study.
+    """
+
+    run: StudyRun
+    table: StudyTable
+    files: tuple[Path, ...]
+    strangers: tuple[str, ...]
+
+
+def look_at_study(
+    folder: Path,
+    name: str,
+    parts: Mapping[str, FaceDataset],
+    test: FaceDataset,
+    settings: StudySettings,
+) -> tuple[StudyData, Protocol]:
+    """Return what a study would work on and do; nothing is written.
+
+    Raises
+    ------
+    ModelStudyError, AnnotationFileError
+    """
+    place = StudyFolder(folder)
+    rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
+    data = describe_parts(place.parts, name, rounded, test)
+    return data, plan_study(data, with_named_landmarks(data, settings))
+
+
+def conduct_study(
+    folder: Path,
+    name: str,
+    parts: Mapping[str, FaceDataset],
+    test: FaceDataset,
+    settings: StudySettings,
+    *,
+    repeat: Sequence[str] = (),
+    workers: int = 0,
+    redo: bool = False,
+    on_outcome: Callable[[StepOutcome], None] | None = None,
+    progress: ProgressCallback | None = None,
+) -> StudyOutcome:
+    """Make and score all models of a study, and write its table.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where absent. A run that was interrupted goes on in it.
+    name : str
+        In front of the parts' names in the table.
+    parts : mapping of str to FaceDataset
+        By name: P1, P2, ...
+    test : FaceDataset
+        Read from a file.
+    settings : StudySettings
+    repeat : sequence of str
+        Words of the command that repeats the study, for whoever reads its folder.
+    workers, redo, on_outcome, progress
+        See `run_study`.
+
+    Raises
+    ------
+    ModelStudyError, StudyBusyError, AnnotationFileError
+        Nothing can be begun. Steps that fail raise nothing: `StudyRun.failed` has them.
+    """
+    place = StudyFolder(folder)
+    rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
+    data = describe_parts(place.parts, name, rounded, test)
+    settings = with_named_landmarks(data, settings)
+    plan_study(data, settings)  # refuses before anything is written
+    with holding(place):
+        if not redo:
+            refuse_other_study(place, data, settings)
+        place.prepare()
+        write_parts(data, rounded)
+        describe_study(place, data, settings, program_versions(), repeat)
+        run = run_study(
+            place,
+            data,
+            settings,
+            workers=workers,
+            redo=redo,
+            on_outcome=on_outcome,
+            progress=progress,
+        )
+        table = make_table(run)
+        files = write_outcome(run, table, repeat)
+        strangers = place.strangers(run.protocol.steps)
+    return StudyOutcome(run, table, tuple(files), tuple(strangers))

@@ -1,0 +1,370 @@
+"""What came out of a study: the table in the paper's form, and everything needed to repeat it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import platform
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aggregators.methods import recipe_path
+from site_agent.evaluation import DetectionScores
+from site_agent.studies.model_study import StudyRun
+from site_agent.studies.parts import StudyData
+from site_agent.studies.pictures import draw_pictures
+from site_agent.studies.protocol import Row, StudyKind, StudySettings
+from site_agent.studies.step_records import StudyFolder, write_json
+from site_agent.studies.stored_scores import Scores, read_scores
+
+SCHEMA = "poolctl-model-study/1"
+HEADLINE: Mapping[StudyKind, tuple[str, ...]] = {
+    "landmarks": ("mean_error",),
+    "detectors": ("recall", "precision"),
+}
+"""What the paper's tables show."""
+
+_WORDS = {"mean_error": "Mean error rate", "recall": "Recall", "precision": "Precision"}
+_FEW_FACES = 100
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One line of the table.
+
+    Attributes
+    ----------
+    row : Row
+    scores : DetectionScores or LandmarkScores or None
+        None where there are none.
+    model : str
+        The model's file, relative to the study's folder; empty where there is none.
+    digest : str
+        SHA-256 of it.
+    size_bytes : int
+    took_s : float
+        Of the step that made it.
+    reason : str
+        Why there is no model, or why it has no scores.
+    warnings : tuple of str
+    """
+
+    row: Row
+    scores: Scores | None
+    model: str = ""
+    digest: str = ""
+    size_bytes: int = 0
+    took_s: float = 0.0
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def value(self, metric: str) -> float:
+        """Return a score, NaN where there is none."""
+        return math.nan if self.scores is None else self.scores.metrics.get(metric, math.nan)
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """The table of a study.
+
+    Attributes
+    ----------
+    kind : str
+    name : str
+        In front of the parts' names.
+    lines : tuple of TableLine
+    remarks : tuple of str
+        What the numbers say, and what to keep in mind about them.
+    """
+
+    kind: StudyKind
+    name: str
+    lines: tuple[TableLine, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return HEADLINE[self.kind]
+
+    def best_alone(self) -> TableLine | None:
+        """Return the best model of one part, None where none was scored."""
+        metric = self.headline[0]
+        alone = [line for line in self.lines if line.row.group == "alone" and line.scores]
+        choose = min if self.kind == "landmarks" else max
+        return choose(alone, key=lambda line: line.value(metric), default=None)
+
+    def find(self, group: str, *, last: bool = True, thinned: bool = False) -> TableLine | None:
+        """Return the last (or first) scored line of a group, thinned models apart."""
+        found = [
+            line
+            for line in self.lines
+            if line.row.group == group and line.scores and ("thinned" in line.row.name) is thinned
+        ]
+        return None if not found else found[-1 if last else 0]
+
+    def against(self, line: TableLine, other: TableLine | None) -> float:
+        """Return how much larger the first score of a line is than another's, in per cent."""
+        metric = self.headline[0]
+        base = math.nan if other is None else other.value(metric)
+        return 100 * (line.value(metric) / base - 1) if base > 0 else math.nan
+
+
+def describe_study(
+    folder: StudyFolder, data: StudyData, settings: StudySettings, versions: Mapping[str, str],
+    repeat: Sequence[str],
+) -> None:  # fmt: skip
+    """Write ``study.json``: all that is needed to repeat a study.
+
+    Parameters
+    ----------
+    repeat : sequence of str
+        The words of the command that repeats it from the parts that lie in the folder.
+    """
+    content = {
+        "schema": SCHEMA,
+        "kind": settings.kind,
+        "name": data.name,
+        "seed": settings.seed,
+        "settings": {
+            "training": asdict(settings.training),
+            "combination": asdict(settings.combination),
+            "refinement": asdict(settings.refinement) if settings.kind == "landmarks" else None,
+            "evaluation": asdict(settings.evaluation),
+        },
+        "parts": [part.to_dict(folder.path) for part in data.parts],
+        "test": data.test.to_dict(folder.path),
+        "remarks": list(data.remarks),
+        "versions": {**versions, "python": platform.python_version()},
+        "repeat": list(repeat),
+    }
+    write_json(folder.path / "study.json", content)
+
+
+def make_table(run: StudyRun) -> StudyTable:
+    """Gather what is known of every row."""
+    lines = tuple(_line(run, row) for row in run.protocol.rows)
+    table = StudyTable(run.settings.kind, run.data.name, lines, ())
+    remarks = (*run.data.remarks, *_findings(table), *_warnings(lines))
+    return StudyTable(table.kind, table.name, lines, remarks)
+
+
+def write_outcome(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> list[Path]:
+    """Write ``table.md``, ``table.csv``, ``table.json`` and the pictures; return their paths."""
+    folder = run.folder.path
+    files = [folder / name for name in ("table.md", "table.csv", "table.json")]
+    files[0].write_text(_markdown(run, table, repeat), encoding="utf-8")
+    with files[1].open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(_csv_rows(table))
+    write_json(files[2], table_data(run, table))
+    return files + draw_pictures(folder, table)
+
+
+def table_data(run: StudyRun, table: StudyTable) -> dict[str, Any]:
+    """Return the table as plain data for JSON."""
+    best, everything = table.best_alone(), table.find("all")
+    items = []
+    for line in table.lines:
+        recipe = f"{line.model}{recipe_path(Path('x')).name.removeprefix('x')}"
+        item: dict[str, Any] = {
+            **asdict(line.row),
+            "model": line.model or None,
+            "digest": line.digest or None,
+            "recipe": recipe if (run.folder.path / recipe).is_file() else None,
+            "size_bytes": line.size_bytes,
+            "took_s": line.took_s,
+            "against_best_alone_percent": _finite(table.against(line, best)),
+            "against_all_percent": _finite(table.against(line, everything)),
+            "reason": line.reason,
+            "warnings": list(line.warnings),
+        }
+        if line.scores is not None:
+            item["metrics"] = {key: _finite(v) for key, v in line.scores.metrics.items()}
+            item["intervals"] = {
+                key: [_finite(low), _finite(high)]
+                for key, (low, high) in line.scores.intervals.items()
+            }
+        items.append(item)
+    return {
+        "schema": SCHEMA,
+        "kind": table.kind,
+        "name": table.name,
+        "test_digest": run.data.test.digest,
+        "rows": items,
+        "remarks": list(table.remarks),
+    }
+
+
+def _line(run: StudyRun, row: Row) -> TableLine:
+    made, scored = run.outcomes[row.key], run.outcomes[row.score_key]
+    if made.record is None:
+        return TableLine(row, None, reason=made.reason)
+    result = made.record.result
+    scores = None
+    if scored.record is not None:
+        scores = read_scores(run.folder.path / scored.record.result.path)
+    return TableLine(
+        row,
+        scores,
+        result.path,
+        result.sha256,
+        result.size,
+        made.record.took_s,
+        scored.reason,
+        made.record.warnings,
+    )
+
+
+def _findings(table: StudyTable) -> Iterator[str]:
+    """Say what the paper's conclusions say, of these numbers."""
+    best, everything = table.best_alone(), table.find("all")
+    metric = table.headline[0].replace("_", " ")
+    lines = [table.find("merged"), table.find("cascade"), table.find("refined")]
+    lines.append(table.find("refined", thinned=True))
+    for line in lines:
+        if line is None or best is None:
+            continue
+        words = [f"{table.against(line, best):+.1f} % against the best alone ({best.row.name})"]
+        if everything is not None:
+            words.append(f"{table.against(line, everything):+.1f} % against {everything.row.name}")
+        yield f"{line.row.name}: {metric} {', '.join(words)}"
+    in_order = table.find("merged")
+    others = [line for line in table.lines if line.row.group == "order" and line.scores]
+    if in_order is not None and others:
+        same = all(line.value(name) == in_order.value(name)
+                   for line in others for name in table.headline)  # fmt: skip
+        files = "; their files are equal" * all(line.digest == in_order.digest for line in others)
+        verdict = f"the same scores{files}" if same else "other scores: see the table"
+        yield f"merged in {len(others)} other orders: {verdict}"
+    scored = next((line.scores for line in table.lines if line.scores), None)
+    if scored is not None and scored.faces < _FEW_FACES:
+        yield (
+            f"only {scored.faces} faces in {scored.images} pictures were tested: differences "
+            "within the intervals say little"
+        )
+
+
+def _warnings(lines: Sequence[TableLine]) -> Iterator[str]:
+    by_text: dict[str, list[str]] = {}
+    for line in lines:
+        if line.reason:
+            yield f"{line.row.name} has no scores: {line.reason.splitlines()[0]}"
+        for warning in line.warnings:
+            by_text.setdefault(warning, []).append(line.row.name)
+    for warning, names in by_text.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{more}: {warning}"
+
+
+def _markdown(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> str:
+    kind = "landmark models" if table.kind == "landmarks" else "detectors"
+    lines = [f"# Study of {kind}: {table.name}, {len(run.data.parts)} parts", ""]
+    names = table.headline
+    lines += _table_lines(
+        ["Dataset", *(_WORDS[name] for name in names)],
+        [
+            [f"{table.name}-{line.row.name}", *(_cell(line, name) for name in names)]
+            for line in table.lines
+        ],
+    )
+    lines += [
+        "",
+        "P: trained on these parts as if they lay in one place. COM: merged from the models of",
+        "these parts by MWMA." if table.kind == "detectors" else "these parts by WBA (wba-final).",
+    ]
+    if table.kind == "landmarks":
+        lines += [
+            "CASCADE: merged by wba-cascade, an ordinary dlib file. REFINED: that with leaves",
+            "fitted again by all parts, in rounds. Errors are divided by: "
+            + next((line.scores.normaliser for line in table.lines
+                    if line.scores and not isinstance(line.scores, DetectionScores)), "unknown")
+            + ".",
+        ]  # fmt: skip
+    lines += ["", "## More of each", "", *_more_lines(table), ""]
+    if table.remarks:
+        lines += ["## Remarks", "", *(f"- {remark}" for remark in table.remarks), ""]
+    return "\n".join([*lines, *_repeat_lines(run, repeat)]) + "\n"
+
+
+def _more_lines(table: StudyTable) -> list[str]:
+    best, everything = table.best_alone(), table.find("all")
+    metrics = list(dict.fromkeys(name for line in table.lines if line.scores
+                                 for name in line.scores.metrics))  # fmt: skip
+    header = ["model", *(name.replace("_", " ") for name in metrics)]
+    header += ["against best alone", "against Pall", "MB", "made in s"]
+    rows = []
+    for line in table.lines:
+        cells = [_cell(line, name, interval=True) for name in metrics]
+        compared = [table.against(line, other) for other in (best, everything)]
+        cells += ["" if math.isnan(value) else f"{value:+.1f} %" for value in compared]
+        size = f"{line.size_bytes / 1e6:.2f}" if line.model else ""
+        rows.append([line.row.name, *cells, size, f"{line.took_s:.1f}" if line.model else ""])
+    return _table_lines(header, rows)
+
+
+def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
+    parts = [
+        [part.name, str(part.images), str(part.faces), part.digest[:16], part.source]
+        for part in (*run.data.parts, run.data.test)
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    return [
+        "## To repeat it",
+        "",
+        *_table_lines(["part", "pictures", "faces", "digest", "from"], parts),
+        "",
+        f"Seed {run.settings.seed}; {versions}. All settings and whole digests: `study.json`.",
+        "The recipe beside a merged model makes the same bytes again (`poolctl merge --replay`).",
+        "",
+        "```bash",
+        shlex.join(repeat),
+        "```",
+    ]
+
+
+def _table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+                    for row in rows]  # fmt: skip
+
+
+def _cell(line: TableLine, metric: str, *, interval: bool = False) -> str:
+    value = line.value(metric)
+    if line.scores is None or math.isnan(value):
+        return "-"
+    digits = 4 if metric == "mean_error" or interval else 3
+    ends = line.scores.intervals.get(metric) if interval else None
+    told = "" if ends is None else f" ({ends[0]:.{digits}f}-{ends[1]:.{digits}f})"
+    return f"{value:.{digits}f}{told}"
+
+
+def _csv_rows(table: StudyTable) -> Iterator[list[object]]:
+    best, everything = table.best_alone(), table.find("all")
+    metrics = list(dict.fromkeys(name for line in table.lines if line.scores
+                                 for name in line.scores.metrics))  # fmt: skip
+    yield [
+        "dataset", "group", "parts",
+        *(f"{name}{end}" for name in metrics for end in ("", "_low", "_high")),
+        "against_best_alone_percent", "against_all_percent",
+        "model", "sha256", "size_bytes", "took_s", "reason",
+    ]  # fmt: skip
+    for line in table.lines:
+        cells: list[object] = []
+        for name in metrics:
+            ends = line.scores.intervals.get(name, (math.nan, math.nan)) if line.scores else ()
+            cells += [_blank(value) for value in (line.value(name), *(ends or (math.nan,) * 2))]
+        compared = [_blank(table.against(line, other)) for other in (best, everything)]
+        yield [
+            f"{table.name}-{line.row.name}", line.row.group, line.row.parts, *cells, *compared,
+            line.model, line.digest, line.size_bytes, line.took_s, line.reason,
+        ]  # fmt: skip
+
+
+def _blank(value: float) -> object:
+    return "" if math.isnan(value) else value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

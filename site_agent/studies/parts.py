@@ -1,0 +1,215 @@
+"""The parts of a study: a data set that is split, or several; written beside its results."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from site_agent.datasets import (
+    FaceBox,
+    FaceDataset,
+    dataset_digest,
+    part_names,
+    read_faces,
+    site_shares,
+    split_dataset,
+    write_imglab_xml,
+)
+from site_agent.datasets.split import GroupOf
+from site_agent.errors import ModelStudyError
+from site_agent.studies.steps import TEST_PART
+
+
+@dataclass(frozen=True)
+class StudyPart:
+    """One part of a study, or its test data.
+
+    Attributes
+    ----------
+    name : str
+        ``P1``, ``P2`` ..., or ``test``.
+    file : Path
+        Its annotations. Landmarks of the parts are in whole pixels, as training takes them.
+    digest : str
+        `site_agent.datasets.dataset_digest`.
+    images, faces : int
+    source : str
+        What it was made of, for people.
+    """
+
+    name: str
+    file: Path
+    digest: str
+    images: int
+    faces: int
+    source: str
+
+    def to_dict(self, folder: Path) -> dict[str, Any]:
+        """Return plain data for JSON, files relative to `folder` where they lie in it."""
+        file = self.file.relative_to(folder) if self.file.is_relative_to(folder) else self.file
+        return {**asdict(self), "file": file.as_posix()}
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """All data of a study.
+
+    Attributes
+    ----------
+    name : str
+        In front of the parts' names in the table.
+    parts : tuple of StudyPart
+    test : StudyPart
+    landmarks : tuple of str
+        Names of the landmarks of the parts, empty where they have none.
+    remarks : tuple of str
+        Pictures that are in more than one part, or in the test data as well.
+    """
+
+    name: str
+    parts: tuple[StudyPart, ...]
+    test: StudyPart
+    landmarks: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Digest of each part, and of the test data, by name."""
+        return {part.name: part.digest for part in (*self.parts, self.test)}
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Annotations of each part, and of the test data, by name."""
+        return {part.name: part.file for part in (*self.parts, self.test)}
+
+
+def split_into_parts(
+    dataset: FaceDataset, sites: int, *, group_of: GroupOf | None = None, seed: int = 0
+) -> dict[str, FaceDataset]:
+    """Cut a data set into parts P1, P2, ... of about equal size; see `split_dataset`.
+
+    Raises
+    ------
+    ModelStudyError
+        Fewer than two sites.
+    DatasetEditError
+        Fewer images, or groups of them, than sites.
+    """
+    if sites < 2:
+        raise ModelStudyError(f"{sites} sites; expected at least 2 parts to merge")
+    shares = dict.fromkeys(_part_names(sites), 1.0)
+    site_shares(sites)  # refuses too many
+    return split_dataset(dataset, shares, group_of=group_of, seed=seed)
+
+
+def named_parts(datasets: Sequence[FaceDataset]) -> dict[str, FaceDataset]:
+    """Call several data sets P1, P2, ... in their order."""
+    return dict(zip(_part_names(len(datasets)), datasets, strict=True))
+
+
+def describe_parts(
+    folder: Path, name: str, parts: Mapping[str, FaceDataset], test: FaceDataset
+) -> StudyData:
+    """Look at the parts and the test data of a study; nothing is written.
+
+    Parameters
+    ----------
+    folder : Path
+        Where `write_parts` will write the parts' annotations.
+    name : str
+    parts : mapping of str to FaceDataset
+        With landmarks as `whole_pixels` gives them.
+    test : FaceDataset
+        Read from a file.
+
+    Raises
+    ------
+    ModelStudyError
+        The test data are no file, or a part or the test data have no faces.
+    AnnotationFileError
+        A picture that cannot be read.
+    """
+    if test.path is None:
+        raise ModelStudyError("the test data come from no file")
+    described = [
+        _described(part, folder / f"{part}.xml", dataset, str(dataset.path or "split"))
+        for part, dataset in parts.items()
+    ]
+    tested = _described(TEST_PART, test.path.absolute(), test, str(test.path))
+    for part in (*described, tested):
+        if not part.faces:
+            raise ModelStudyError(f"{part.name} ({part.source}) has no faces")
+    whole = FaceDataset(None, images=tuple(i for part in parts.values() for i in part.images))
+    remarks = tuple(_shared_pictures(parts, test))
+    return StudyData(name, tuple(described), tested, part_names(whole), remarks)
+
+
+def write_parts(data: StudyData, parts: Mapping[str, FaceDataset]) -> None:
+    """Write the parts' annotations where `data` says; pictures stay where they are.
+
+    Raises
+    ------
+    AnnotationFileError
+        A file that cannot be written.
+    """
+    for part in data.parts:
+        dataset = replace(parts[part.name], name=f"{data.name} {part.name}")
+        write_imglab_xml(dataset, part.file)
+
+
+def whole_pixels(dataset: FaceDataset) -> FaceDataset:
+    """Round landmarks as an annotation file does, so that both have the same digest."""
+
+    def rounded(box: FaceBox) -> FaceBox:
+        parts = {
+            name: (float(math.floor(x + 0.5)), float(math.floor(y + 0.5)))
+            for name, (x, y) in box.parts.items()
+        }
+        return replace(box, parts=parts)
+
+    images = [
+        replace(image, boxes=tuple(rounded(box) for box in image.boxes)) for image in dataset.images
+    ]
+    return replace(dataset, images=tuple(images))
+
+
+def read_union(files: Iterable[Path]) -> FaceDataset:
+    """Read parts as one data set, as if they lay in one place."""
+    datasets = [read_faces(file) for file in files]
+    if len(datasets) == 1:
+        return datasets[0]
+    return FaceDataset(
+        None,
+        name="+".join(dataset.name for dataset in datasets),
+        images=tuple(image for dataset in datasets for image in dataset.images),
+    )
+
+
+def _part_names(count: int) -> list[str]:
+    return [f"P{number}" for number in range(1, count + 1)]
+
+
+def _described(name: str, file: Path, dataset: FaceDataset, source: str) -> StudyPart:
+    faces = sum(1 for _ in dataset.boxes())
+    return StudyPart(name, file, dataset_digest(dataset), len(dataset.images), faces, source)
+
+
+def _shared_pictures(parts: Mapping[str, FaceDataset], test: FaceDataset) -> Iterable[str]:
+    """Say which parts have pictures of the same bytes."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for name, dataset in {**parts, TEST_PART: test}.items():
+        for image in dataset.images:
+            with image.path.open("rb") as stream:
+                owners[hashlib.file_digest(stream, "sha256").hexdigest()].add(name)
+    shared: dict[tuple[str, ...], int] = defaultdict(int)
+    for sharers in owners.values():
+        if len(sharers) > 1:
+            shared[tuple(sorted(sharers))] += 1
+    for names, count in sorted(shared.items()):
+        spoiled = "; scores flatter models that were trained on them" if TEST_PART in names else ""
+        yield f"{count} pictures are in {' and '.join(names)}{spoiled}"

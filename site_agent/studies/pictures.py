@@ -1,0 +1,170 @@
+"""Pictures of a study: scores against the number of parts, of every model, and curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from site_agent.evaluation import DetectionScores, LandmarkScores
+from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from site_agent.studies.outcome import StudyTable, TableLine
+
+# Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
+_LOOKS: dict[str, dict[str, Any]] = {
+    "alone": {"color": "#000000", "marker": "o", "linestyle": "none"},
+    "union": {"color": "#0072b2", "marker": "s", "linestyle": "-"},
+    "merged": {"color": "#d55e00", "marker": "^", "linestyle": "--"},
+    "cascade": {"color": "#009e73", "marker": "D", "linestyle": "-."},
+    "refined": {"color": "#cc79a7", "marker": "*", "linestyle": "none"},
+}
+_LEGENDS = {
+    "alone": "alone",
+    "union": "trained in one place",
+    "merged": "merged (COM)",
+    "cascade": "merged (CASCADE)",
+    "refined": "REFINED",
+}
+_AXES = {"mean_error": "mean error", "recall": "recall", "precision": "precision"}
+_LINE_INCHES = 0.24
+
+
+def draw_pictures(folder: Path, table: StudyTable) -> list[Path]:
+    """Draw all pictures for which there are scores, and return their files."""
+    if not any(line.scores for line in table.lines):
+        return []
+    files = [folder / "growing.png", folder / "models.png"]
+    _draw_growing(files[0], table)
+    _draw_models(files[1], table)
+    chosen = _chosen(table)
+    detectors = [(name, s) for name, s in chosen if isinstance(s, DetectionScores)]
+    landmarks = [(name, s) for name, s in chosen if isinstance(s, LandmarkScores)]
+    if detectors:
+        files.append(folder / "precision_recall.png")
+        plot_precision_recall(detectors, files[-1], title=table.name)
+    if landmarks:
+        files.append(folder / "cumulative_error.png")
+        plot_cumulative_errors(landmarks, files[-1], title=table.name)
+    return files
+
+
+def _chosen(table: StudyTable) -> list[tuple[str, Any]]:
+    """Return one line of each kind, so that curves can be told apart."""
+    lines = [
+        table.best_alone(),
+        table.find("all"),
+        table.find("merged"),
+        table.find("cascade"),
+        table.find("refined"),
+        table.find("refined", thinned=True),
+    ]
+    return [(line.row.name, line.scores) for line in lines if line is not None]
+
+
+def _draw_growing(path: Path, table: StudyTable) -> None:
+    """Draw each headline score over the number of parts, with 95 % intervals."""
+    names = table.headline
+    figure = _figure(6.4 * len(names), 4.8)
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, metric in zip(panels, names, strict=True):
+        for place, (group, look) in enumerate(_LOOKS.items()):
+            lines = [line for line in table.lines if _belongs(line, group) and line.scores]
+            if not lines:
+                continue
+            # Beside each other where bars would cover each other.
+            shift = 0.07 * (place - 2) if group != "alone" else 0.0
+            points = [(line.row.parts + shift, line.value(metric)) for line in lines]
+            if group == "refined":
+                points = points[-1:]
+                lines = lines[-1:]
+            axes.errorbar(
+                [x for x, _ in points],
+                [y for _, y in points],
+                yerr=_bars(lines, metric),
+                label=_LEGENDS[group],
+                capsize=3,
+                elinewidth=0.7,
+                markersize=10 if look["marker"] == "*" else 6,
+                markerfacecolor="white" if group == "alone" else look["color"],
+                **look,
+            )
+        axes.set(xlabel="parts whose data are in the model", ylabel=_AXES[metric])
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(visible=True, color="0.9", linewidth=0.6)
+        axes.legend(fontsize=8)
+    figure.suptitle(f"{table.name}: scores with 95 % intervals", fontsize=10)
+    figure.savefig(path, format="png")
+
+
+def _belongs(line: TableLine, group: str) -> bool:
+    if "thinned" in line.row.name:
+        return False
+    return line.row.group == group or (group == "union" and line.row.group == "all")
+
+
+def _bars(lines: Sequence[TableLine], metric: str) -> list[list[float]] | None:
+    low, high = [], []
+    for line in lines:
+        value = line.value(metric)
+        ends = line.scores.intervals.get(metric) if line.scores else None
+        if ends is None or any(math.isnan(end) for end in ends):
+            return None
+        low.append(max(0.0, value - ends[0]))
+        high.append(max(0.0, ends[1] - value))
+    return [low, high]
+
+
+def _draw_models(path: Path, table: StudyTable) -> None:
+    """Draw every model's headline scores one below the other."""
+    lines = [line for line in table.lines if line.scores]
+    names = table.headline
+    figure = _figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))
+    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    places = range(len(lines))
+    for axes, metric in zip(panels, names, strict=True):
+        for place, line in zip(places, lines, strict=True):
+            _draw_model(axes, place, line, metric)
+        for mark, dash in ((table.best_alone(), ":"), (table.find("all"), "--")):
+            if mark is not None:
+                axes.axvline(
+                    mark.value(metric), color="0.4", linewidth=0.9, linestyle=dash,
+                    label=("best alone: " if dash == ":" else "") + mark.row.name,
+                )  # fmt: skip
+        axes.set(xlabel=f"{_AXES[metric]} (95 % interval)", ylim=(len(lines) - 0.4, -0.6))
+        axes.grid(visible=True, axis="x", color="0.9", linewidth=0.6)
+        axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    panels[0].set_yticks(list(places), [line.row.name for line in lines], fontsize=8)
+    figure.savefig(path, format="png")
+
+
+def _draw_model(axes: Axes, place: int, line: TableLine, metric: str) -> None:
+    group = {"all": "union", "order": "merged", "weighted": "merged"}.get(
+        line.row.group, line.row.group
+    )
+    look = _LOOKS[group]
+    axes.errorbar(
+        [line.value(metric)],
+        [place],
+        xerr=_bars([line], metric),
+        color=look["color"],
+        marker=look["marker"],
+        markersize=9 if look["marker"] == "*" else 6,
+        capsize=3,
+        elinewidth=0.9,
+        linestyle="none",
+    )
+
+
+def _figure(width_inches: float, height_inches: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_inches, height_inches), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure

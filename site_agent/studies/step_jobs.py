@@ -1,0 +1,142 @@
+"""Doing one step of a study into a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from site_agent.datasets import read_faces
+from site_agent.studies.parts import read_union
+from site_agent.studies.step_records import result_name
+from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train
+from site_agent.studies.stored_scores import Scores, write_scores
+from site_agent.training import ErtSettings, train_ert, train_hog_svm
+
+Tell = Callable[[float | None, str], None]
+
+_READING = 0.1
+
+
+@dataclass(frozen=True)
+class StepJob:
+    """A step with all that it takes.
+
+    Attributes
+    ----------
+    step : Step
+    folder : Path
+        Of its results; not there yet.
+    data : mapping of str to Path
+        Annotations of the parts and of the test data, by name.
+    inputs : mapping of str to Path
+        Results of the steps that it takes, by key.
+    threads : int
+        That it may use; the result does not depend on it.
+    """
+
+    step: Step
+    folder: Path
+    data: Mapping[str, Path]
+    inputs: Mapping[str, Path]
+    threads: int
+
+
+def run_job(job: StepJob, tell: Tell) -> tuple[str, ...]:
+    """Do a step.
+
+    Returns
+    -------
+    tuple of str
+        Warnings.
+
+    Raises
+    ------
+    SiteAgentError, AggregatorError, OSError
+    """
+    job.folder.mkdir(parents=True)
+    output = job.folder / result_name(job.step)
+    if isinstance(job.step, Train):
+        return _train(job, job.step, output, tell)
+    if isinstance(job.step, Merge):
+        return _merge(job, job.step, output, tell)
+    if isinstance(job.step, Contribute):
+        return _contribute(job, job.step, output, tell)
+    return _score(job, job.step, output, tell)
+
+
+def _train(job: StepJob, step: Train, output: Path, tell: Tell) -> tuple[str, ...]:
+    dataset = read_union(job.data[part] for part in step.parts)
+    settings = step.settings
+    if isinstance(settings, ErtSettings):
+        result = train_ert(dataset, output, settings, tell, training_scores=False)
+    else:
+        settings = replace(settings, threads=job.threads)
+        result = train_hog_svm(dataset, output, settings, tell, training_scores=False)
+    return result.record.warnings
+
+
+def _merge(job: StepJob, step: Merge, output: Path, tell: Tell) -> tuple[str, ...]:
+    from aggregators.methods import merge
+
+    merged = merge(
+        step.method,
+        [job.inputs[key] for key in step.inputs],
+        weights=step.weights or None,
+        options=dict(step.options),
+        output=output,
+        progress=tell,
+    )
+    return merged.warnings
+
+
+def _contribute(job: StepJob, step: Contribute, output: Path, tell: Tell) -> tuple[str, ...]:
+    from aggregators.methods.refitting import contribute, write_contribution
+    from site_agent.refinement import load_site, read_base
+    from site_agent.refinement.site_faces import CROP_MARGIN
+
+    base = read_base(job.inputs[step.base])
+    site = load_site(
+        read_faces(job.data[step.part]),
+        base.part_count,
+        parts=step.landmarks,
+        margin=CROP_MARGIN + step.settings.jitter,
+        progress=lambda share, text: tell((share or 0.0) * _READING, text),
+    )
+    contribution = contribute(
+        base,
+        site.faces,
+        step.settings,
+        threads=job.threads,
+        progress=lambda share, text: tell(_READING + share * (1 - _READING), text),
+    )
+    write_contribution(contribution, output)
+    if not site.left_out:
+        return ()
+    line, text = site.left_out[0]
+    return (f"{len(site.left_out)} faces left out of refinement (line {line}: {text})",)
+
+
+def _score(job: StepJob, step: Score, output: Path, tell: Tell) -> tuple[str, ...]:
+    write_scores(_measured(job, step, tell), output)
+    return ()
+
+
+def _measured(job: StepJob, step: Score, tell: Tell) -> Scores:
+    from site_agent.evaluation import evaluate_landmarks, evaluate_model
+
+    model, test = job.inputs[step.model], read_faces(job.data[TEST_PART])
+    if not step.landmarks:
+        # More than one worker would be processes, of which this is one already.
+        return evaluate_model(model, test, step.settings, workers=1, progress=tell)
+    # A merged model has no training record that would say which landmarks it places.
+    return evaluate_landmarks(
+        model,
+        test,
+        normaliser=step.settings.normaliser,
+        parts=step.landmarks,
+        resamples=step.settings.resamples,
+        seed=step.settings.seed,
+        workers=job.threads,
+        progress=tell,
+    )

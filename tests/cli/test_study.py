@@ -1,0 +1,180 @@
+"""``poolctl study``: real photographs at three sites, interruptions, what cannot be studied."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest
+from tests.cli.conftest import Run, run_process, start_process
+
+QUICK_ERT = (
+    *("--num-trees-per-cascade-level", "8", "--cascade-depth", "2", "--tree-depth", "2"),
+    *("--oversampling-amount", "3", "--feature-pool-size", "60", "--num-test-splits", "5"),
+)
+QUICK = (*QUICK_ERT, "--rounds", "1", "--starts", "2", "--orders", "1", "--resamples", "20")
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Drawn faces of two persons a picture file, and test faces."""
+    from site_agent.datasets.synthetic import write_face_dataset
+
+    folder = tmp_path_factory.mktemp("faces")
+    return {
+        name: write_face_dataset(
+            folder / name, images, images, seed, image_size=(160, 160), first_person=100 * seed
+        )
+        for seed, (name, images) in enumerate({"all": 8, "test": 4}.items())
+    }
+
+
+def digests_in(study: Path) -> dict[str, str]:
+    content = json.loads((study / "table.json").read_text())
+    return {row["name"]: row["digest"] for row in content["rows"]}
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come so far"
+        time.sleep(0.01)
+
+
+def test_landmarks_of_real_photographs_at_three_sites(
+    shared_data: Path, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shared_data / "dlib_faces"
+    training, testing = (
+        folder / f"{name}_with_face_landmarks.xml" for name in ("training", "testing")
+    )
+    study = tmp_path / "study"
+    words = ("study", "landmarks", training, "--sites", 3, "--test", testing, "-o", study, *QUICK)
+    data = poolctl(*words, "--json").data
+    rows = {row["name"]: row for row in data["rows"]}
+    assert list(rows)[:5] == ["P1", "P2", "P3", "P1+P2", "Pall"]
+    assert sum(name.startswith("COM(") for name in rows) == 6
+    assert "REFINED(P1+P2+P3), round 1, thinned to 8" in rows
+    assert all(0 < row["metrics"]["mean_error"] < 0.5 for row in rows.values())
+    assert any("only 25 faces in 5 pictures" in remark for remark in data["remarks"])
+
+    repeat = json.loads((study / "study.json").read_text())["repeat"]
+    monkeypatch.chdir(study)
+    assert poolctl(*repeat[1:], "-q").out.strip() == "again"
+    assert digests_in(study / "again") == digests_in(study)
+
+
+def test_detectors_of_real_photographs_at_three_sites(
+    shared_data: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    folder = shared_data / "dlib_faces"
+    training, testing = folder / "training.xml", folder / "testing.xml"
+    study = tmp_path / "study"
+    words = ("study", "detectors", training, "--sites", 3, "--test", testing, "-o", study)
+    quick = ("--epsilon", 2, "--target-size-px", "40x40", "--orders", 1, "--resamples", 20)
+    data = poolctl(*words, *quick, "--json").data
+    rows = {row["name"]: row for row in data["rows"]}
+    assert list(rows)[-1] == "COM(P1+P2+P3+P3)"
+    assert all(0 <= row["metrics"]["recall"] <= 1 for row in rows.values())
+    assert rows["Pall"]["metrics"]["precision"] > 0.5
+    text = (study / "table.md").read_text()
+    assert "| Dataset | Recall | Precision |" in text
+    assert f"| training-P1 | {rows['P1']['metrics']['recall']:.3f} |" in text
+
+
+def test_a_killed_study_goes_on(faces: dict[str, Path], tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"], *QUICK)
+    records = study / ".study" / "steps"
+    process = start_process(*words, "-o", study, "-q")
+    wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
+    process.kill()
+    process.communicate()
+    there = {path.name for path in records.glob("*.json")}
+    assert not (study / "table.md").exists()
+
+    second = start_process(*words, "-o", study)
+    wait_until(lambda: len(list(records.glob("*.json"))) >= len(there) + 3)
+    second.send_signal(signal.SIGINT)
+    _, told = second.communicate(timeout=60)
+    assert second.returncode == 130
+    assert "Finished steps are kept; run the same command again" in told
+    assert "Traceback" not in told
+
+    last = run_process(*words, "-o", study, "--json")
+    steps = last.data["steps"]
+    assert steps["kept"] >= len(there)
+    assert steps["done"] >= 1
+    whole = run_process(*words, "-o", tmp_path / "whole", "--json")
+    assert whole.data["steps"]["kept"] == 0
+    assert digests_in(study) == digests_in(tmp_path / "whole")
+    for row in last.data["rows"]:
+        assert file_digest(study / row["model"]) == row["digest"]
+
+
+def test_workers_die_with_a_killed_study(faces: dict[str, Path], tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"])
+    process = start_process(*words, "-o", study, "--workers", "2", "--no-progress")
+
+    def children() -> list[int]:
+        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        return [int(word) for word in listed.read_text().split()]
+
+    wait_until(lambda: len(children()) == 2)
+    workers = children()
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(Path(f"/proc/{worker}/exe").exists() for worker in workers))
+
+
+def test_a_plan_is_told_and_nothing_written(
+    faces: dict[str, Path], tmp_path: Path, poolctl: Run
+) -> None:
+    study = tmp_path / "study"
+    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"])
+    plan = poolctl(*words, "-o", study, "--dry-run", "--json").data
+    assert [part["faces"] for part in plan["parts"]] == [4, 4]
+    assert "CASCADE(P1+P2)" in [row["name"] for row in plan["rows"]]
+    shown = poolctl(*words, "-o", study, "--dry-run")
+    assert "would make and score" in shown.out
+    assert not study.exists()
+
+
+def test_a_failed_step_is_code_5(faces: dict[str, Path], tmp_path: Path, poolctl: Run) -> None:
+    text = faces["all"].read_text()
+    lone = faces["all"].with_name("lone.xml")
+    first = text.index("</image>") + len("</image>")
+    lone.write_text(text[:first] + text[text.rindex("</images>") :])
+    words = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *QUICK)
+    shown = poolctl(*words, "-o", tmp_path / "study", "--json")
+    assert (shown.code, shown.error["code"]) == (5, "study_incomplete")
+    assert "train P2: " in shown.error["message"]
+    assert "run it again" in shown.error["hint"]
+    assert (tmp_path / "study" / "table.csv").is_file()
+
+
+def test_mistakes_are_told_before_anything_is_done(
+    faces: dict[str, Path], tmp_path: Path, poolctl: Run
+) -> None:
+    one, test, study = faces["all"], faces["test"], tmp_path / "study"
+    start = ("study", "landmarks", one, "--test", test, "-o", study, "--json")
+    assert poolctl(*start, "--sites", 99).code == 2
+    assert poolctl(*start, "--by", "person").code == 2
+    assert poolctl(*start, "--person-pattern", "x").code == 2
+    assert poolctl(*start, "--weights", "1,2,x").code == 2
+    told = poolctl(*start, "--sites", 2, "--weights", "1,2,3")
+    assert (told.code, told.error["code"]) == (2, "model_study")
+    two = poolctl("study", "detectors", one, test, "--test", test, "-o", study, "--sites", 2)
+    assert "--sites" in two.err
+    assert two.code == 2
+    assert poolctl("study", "detectors", "none.xml", "--test", test, "-o", study).code == 4
+    (tmp_path / "file").write_text("")
+    blocked = ("study", "landmarks", one, "--sites", 2, "--test", test, "-o", tmp_path / "file")
+    assert poolctl(*blocked).code == 2
+    assert not study.exists()
