@@ -33,6 +33,7 @@ class CommandEntry:
 COMMANDS = (
     CommandEntry("quickstart", "cli.quickstart", "The whole journey on faces drawn here.", _START),
     CommandEntry("serve", "cli.serve", "Run a pool on this machine.", _START),
+    CommandEntry("db", "cli.db", "The schema of a pool's database.", _START),
     CommandEntry("auth", "cli.auth", "Log in to a pool, log out, see who you are.", _START),
     CommandEntry("env", "cli.env", "Versions, folders, installed extras, the pool.", _START),
     CommandEntry("models", "cli.models", "Search the pool's models, see one, its lineage.", _SHARE),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
+from cli.pool_settings import read_settings
 
 app = single()
 
@@ -37,25 +37,27 @@ def serve(
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
     Prints the address and, at the very first start, the admin's token; it is shown this once.
-    Ends with Ctrl-C, after finishing what is under way.
+    Ends with Ctrl-C, after finishing what is under way. With POOL_SERVER_DATABASE_URL set, this
+    is one of any number of servers of a pool on PostgreSQL; 'poolctl db upgrade' sets that up.
     """
     import logging
 
     from pool_server.server import run_server
-    from pool_server.settings import PoolSettings
-    from site_agent import profiles
 
-    given: dict[str, Any] = {"data_folder": data, "host": host, "port": port}
-    if data is None and "POOL_SERVER_DATA_FOLDER" not in os.environ:
-        given["data_folder"] = profiles.data_folder()
-    if invocation.conventions.quiet:
-        given["log_level"] = "WARNING"
-    settings = PoolSettings(**{key: value for key, value in given.items() if value is not None})
+    log_level = "WARNING" if invocation.conventions.quiet else None
+    settings = read_settings(data_folder=data, host=host, port=port, log_level=log_level)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def tell(url: str, secret: str | None) -> None:
-        facts = {"url": url, "admin_token": secret, "data_folder": settings.data_folder}
+        facts = {
+            "url": url,
+            "admin_token": secret,
+            "data_folder": settings.data_folder,
+            "database": settings.database_place,
+        }
         rows = [["pool", url], ["data", str(settings.data_folder)]]
+        if settings.uses_postgresql:
+            rows.append(["database", settings.database_place])
         if secret is not None:
             rows.append(["admin token", f"{secret}  (shown this once)"])
         invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))

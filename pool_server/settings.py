@@ -134,6 +134,19 @@ class PoolSettings(BaseSettings):
         default=1, gt=0, description="How often each process looks for merges to make."
     )
 
+    require_signatures: bool = Field(
+        default=False, description="Whether versions without a site's signature are refused."
+    )
+    key_role: Literal["contributor", "admin"] = Field(
+        default="contributor", description="What one must be at a site to register its keys."
+    )
+
+    curated: bool = Field(
+        default=False,
+        description="Whether what contributors upload waits as a draft until a curator publishes "
+        "it. Results of rounds are published at once: their sites go on with them.",
+    )
+
     graceful_stop_s: int = Field(default=30, ge=1)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
@@ -185,7 +198,8 @@ class PoolSettings(BaseSettings):
         url = self.engine_url
         # A path of a socket stands in the query; nothing else of that is shown.
         host = url.host or url.query.get("host", "")
-        return f"postgresql://{url.username or ''}@{host}/{url.database}"
+        port = f":{url.port}" if url.port else ""
+        return f"postgresql://{url.username or ''}@{host}{port}/{url.database}"
 
     @property
     def storage_folder(self) -> Path:
