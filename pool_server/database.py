@@ -250,6 +250,15 @@ def advisory_key(purpose: str) -> int:
     return zlib.crc32(f"poolctl: {purpose}".encode())
 
 
+def wait_for_turn(session: Session, purpose: str) -> None:
+    """Let one transaction at a time do something; the turn ends with the transaction.
+
+    For what no unique constraint decides. SQLite has one writer at a time anyway.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(advisory_key(purpose))))
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn what the database says into the server's own errors, where it is not our mistake."""

@@ -6,10 +6,12 @@ from aggregators.methods.contract import AggregationMethod, Combined, MethodOpti
 from aggregators.methods.merging import Merged, merge
 from aggregators.methods.recipe import (
     RECIPE_SUFFIX,
+    LeftOut,
     Recipe,
     RecipeInput,
     RecipeMethod,
     RecipeOutput,
+    Succession,
     parse_recipe,
     read_recipe,
     recipe_path,
@@ -22,6 +24,7 @@ __all__ = [
     "RECIPE_SUFFIX",
     "AggregationMethod",
     "Combined",
+    "LeftOut",
     "Merged",
     "MethodOptions",
     "NoOptions",
@@ -29,6 +32,7 @@ __all__ = [
     "RecipeInput",
     "RecipeMethod",
     "RecipeOutput",
+    "Succession",
     "find_method",
     "merge",
     "merge_keys",

@@ -10,6 +10,13 @@ beside the merged model as ``<model file>.recipe.json``::
      "output":  {"digest": "60ab...", "format": "dlib-shape-predictor"}}
 
 Inputs stand in the order in which they were given: the first decides what cannot be averaged.
+
+A merge that was made again without something names the file that it replaces and what was left
+out; all other recipes have no such field::
+
+    {...,
+     "successor_of": {"digest": "60ab...",
+                      "without": [{"digest": "9f86...", "address": null, "file_name": "a.dat"}]}}
 """
 
 from __future__ import annotations
@@ -19,7 +26,15 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 
 from aggregators.errors import RecipeError
 
@@ -58,6 +73,21 @@ class RecipeOutput(_Part):
     format: str = Field(min_length=1, max_length=64)
 
 
+class LeftOut(_Part):
+    """A model that a merge was made again without: one of its inputs, or something in those."""
+
+    digest: Digest = Field(description="SHA-256 of the file.")
+    address: str | None = Field(default=None, max_length=512, description="In a pool.")
+    file_name: str | None = Field(default=None, max_length=512, description="Without folders.")
+
+
+class Succession(_Part):
+    """What a merged model replaces."""
+
+    digest: Digest = Field(description="SHA-256 of the file that it replaces.")
+    without: tuple[LeftOut, ...] = Field(min_length=1, max_length=100_000)
+
+
 class Recipe(_Part):
     """Everything that is needed to make a merged model again, bit for bit."""
 
@@ -68,6 +98,17 @@ class Recipe(_Part):
     output: RecipeOutput | None = Field(
         default=None, description="Absent while the merged model is in memory only."
     )
+    successor_of: Succession | None = Field(
+        default=None, description="Of a merge that was made again without something."
+    )
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Recipes of ordinary merges have the same bytes as ever.
+        content: dict[str, Any] = serialise(self)
+        if self.successor_of is None:
+            content.pop("successor_of", None)
+        return content
 
     def to_json(self) -> bytes:
         """Return the canonical JSON: equal recipes give equal bytes."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import wait_for_turn
 from pool_server.events import repository
 from pool_server.records import EventRecord, WebhookDeliveryRecord, now_utc
 
@@ -57,7 +58,9 @@ def tell_all(session: Session, news: Iterable[News]) -> None:
     ]
     if not events:
         return
-    repository.wait_for_turn(session)
+    # Readers go on after the highest id that they have seen, so no lower one may appear later;
+    # PostgreSQL numbers rows before they are committed.
+    wait_for_turn(session, "events")
     session.add_all(events)
     session.flush()
     now = now_utc()

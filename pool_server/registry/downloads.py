@@ -1,0 +1,38 @@
+"""Remembering which sites have fetched a version, so that they can be told of its withdrawal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pool_server.errors import WriteConflictError
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.records import DownloadRecord, ModelVersionRecord, now_utc
+
+# Writing at every download would make every reader a writer.
+REMEMBER_STEP = timedelta(days=1)
+
+
+def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> None:
+    """Remember that the caller's site fetches a version; once a day is enough.
+
+    A site's own models need no note, for it hears of them anyway.
+    """
+    if caller.site_id == version.model.site_id:
+        return
+    now = now_utc()
+    key = (version.id, caller.site_id)
+    with parts.database.read() as session:
+        known = session.get(DownloadRecord, key)
+    if known is not None and now - known.last_at < REMEMBER_STEP:
+        return
+    try:
+        with parts.database.write() as session:
+            found = session.get(DownloadRecord, key)
+            if found is None:
+                session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))
+            else:
+                found.last_at = now
+    except WriteConflictError:
+        # Another request of the same site has written it at this moment.
+        return

@@ -1,0 +1,1 @@
+"""Withdrawing a version, following it through all merges, and what replaces it."""

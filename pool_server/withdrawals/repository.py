@@ -1,0 +1,260 @@
+"""Withdrawals, flags and successors in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Row, Select, exists, select
+from sqlalchemy.orm import Session, contains_eager
+
+from pool_server.database import wait_for_turn
+from pool_server.http.identity import Caller
+from pool_server.lineage.repository import ancestors_of, descendants_of
+from pool_server.records import (
+    DownloadRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RecipeRecord,
+    SiteRecord,
+    SuccessorRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
+from pool_server.registry.sharing import visible_to
+from pool_server.registry.standing import standing_options
+from pool_server.registry.states import DELETED, readable_by
+
+
+def hold_families(session: Session) -> None:
+    """Keep all other transactions from withdrawing or publishing until this one ends.
+
+    A version published while one of its ancestors is withdrawn would be missed by both.
+    """
+    wait_for_turn(session, "families")
+
+
+def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:
+    return session.scalar(select(WithdrawalRecord).where(WithdrawalRecord.version_id == version_id))
+
+
+def find_refusal(session: Session, digest: str) -> WithdrawalRecord | None:
+    """Return the first withdrawal of these bytes for which nobody shall have them, if any."""
+    return session.scalar(
+        select(WithdrawalRecord)
+        .where(WithdrawalRecord.digest == digest, WithdrawalRecord.effect == "refuse")
+        .order_by(WithdrawalRecord.id)
+        .limit(1)
+    )
+
+
+def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
+    """Return every version of a file and of all that was made from it, with its standing.
+
+    Versions of other models with the same bytes are among them; deleted ones are not.
+    """
+    tree = descendants_of(digest)
+    return session.scalars(
+        _standing_versions()
+        .where(
+            ModelVersionRecord.digest.in_(select(tree.c.digest)),
+            ModelVersionRecord.state != DELETED,
+        )
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
+    """Return which of the versions of `family_below` the caller may see."""
+    tree = descendants_of(digest)
+    return set(
+        session.scalars(
+            select(ModelVersionRecord.id)
+            .join(ModelVersionRecord.model)
+            .where(
+                ModelVersionRecord.digest.in_(select(tree.c.digest)),
+                visible_to(caller),
+                readable_by(caller),
+            )
+        )
+    )
+
+
+def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int, str]]:
+    """Return (version id, site id, site name) of who fetched a file or what was made from it."""
+    tree = descendants_of(digest)
+    return session.execute(
+        select(DownloadRecord.version_id, SiteRecord.id, SiteRecord.name)
+        .join(SiteRecord, SiteRecord.id == DownloadRecord.site_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == DownloadRecord.version_id)
+        .where(ModelVersionRecord.digest.in_(select(tree.c.digest)))
+    ).all()
+
+
+def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecord]:
+    """Return the withdrawals of a file and of all that it was made from, with their versions."""
+    tree = ancestors_of(digest)
+    return session.scalars(
+        select(WithdrawalRecord)
+        .join(WithdrawalRecord.version)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(WithdrawalRecord.version)
+            .contains_eager(ModelVersionRecord.model)
+            .contains_eager(ModelRecord.site)
+        )
+        .where(WithdrawalRecord.digest.in_(select(tree.c.digest)))
+        .order_by(WithdrawalRecord.id)
+    ).all()
+
+
+def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tuple[int, int]]:
+    """Return (version id, withdrawal id) of the flags that these withdrawals have set."""
+    rows = session.execute(
+        select(WithdrawalFlagRecord.version_id, WithdrawalFlagRecord.withdrawal_id).where(
+            WithdrawalFlagRecord.withdrawal_id.in_(withdrawal_ids)
+        )
+    )
+    return {(version_id, withdrawal_id) for version_id, withdrawal_id in rows}
+
+
+def list_withdrawals(
+    session: Session, caller: Caller, *, site: str | None, before_id: int | None, limit: int
+) -> Sequence[WithdrawalRecord]:
+    """Return withdrawals of versions that the caller may see, newest first, one more than `limit`.
+
+    They come with their versions and those with their standing.
+    """
+    conditions = [visible_to(caller), readable_by(caller)]
+    if site is not None:
+        conditions.append(SiteRecord.name == site)
+    if before_id is not None:
+        conditions.append(WithdrawalRecord.id < before_id)
+    return session.scalars(
+        _with_versions().where(*conditions).order_by(WithdrawalRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def withdrawals_of(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[WithdrawalRecord]:
+    """Return the withdrawals of these very bytes that the caller may know of."""
+    return session.scalars(
+        _with_versions()
+        .where(WithdrawalRecord.digest.in_(digests), visible_to(caller))
+        .order_by(WithdrawalRecord.id)
+    ).all()
+
+
+def flagged_versions(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[ModelVersionRecord]:
+    """Return the versions of these bytes that are flagged or replaced, with their standing."""
+    is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
+    return session.scalars(
+        _standing_versions()
+        .where(
+            ModelVersionRecord.digest.in_(digests),
+            is_flagged,
+            visible_to(caller),
+            readable_by(caller),
+        )
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def holders_of(session: Session, digests: Collection[str]) -> set[str]:
+    """Return all files that hold one of these, themselves among them."""
+    tree = (
+        select(ParentRecord.child_digest.label("digest"))
+        .where(ParentRecord.parent_digest.in_(digests))
+        .cte("holders", recursive=True)
+    )
+    tree = tree.union(
+        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
+    )
+    return {*digests, *session.scalars(select(tree.c.digest))}
+
+
+def merged_among(session: Session, digests: Collection[str]) -> set[str]:
+    """Return which of these files the pool knows the making of."""
+    return set(
+        session.scalars(
+            select(ParentRecord.child_digest).where(ParentRecord.child_digest.in_(digests))
+        )
+    )
+
+
+def versions_of(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
+    """Return all versions of a file, with their standing."""
+    return session.scalars(
+        _standing_versions()
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def recipe_of(session: Session, digest: str) -> dict[str, object] | None:
+    """Return the oldest recipe that the pool has for a file."""
+    return session.scalar(
+        select(RecipeRecord.document)
+        .join(ModelVersionRecord, ModelVersionRecord.id == RecipeRecord.version_id)
+        .where(ModelVersionRecord.digest == digest)
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    )
+
+
+def replaced_through(session: Session, version_ids: Collection[int]) -> set[int]:
+    """Return the versions that any of these succeeds: what succeeds it succeeds those, too."""
+    return set(
+        session.scalars(
+            select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id.in_(version_ids))
+        )
+    )
+
+
+def successor_pairs(session: Session, successor_id: int) -> set[int]:
+    """Return the versions that one is a successor of."""
+    return set(
+        session.scalars(
+            select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id == successor_id)
+        )
+    )
+
+
+def downloaders_of(session: Session, version_id: int) -> set[int]:
+    """Return the sites that have fetched a version."""
+    return set(
+        session.scalars(
+            select(DownloadRecord.site_id).where(DownloadRecord.version_id == version_id)
+        )
+    )
+
+
+def _standing_versions() -> Select[ModelVersionRecord]:
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+            *standing_options(),
+        )
+    )
+
+
+def _with_versions() -> Select[WithdrawalRecord]:
+    return (
+        select(WithdrawalRecord)
+        .join(WithdrawalRecord.version)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(WithdrawalRecord.version).options(
+                contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+                *standing_options(),
+            )
+        )
+    )

@@ -1,0 +1,268 @@
+"""Withdrawing versions, and telling what was withdrawn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import AlreadyWithdrawnError, WithdrawalRefusedError
+from pool_server.events.service import tell_all
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.pagination import write_cursor
+from pool_server.records import ModelVersionRecord, WithdrawalRecord
+from pool_server.registry import repository as registry
+from pool_server.registry import states
+from pool_server.registry.filters import ModelChoice
+from pool_server.registry.service import resolve_version
+from pool_server.registry.standing import (
+    address_of,
+    describe_withdrawal,
+    flags_of,
+    successors_of,
+)
+from pool_server.wire.withdrawals import (
+    EFFECT_OF_REASON,
+    MOST_NAMED,
+    AffectedVersion,
+    CheckedFile,
+    CheckResponse,
+    Withdrawal,
+    WithdrawalEffect,
+    WithdrawalFlag,
+    WithdrawalPage,
+    WithdrawalPreview,
+    WithdrawalRequest,
+    WithdrawalResponse,
+)
+from pool_server.withdrawals import repository
+from pool_server.withdrawals.flagging import Reach, set_flags, subject_of
+from pool_server.withdrawals.successors import link_successor
+
+_STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
+
+
+def find_own(
+    session: Session, caller: Caller, site: str, name: str, reference: str
+) -> ModelVersionRecord:
+    """Return a version that the caller may withdraw.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError, QueryError
+    NotAllowedError
+        The caller may not upload for the version's site, and looks not after the whole pool.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    caller.require_role("contributor", version.model.site.name)
+    return version
+
+
+def preview(session: Session, caller: Caller, version: ModelVersionRecord) -> WithdrawalPreview:
+    """Return what a withdrawal of a version would flag, and who would hear of it."""
+    reach = Reach(session, version)
+    return WithdrawalPreview(
+        address=address_of(version),
+        digest=version.digest,
+        withdrawn=version.state == states.WITHDRAWN,
+        versions=_describe_affected(session, caller, reach),
+        versions_total=len(reach.flagged),
+        sites=reach.sites(),
+    )
+
+
+def withdraw(
+    session: Session, caller: Caller, version: ModelVersionRecord, request: WithdrawalRequest
+) -> WithdrawalResponse:
+    """Withdraw a version, flag all that holds it, and tell everybody concerned.
+
+    All of it is one transaction. It cannot be taken back; but a version that was withdrawn with a
+    warning can be withdrawn again for a stricter reason.
+
+    Raises
+    ------
+    AlreadyWithdrawnError
+        It was withdrawn before, as strictly.
+    WithdrawalRefusedError
+        The effect is weaker than the reason demands, or the successor is none.
+    """
+    repository.hold_families(session)
+    effect = choose_effect(request)
+    reach = Reach(session, version)
+    withdrawal = repository.find_withdrawal(session, version.id)
+    if withdrawal is None:
+        withdrawal = _begin(session, caller, version, request, effect)
+        set_flags(session, caller, withdrawal, version, reach.flagged)
+    else:
+        _tighten(withdrawal, caller, request, effect, address_of(version))
+    version.state_reason = request.explanation or request.reason
+    if request.successor is not None:
+        _name_successor(session, caller, version, request.successor, reach)
+    record_act(
+        session,
+        caller,
+        "version.withdraw",
+        subject_of(version),
+        digest=version.digest,
+        reason=request.reason,
+        effect=effect,
+        explanation=request.explanation,
+        flagged=[subject_of(each) for each in reach.flagged[:MOST_NAMED]],
+        flagged_total=len(reach.flagged),
+    )
+    tell_all(session, reach.news(withdrawal))
+    session.flush()
+    session.expire(version)
+    current = registry.get_version(session, version.id)
+    return WithdrawalResponse(
+        withdrawal=describe_withdrawal(withdrawal, current),
+        versions=_describe_affected(session, caller, reach),
+        versions_total=len(reach.flagged),
+        sites=reach.sites(),
+    )
+
+
+def choose_effect(request: WithdrawalRequest) -> WithdrawalEffect:
+    """Return the effect that is asked for, or that of the reason.
+
+    Raises
+    ------
+    WithdrawalRefusedError
+        It would be weaker than the reason demands.
+    """
+    least = EFFECT_OF_REASON[request.reason]
+    if request.effect is None or request.effect == least:
+        return least
+    if _STRICTNESS[request.effect] < _STRICTNESS[least]:
+        raise WithdrawalRefusedError(
+            f"what is withdrawn for the reason {request.reason!r} cannot be given out any more: "
+            f"its effect is {least!r}, not {request.effect!r}",
+            hint="Leave the effect out, or give another reason.",
+            details={"found": request.effect, "expected": least},
+        )
+    return request.effect
+
+
+def list_withdrawals(
+    session: Session, caller: Caller, *, site: str | None, before_id: int | None, limit: int
+) -> WithdrawalPage:
+    """Return one page of the withdrawals of models that the caller may see, newest first."""
+    found = repository.list_withdrawals(
+        session, caller, site=site, before_id=before_id, limit=limit
+    )
+    page = found[:limit]
+    return WithdrawalPage(
+        items=[describe_withdrawal(each, each.version) for each in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def check_digests(session: Session, caller: Caller, digests: Sequence[str]) -> CheckResponse:
+    """Return which of these files were withdrawn, or hold something that was."""
+    wanted = list(dict.fromkeys(digests))
+    withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
+    flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
+    successors: dict[str, list[str]] = defaultdict(list)
+    for record in repository.withdrawals_of(session, caller, wanted):
+        withdrawals[record.digest].append(describe_withdrawal(record, record.version))
+        successors[record.digest] += successors_of(record.version)
+    for version in repository.flagged_versions(session, caller, wanted):
+        for flag in flags_of(version):
+            # The same bytes under another name are told of as withdrawn, not as holding it.
+            if flag.digest != version.digest or not withdrawals[version.digest]:
+                flags[version.digest][flag.address] = flag
+        successors[version.digest] += successors_of(version)
+    return CheckResponse(
+        items=[
+            CheckedFile(
+                digest=digest,
+                withdrawals=withdrawals[digest],
+                flags=list(flags[digest].values()),
+                successors=list(dict.fromkeys(successors[digest])),
+            )
+            for digest in wanted
+            if withdrawals[digest] or flags[digest]
+        ]
+    )
+
+
+def _begin(
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    request: WithdrawalRequest,
+    effect: WithdrawalEffect,
+) -> WithdrawalRecord:
+    actor = f"{caller.site}/{caller.token_name}"
+    states.move(version, states.WITHDRAW, actor)
+    withdrawal = WithdrawalRecord(
+        version_id=version.id,
+        digest=version.digest,
+        reason=request.reason,
+        explanation=request.explanation,
+        effect=effect,
+        created_by=actor,
+        token_id=caller.token_id,
+    )
+    session.add(withdrawal)
+    session.flush()
+    return withdrawal
+
+
+def _tighten(
+    withdrawal: WithdrawalRecord,
+    caller: Caller,
+    request: WithdrawalRequest,
+    effect: WithdrawalEffect,
+    address: str,
+) -> None:
+    """Make a withdrawal stricter; what it was before stands in the audit."""
+    if _STRICTNESS[effect] <= _STRICTNESS[withdrawal.effect]:
+        raise AlreadyWithdrawnError(
+            f"{address} was withdrawn at {withdrawal.created_at:%Y-%m-%d %H:%M} UTC "
+            f"({withdrawal.reason}, {withdrawal.effect}); that cannot be undone or softened",
+            details={"reason": withdrawal.reason, "effect": withdrawal.effect},
+        )
+    withdrawal.reason, withdrawal.effect = request.reason, effect
+    withdrawal.explanation = request.explanation
+    withdrawal.created_by = f"{caller.site}/{caller.token_name}"
+    withdrawal.token_id = caller.token_id
+
+
+def _name_successor(
+    session: Session, caller: Caller, version: ModelVersionRecord, address: str, reach: Reach
+) -> None:
+    choice = ModelChoice.parse(address).address
+    if choice is None:
+        raise WithdrawalRefusedError(f"{address} is no address; expected SITE/NAME@VERSION")
+    successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
+    holds_it = {version.id, *(each.id for each in reach.flagged)}
+    if successor.id in holds_it or successor.state != states.AVAILABLE or successor.flags:
+        raise WithdrawalRefusedError(
+            f"{address_of(successor)} cannot replace {address_of(version)}: it is withdrawn, "
+            "flagged, or not available",
+            hint="Name a version that holds nothing of what is withdrawn, or none.",
+        )
+    if successor.kind != version.kind:
+        raise WithdrawalRefusedError(
+            f"{address_of(successor)} is of kind {successor.kind} and cannot replace "
+            f"{address_of(version)}, which is of kind {version.kind}"
+        )
+    link_successor(session, caller, version, successor)
+
+
+def _describe_affected(session: Session, caller: Caller, reach: Reach) -> list[AffectedVersion]:
+    visible = repository.visible_ids(session, caller, reach.root.digest)
+    return [
+        AffectedVersion(
+            address=address_of(version),
+            digest=version.digest,
+            site=version.model.site.name,
+            same_bytes=version.digest == reach.root.digest,
+            successors=successors_of(version),
+        )
+        for version in reach.flagged
+        if version.id in visible
+    ][:MOST_NAMED]
