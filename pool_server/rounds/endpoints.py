@@ -24,7 +24,9 @@ from pool_server.errors import (
     RoundNotFoundError,
     RoundOpenError,
     RoundRefusedError,
+    SignatureRequiredError,
     SiteNotFoundError,
+    StatementRefusedError,
     StorageFailedError,
     StorageFullError,
     TooLargeError,
@@ -243,6 +245,8 @@ def download(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName) 
         RoundOpenError,
         RoundClosedError,
         RecipeRefusedError,
+        StatementRefusedError,
+        SignatureRequiredError,
         TooManyUploadsError,
         TooLargeError,
         StorageFullError,
@@ -267,7 +271,9 @@ def bring_result(
     "/{round_id}/result/uploads/{upload_id}/complete",
     status_code=201,
     summary="Complete the result",
-    responses=documented(*_COMPLETING, RoundOpenError, RecipeRefusedError, ModelKindError),
+    responses=documented(
+        *_COMPLETING, RoundOpenError, RecipeRefusedError, ModelKindError, StatementRefusedError
+    ),
 )
 def complete_sent_result(
     caller: Uploader, parts: Parts, round_id: RoundId, upload_id: UploadId

@@ -45,6 +45,8 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:poolctl:model-version:v1"
 
+Revocation = Literal["superseded", "compromised"]
+
 
 class StatedTerm(BaseModel):
     """One term of use that the site itself attached."""
@@ -149,7 +151,7 @@ class SignatureSummary(BaseModel):
     )
     accepted_at: datetime = Field(description="When the pool checked and took the statement.")
     revoked_at: datetime | None = None
-    revoked_as: Literal["superseded", "compromised"] | None = None
+    revoked_as: Revocation | None = None
 
 
 def sign_statement(statement: Statement, key: PrivateKey) -> Envelope:

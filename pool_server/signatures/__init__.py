@@ -1,0 +1,1 @@
+"""Keys with which sites sign, and what they signed of their versions."""

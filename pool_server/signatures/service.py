@@ -1,0 +1,237 @@
+"""What can be done with the keys of a site.
+
+Who registers a key proves to hold its private half by signing a challenge. A challenge is kept
+nowhere: it carries a code made with the hash of the caller's own token, so that any process of
+the pool can tell whether it is one that the pool gave to this caller, for this site and key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import KeyNotFoundError, KeyRefusedError
+from pool_server.events.service import tell
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
+from pool_server.signatures import repository
+from pool_server.sites.repository import get_site
+from pool_server.wire.dsse import pae
+from pool_server.wire.signatures import (
+    CHALLENGE_START,
+    CHALLENGE_TYPE,
+    ChallengeResponse,
+    ForeignKey,
+    KeyRequest,
+    KeyResponse,
+)
+from pool_server.wire.signing_keys import PublicKey
+from pool_server.wire.sites import Role
+from pool_server.wire.statements import Revocation
+
+CHALLENGE_LIFETIME = timedelta(minutes=10)
+MOST_KEYS_PER_SITE = 200
+SUPERSEDED: Revocation = "superseded"
+COMPROMISED: Revocation = "compromised"
+
+
+def describe_key(key: SiteKeyRecord) -> KeyResponse:
+    """Return a key, loaded with its site, as clients see it."""
+    return KeyResponse(
+        site=key.site.name,
+        key_id=key.id,
+        name=key.name,
+        public_key=key.public_key,
+        origin=key.origin or None,
+        created_at=key.created_at,
+        created_by=key.created_by,
+        revoked_at=key.revoked_at,
+        revoked_as=cast("Revocation | None", key.revocation or None),
+    )
+
+
+def challenge_key(
+    session: Session, caller: Caller, role: Role, site: str, public_key: str
+) -> ChallengeResponse:
+    """Return what to sign with a key to register it.
+
+    Parameters
+    ----------
+    role : Role
+        What one must be at the site to register keys there.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError, KeyRefusedError
+    """
+    caller.require_role(role, site)
+    get_site(session, site)
+    key = read_key(public_key)
+    expires_at = now_utc().replace(microsecond=0) + CHALLENGE_LIFETIME
+    start = f"{CHALLENGE_START} {site} {key.key_id} {int(expires_at.timestamp())}"
+    return ChallengeResponse(
+        challenge=f"{start} {_code_of(session, caller, start)}", expires_at=expires_at
+    )
+
+
+def register_key(
+    session: Session, caller: Caller, role: Role, site_name: str, request: KeyRequest
+) -> tuple[KeyResponse, bool]:
+    """Take a key of a site whose holder the caller has proved to be.
+
+    Returns
+    -------
+    KeyResponse
+    bool
+        True when the key was not there, or only as an imported one.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError
+    KeyRefusedError
+        The proof is none, the key was revoked, or the site has too many.
+    """
+    caller.require_role(role, site_name)
+    site = get_site(session, site_name)
+    key = read_key(request.public_key)
+    _require_proof(session, caller, site_name, key, request)
+    repository.lock_keys(session, site.id)
+    known = repository.find_key(session, site.id, key.key_id)
+    if known is not None and known.revoked_at is not None:
+        raise KeyRefusedError(
+            f"key {key.key_id[:16]}... was revoked on {known.revoked_at:%Y-%m-%d}",
+            hint="Make a new one: `poolctl keys create --replace`.",
+        )
+    if known is not None and not known.origin:
+        return describe_key(known), False
+    if known is None:
+        known = _add_key(session, caller, site, request.name, key)
+    known.origin, known.name = "", request.name
+    known.created_at, known.created_by = now_utc(), f"{caller.site}/{caller.token_name}"
+    record_act(session, caller, "key.register", site.name, key_id=key.key_id, name=request.name)
+    session.flush()
+    tell(session, site.id, "key.registered", key.key_id, name=request.name, by=known.created_by)
+    return describe_key(known), True
+
+
+def import_key(
+    session: Session, caller: Caller, site: SiteRecord, foreign: ForeignKey, key: PublicKey
+) -> SiteKeyRecord:
+    """Keep the key of a statement that was signed for another pool.
+
+    Raises
+    ------
+    KeyRefusedError
+        The site has too many keys.
+    """
+    repository.lock_keys(session, site.id)
+    known = repository.find_key(session, site.id, key.key_id)
+    if known is not None:
+        return known
+    origin = foreign.origin
+    added = _add_key(session, caller, site, foreign.name, key)
+    added.origin = origin
+    record_act(session, caller, "key.import", site.name, key_id=key.key_id, origin=origin)
+    session.flush()
+    tell(session, site.id, "key.imported", key.key_id, origin=origin, by=added.created_by)
+    return added
+
+
+def revoke_key(
+    session: Session, caller: Caller, site_name: str, key_id: str, reason: Revocation
+) -> KeyResponse:
+    """End a key. What is superseded may still be called compromised, not the other way round.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError, KeyNotFoundError
+    """
+    caller.require_role("contributor", site_name)
+    site = get_site(session, site_name)
+    repository.lock_keys(session, site.id)
+    key = repository.find_key(session, site.id, key_id)
+    if key is None:
+        raise KeyNotFoundError(
+            f"site {site_name!r} has no key {key_id[:16]}...",
+            hint=f"`poolctl keys ls {site_name}` lists them.",
+        )
+    if key.revocation in {reason, COMPROMISED}:
+        return describe_key(key)
+    key.revoked_at = key.revoked_at or now_utc()
+    key.revocation = reason
+    record_act(session, caller, "key.revoke", site.name, key_id=key.id, reason=reason)
+    session.flush()
+    tell(session, site.id, "key.revoked", key.id, reason=reason)
+    return describe_key(key)
+
+
+def read_key(text: str) -> PublicKey:
+    """Read a public key.
+
+    Raises
+    ------
+    KeyRefusedError
+    """
+    try:
+        return PublicKey.from_text(text)
+    except ValueError as error:
+        raise KeyRefusedError(str(error)) from error
+
+
+def _add_key(
+    session: Session, caller: Caller, site: SiteRecord, name: str, key: PublicKey
+) -> SiteKeyRecord:
+    if repository.count_keys(session, site.id) >= MOST_KEYS_PER_SITE:
+        raise KeyRefusedError(
+            f"site {site.name!r} has {MOST_KEYS_PER_SITE} keys, which is the most a site may have"
+        )
+    record = SiteKeyRecord(
+        site_id=site.id,
+        site=site,
+        id=key.key_id,
+        name=name,
+        public_key=key.text,
+        origin="",
+        created_by=f"{caller.site}/{caller.token_name}",
+        revocation="",
+    )
+    session.add(record)
+    session.flush()
+    return record
+
+
+def _require_proof(
+    session: Session, caller: Caller, site: str, key: PublicKey, request: KeyRequest
+) -> None:
+    start, _, code = request.challenge.rpartition(" ")
+    hint = "Ask for a new one: `poolctl keys register` does all of it."
+    expected = _code_of(session, caller, start)
+    if not hmac.compare_digest(code.encode(), expected.encode()):
+        raise KeyRefusedError("the challenge is none that this pool gave to this token", hint=hint)
+    # The code is ours, and so the words are whole.
+    _, for_site, for_key, expires = start.split(" ")
+    if (for_site, for_key) != (site, key.key_id):
+        raise KeyRefusedError("the challenge is one for another site or key", hint=hint)
+    if datetime.fromtimestamp(int(expires), UTC) < now_utc():
+        raise KeyRefusedError("the challenge has expired", hint=hint)
+    try:
+        signature = base64.b64decode(request.signature, validate=True)
+    except (binascii.Error, ValueError):
+        signature = b""
+    if not key.verifies(signature, pae(CHALLENGE_TYPE, request.challenge.encode())):
+        raise KeyRefusedError(
+            "the challenge was not signed with the private half of this key",
+            hint="Sign it as the body of a DSSE envelope, or use `poolctl keys register`.",
+        )
+
+
+def _code_of(session: Session, caller: Caller, words: str) -> str:
+    token = session.get_one(TokenRecord, caller.token_id)
+    return hmac.new(bytes.fromhex(token.secret_hash), words.encode(), hashlib.sha256).hexdigest()
