@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import IO, Any
 import pool_server
 from pool_server.errors import FormatRefusedError
 from pool_server.settings import PoolSettings
+from pool_server.transfers.warm_process import WARM
 
 log = logging.getLogger("pool_server.checks")
 
@@ -82,30 +81,20 @@ def run_limited(
     FormatRefusedError
         It did not end well within its limits.
     """
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        module,
+    words = [
         *arguments,
         f"--memory-bytes={settings.check_memory_bytes + MEMORY_FACTOR * size_bytes}",
         f"--time-s={settings.check_time_s}",
     ]
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        try:
-            ended = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                cwd="/",
-                env=check_environment(),
-                timeout=settings.check_time_s + GRACE_S,
-                check=False,
-            )
-            code = ended.returncode
-        except subprocess.TimeoutExpired:
-            code = -signal.SIGALRM
+        code = WARM.run(
+            module,
+            words,
+            output=output,
+            errors=errors,
+            timeout_s=settings.check_time_s + GRACE_S,
+            environment=check_environment(),
+        )
         if code != 0:
             log.warning("%s of %s ended with %d: %s", module, subject, code, read_tail(errors))
             raise FormatRefusedError(
