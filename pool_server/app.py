@@ -14,8 +14,10 @@ import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
 import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
+import pool_server.signatures.endpoints as signatures
 import pool_server.sites.endpoints as sites
 import pool_server.transfers.endpoints as transfers
+import pool_server.withdrawals.endpoints as withdrawals
 from pool_server.database import Database, write_with_retry
 from pool_server.http.error_responses import install_error_handlers
 from pool_server.http.middleware import RequestContext
@@ -25,7 +27,7 @@ from pool_server.schema import SchemaChange, require_newest_schema, upgrade_data
 from pool_server.settings import PoolSettings
 from pool_server.sites.endpoints import pool_version
 from pool_server.sites.service import create_first_admin as create_first_admin_in
-from pool_server.storage import LocalStorage
+from pool_server.storage import open_storage
 from pool_server.transfers.sweeping import recover_uploads, sweep_forever
 
 API_PREFIX = "/api/v1"
@@ -43,6 +45,10 @@ TAGS = [
     {"name": "models", "description": "Finding models, and fetching their files."},
     {"name": "lineage", "description": "What a model was merged from, and what was made of it."},
     {
+        "name": "withdrawals",
+        "description": "Versions that were withdrawn, what holds them, and what replaces it.",
+    },
+    {
         "name": "uploads",
         "description": "A file is announced, sent in parts, and completed. Nothing of it is seen "
         "before its digest and format are verified; an interrupted upload goes on where it "
@@ -57,6 +63,11 @@ TAGS = [
         "name": "merges",
         "description": "Merges that the pool makes in the background, for sites that want it.",
     },
+    {
+        "name": "signatures",
+        "description": "Keys with which sites sign, and what they signed: who has a file from "
+        "anywhere can check with them that it is the one that the site published.",
+    },
     {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
     {"name": "tokens", "description": "What programs show to be let in. For admins."},
     {"name": "operations", "description": "For whatever watches the server. No token needed."},
@@ -64,11 +75,11 @@ TAGS = [
 
 
 def open_parts(settings: PoolSettings) -> ServerParts:
-    """Open database and storage of an embedded pool."""
+    """Open the database and the storage that the settings name."""
     return ServerParts(
         settings=settings,
         database=Database.open(settings),
-        storage=LocalStorage(settings.storage_folder),
+        storage=open_storage(settings),
     )
 
 
@@ -91,7 +102,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     )
     app.state.parts = parts
     api = APIRouter(prefix=API_PREFIX)
-    for noun in (registry, lineage, transfers, merges, rounds, sites):
+    for noun in (registry, lineage, withdrawals, signatures, transfers, merges, rounds, sites):
         api.include_router(noun.router)
     app.include_router(api)
     app.include_router(pages.router)

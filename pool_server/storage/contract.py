@@ -7,11 +7,34 @@ an object store with addresses of limited life; the rest of the server does not 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
+
+Checksum = Literal["crc32", "sha256"]
+"""What a part is checked by on arrival."""
+
+
+@dataclass(frozen=True)
+class PartAddress:
+    """Where a client sends one part, without anything of the server's in between.
+
+    Attributes
+    ----------
+    url : str
+        Good for this part, this size and this checksum only; to be kept secret.
+    headers : mapping
+        To be sent along as they are, or the storage refuses the part.
+    expires_at : datetime
+        Until when sending may begin.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    expires_at: datetime
 
 
 class PartWriter(Protocol):
@@ -53,16 +76,25 @@ class Storage(Protocol):
     Laws
     ----
     - A published file is whole and has the digest that it is published under, whatever process
-      was killed at whatever moment. It never changes.
+      was killed at whatever moment. It never changes, and nobody outside can make it change.
     - `received_parts` is the truth about parts, also after a restart.
-    - Sending a part again replaces it. `assemble`, `publish`, `discard` may be repeated.
+    - Sending a part again replaces it. `assembled`, `publish`, `discard` may be repeated.
     - Memory does not grow with the size of a file.
     - Keys and paths are made here, from digests and identifiers that the server chose; nothing
       that a client says becomes a path.
+    - Any number of processes may use one place at once.
+
+    Attributes
+    ----------
+    takes_parts : bool
+        Whether clients send parts straight to the storage (`part_address`).
     """
 
-    def begin(self, upload_id: str, size_bytes: int) -> str:
-        """Prepare for an upload and return its handle.
+    @property
+    def takes_parts(self) -> bool: ...
+
+    def begin(self, upload_id: str, *, digest: str, size_bytes: int, part_bytes: int) -> str:
+        """Prepare for an upload in parts of `part_bytes`, the last one shorter; return its handle.
 
         Raises
         ------
@@ -70,29 +102,62 @@ class Storage(Protocol):
             There is no room for a file of that size.
         """
 
-    def part_url(self, handle: str, number: int, size_bytes: int) -> str | None:
-        """Return where a client sends the part itself; None: through the server."""
+    def part_checksum(self, handle: str) -> Checksum | None:
+        """Return which checksum of a part an address for it asks for; None: none."""
+
+    def part_address(
+        self, handle: str, number: int, size_bytes: int, checksum: str | None = None
+    ) -> PartAddress:
+        """Return where a client sends a part itself; only where `takes_parts`.
+
+        Parameters
+        ----------
+        checksum : str, optional
+            Of the part's bytes, by `part_checksum`, in hexadecimal.
+
+        Raises
+        ------
+        PartMismatchError
+            The checksum is missing where one is wanted, or is none of that sort.
+        """
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> PartWriter:
-        """Open one part for writing; only where `part_url` gives None."""
+        """Open one part for writing: a client's, or one of a file that the server made.
+
+        Raises
+        ------
+        UploadClosedError
+            The upload was given up.
+        """
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
-        """Return the sizes of the parts that are there, by part number."""
+        """Return the sizes of the parts that are there, by part number.
 
-    def assemble(self, handle: str, part_count: int, digest: str) -> None:
-        """Join the parts 1 to `part_count` and check the whole file's SHA-256.
+        Raises
+        ------
+        UploadClosedError
+            The upload was given up, by the server or by whoever looks after the storage.
+        """
+
+    def assembled(self, handle: str, part_count: int, digest: str) -> AbstractContextManager[Path]:
+        """Join the parts 1 to `part_count`, check the whole file's SHA-256, and give the file.
+
+        The SHA-256 is that of the bytes that the storage gives back, computed here. The path is
+        to look at before the file is published, and lasts as long as the block.
 
         Raises
         ------
         DigestMismatchError
             The joined file has another digest.
+        UploadIncompleteError
+            A part is missing.
         """
 
-    def staged_file(self, handle: str) -> AbstractContextManager[Path]:
-        """Give the assembled file as a local path, to look at before it is published."""
-
     def publish(self, handle: str, digest: str) -> None:
-        """Put the assembled file where `open_content` finds it."""
+        """Put the file that `assembled` verified where `open_content` finds it.
+
+        A file that is published under the digest already stays as it is.
+        """
 
     def discard(self, handle: str) -> None:
         """Remove all that is left of an upload. A published file stays."""
@@ -101,7 +166,13 @@ class Storage(Protocol):
         """Tell whether a file of that digest is published."""
 
     def content_url(self, digest: str, file_name: str) -> str | None:
-        """Return where a client fetches the file itself; None: through the server."""
+        """Return where a client fetches the file itself; None: through the server.
+
+        Raises
+        ------
+        ContentMissingError
+            No such file is published.
+        """
 
     def open_content(self, digest: str) -> BinaryIO:
         """Open a published file for reading from any position.
@@ -121,14 +192,27 @@ class Storage(Protocol):
             No such file is published.
         """
 
+    def published_digests(self) -> Iterator[str]:
+        """Yield the digests of all published files, in their order."""
+
+    def remove_content(self, digest: str) -> None:
+        """Remove a published file, if it is there.
+
+        The caller sees to it that nothing refers to it and nobody publishes it at the same time.
+        """
+
     def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
         """Discard uploads that nobody knows of any more; return how many.
 
-        Those in `live_handles`, and those younger than `older_than`, stay.
+        Those in `live_handles`, and those younger than `older_than`, stay. What killed processes
+        left half-written and nobody has touched since `older_than` goes too.
         """
 
     def recover(self) -> None:
-        """Remove what a killed process left half-written; called before serving begins."""
+        """Remove what a killed process left half-written.
+
+        Called before serving begins, where no other process uses the place.
+        """
 
     def check(self) -> None:
         """Raise `StorageFailedError` when files cannot be written at this moment."""

@@ -27,12 +27,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pool_server.errors import (
-    ContentMissingError,
-    DigestMismatchError,
     PartMismatchError,
     StorageFailedError,
     StorageFullError,
-    UploadClosedError,
+    UploadIncompleteError,
+)
+from pool_server.storage.contract import Checksum, PartAddress
+from pool_server.storage.scratch import write_all
+from pool_server.storage.verification import (
+    PartCheck,
+    content_missing,
+    disk_refusal,
+    require_digest,
+    upload_given_up,
 )
 
 BUFFER_BYTES = 1024 * 1024
@@ -52,7 +59,18 @@ class LocalStorage:
             for each in (self.uploads, self.blobs):
                 each.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def begin(self, upload_id: str, size_bytes: int) -> str:
+    @property
+    def takes_parts(self) -> bool:
+        return False
+
+    def begin(
+        self,
+        upload_id: str,
+        *,
+        digest: str,  # noqa: ARG002
+        size_bytes: int,
+        part_bytes: int,  # noqa: ARG002
+    ) -> str:
         with translated("begin an upload"):
             free = shutil.disk_usage(self.uploads).free
             # The parts and the file that is assembled from them are there at the same time.
@@ -66,8 +84,17 @@ class LocalStorage:
             flush_folder(self.uploads)
         return upload_id
 
-    def part_url(self, handle: str, number: int, size_bytes: int) -> str | None:  # noqa: ARG002
+    def part_checksum(self, handle: str) -> Checksum | None:  # noqa: ARG002
         return None
+
+    def part_address(
+        self,
+        handle: str,  # noqa: ARG002
+        number: int,  # noqa: ARG002
+        size_bytes: int,  # noqa: ARG002
+        checksum: str | None = None,  # noqa: ARG002
+    ) -> PartAddress:
+        raise StorageFailedError("a folder takes parts through the server only")
 
     def open_part(self, handle: str, number: int, size_bytes: int) -> LocalPartWriter:
         folder = self._upload_folder(handle)
@@ -77,40 +104,38 @@ class LocalStorage:
     def received_parts(self, handle: str) -> Mapping[int, int]:
         folder = self._upload_folder(handle)
         sizes: dict[int, int] = {}
-        with (
-            translated("list parts"),
-            suppress(FileNotFoundError),
-            os.scandir(folder) as entries,
-        ):
+        with translated("list parts"), given_up_when_missing(), os.scandir(folder) as entries:
             for entry in entries:
                 if _PART.match(entry.name):
                     sizes[int(entry.name)] = entry.stat().st_size
         return sizes
 
-    def assemble(self, handle: str, part_count: int, digest: str) -> None:
+    @contextmanager
+    def assembled(self, handle: str, part_count: int, digest: str) -> Iterator[Path]:
+        self._assemble(handle, part_count, digest)
+        yield self._upload_folder(handle) / ASSEMBLED
+
+    def _assemble(self, handle: str, part_count: int, digest: str) -> None:
         folder = self._upload_folder(handle)
         parts = [folder / f"{number:06d}" for number in range(1, part_count + 1)]
         target = folder / ASSEMBLED
         temporary = temporary_name(target)
         with translated("assemble a file"):
+            missing = [int(part.name) for part in parts if not part.exists()]
+            if missing:
+                raise UploadIncompleteError(
+                    f"parts are missing: {missing[:20]}",
+                    hint="Send them, then complete the upload again.",
+                    details={"missing": missing},
+                )
             try:
                 found = link_and_hash(parts[0], temporary) if part_count == 1 else None
                 found = found or join_and_hash(parts, temporary)
-                if found != digest:
-                    raise DigestMismatchError(
-                        f"the uploaded bytes have SHA-256 {found}, announced was {digest}",
-                        hint="The file changed while it was sent, or was damaged on the way; "
-                        "upload it again.",
-                        details={"found": found, "expected": digest},
-                    )
+                require_digest(found, digest)
                 temporary.replace(target)
                 flush_folder(folder)
             finally:
                 temporary.unlink(missing_ok=True)
-
-    @contextmanager
-    def staged_file(self, handle: str) -> Iterator[Path]:
-        yield self._upload_folder(handle) / ASSEMBLED
 
     def publish(self, handle: str, digest: str) -> None:
         blob = self._blob(digest)
@@ -140,27 +165,42 @@ class LocalStorage:
             try:
                 return self._blob(digest).open("rb", buffering=0)
             except FileNotFoundError as error:
-                raise ContentMissingError(
-                    f"the file with digest {digest} is not in the pool's storage",
-                    hint="Tell the pool's admin: the storage has lost a file, or a backup of the "
-                    "database was put back without its files.",
-                ) from error
+                raise content_missing(digest) from error
 
     @contextmanager
     def content_file(self, digest: str) -> Iterator[Path]:
         with self.open_content(digest):
             yield self._blob(digest)
 
+    def published_digests(self) -> Iterator[str]:
+        with translated("list the model files"):
+            for folder in sorted(self.blobs.iterdir()):
+                for blob in sorted(folder.iterdir()):
+                    if _DIGEST.match(blob.name):
+                        yield blob.name
+
+    def remove_content(self, digest: str) -> None:
+        with translated("remove a model file"):
+            self._blob(digest).unlink(missing_ok=True)
+
     def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
         swept = 0
         with translated("sweep stale uploads"):
             for folder in list(self.uploads.iterdir()):
                 with suppress(FileNotFoundError):
-                    changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-                    if folder.name not in live_handles and changed < older_than:
+                    if not folder.is_dir() or folder.name in live_handles:
+                        self._sweep_half_written(folder, older_than)
+                    elif is_older(folder, older_than):
                         shutil.rmtree(folder)
                         swept += 1
         return swept
+
+    def _sweep_half_written(self, place: Path, older_than: datetime) -> None:
+        """Remove what a killed process was writing; what another is writing now is younger."""
+        for file in place.glob("*.tmp") if place.is_dir() else [place]:
+            with suppress(FileNotFoundError):
+                if file.suffix == ".tmp" and is_older(file, older_than):
+                    file.unlink()
 
     def recover(self) -> None:
         with translated("remove half-written files"):
@@ -190,34 +230,21 @@ class LocalPartWriter:
 
     def __init__(self, target: Path, number: int, size_bytes: int) -> None:
         self._target = target
-        self._number = number
-        self._size_bytes = size_bytes
-        self._written_bytes = 0
-        self._hash = hashlib.sha256()
+        self._check = PartCheck(number, size_bytes)
         self._temporary = temporary_name(target)
         self._file: BinaryIO | None = self._temporary.open("xb", buffering=0)
 
     def write(self, chunk: bytes) -> None:
-        file = self._file
-        if file is None:
-            raise StorageFailedError("the part is closed already")
-        self._written_bytes += len(chunk)
-        if self._written_bytes > self._size_bytes:
-            self._refuse(f"more than {self._size_bytes:,} bytes")
-        self._hash.update(chunk)
+        file = self._open_file()
+        with self._discarded_when_refused():
+            self._check.take(chunk)
         with translated("write a part"):
-            rest = memoryview(chunk)
-            while rest:
-                rest = rest[file.write(rest) :]
+            write_all(file, chunk)
 
     def finish(self, digest: str | None = None) -> None:
-        file = self._file
-        if file is None:
-            raise StorageFailedError("the part is closed already")
-        if self._written_bytes != self._size_bytes:
-            self._refuse(f"{self._written_bytes:,} bytes")
-        if digest is not None and digest != self._hash.hexdigest():
-            self._refuse(f"SHA-256 {self._hash.hexdigest()}", expected=f"SHA-256 {digest}")
+        file = self._open_file()
+        with self._discarded_when_refused():
+            self._check.require_whole(digest)
         with translated("keep a part"):
             os.fdatasync(file.fileno())
             file.close()
@@ -233,13 +260,18 @@ class LocalPartWriter:
             with suppress(OSError):
                 self._temporary.unlink(missing_ok=True)
 
-    def _refuse(self, found: str, expected: str = "") -> None:
-        self.discard()
-        raise PartMismatchError(
-            f"part {self._number} has {found}, expected "
-            f"{expected or f'{self._size_bytes:,} bytes'}",
-            hint="Send the part again.",
-        )
+    def _open_file(self) -> BinaryIO:
+        if self._file is None:
+            raise StorageFailedError("the part is closed already")
+        return self._file
+
+    @contextmanager
+    def _discarded_when_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except PartMismatchError:
+            self.discard()
+            raise
 
 
 @contextmanager
@@ -248,12 +280,7 @@ def translated(act: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise StorageFullError(
-                "the pool has no room for more files",
-                hint="Ask the pool's admin to make room; the upload can go on afterwards.",
-            ) from error
-        raise StorageFailedError(f"cannot {act}: {error.strerror or error}") from error
+        raise disk_refusal(act, error) from error
 
 
 @contextmanager
@@ -262,14 +289,17 @@ def given_up_when_missing() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UploadClosedError(
-            "the upload was given up while its part arrived", hint="Announce the file again."
-        ) from error
+        raise upload_given_up() from error
 
 
 def temporary_name(target: Path) -> Path:
     """Return a name beside `target` that nobody else uses and that `recover` removes."""
     return target.with_name(f"{target.name}.{secrets.token_hex(8)}.tmp")
+
+
+def is_older(path: Path, moment: datetime) -> bool:
+    """Tell whether nobody has written or linked to `path` since `moment`."""
+    return datetime.fromtimestamp(path.stat().st_ctime, UTC) < moment
 
 
 def flush_folder(folder: Path) -> None:
@@ -312,8 +342,6 @@ def join_and_hash(parts: list[Path], target: Path) -> str:
             with part.open("rb", buffering=0) as source:
                 while count := source.readinto(buffer):
                     digest.update(buffer[:count])
-                    rest = buffer[:count]
-                    while rest:
-                        rest = rest[output.write(rest) :]
+                    write_all(output, buffer[:count])
         os.fdatasync(output.fileno())
     return digest.hexdigest()

@@ -17,15 +17,26 @@ from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, no
 from pool_server.registry import repository as registry
 from pool_server.registry.sharing import may
 from pool_server.settings import PoolSettings
+from pool_server.signatures.statements import (
+    attach_if_fitting,
+    check_upload,
+    require_signature,
+)
 from pool_server.sites.repository import get_site
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel
+from pool_server.transfers.descriptions import (
+    arrives_as_draft,
+    require_description,
+    take_description,
+)
 from pool_server.transfers.permissions import require_copy_rights, require_merge_rights
 from pool_server.transfers.plan import PartPlan
-from pool_server.transfers.publishing import add_version
+from pool_server.transfers.publishing import add_version, require_not_deleted
 from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.uploads import UploadRequest, UploadResponse, UploadState
+from pool_server.withdrawals.flagging import require_bytes_not_withdrawn
 
 
 def announce_upload(
@@ -42,7 +53,8 @@ def announce_upload(
     Raises
     ------
     NotAllowedError, RightMissingError, SiteNotFoundError, TooLargeError, RecipeRefusedError,
-    TooManyUploadsError, ModelKindError
+    TooManyUploadsError, ModelKindError, StatementRefusedError, SignatureRequiredError,
+    BytesWithdrawnError
     """
     caller.require_upload_to(request.site)
     require_size(parts.settings, request.file_name, request.size_bytes)
@@ -68,8 +80,15 @@ class Announcement:
         site = get_site(session, request.site)
         model = registry.find_model(session, site.name, request.name)
         known = model and registry.find_by_digest(session, model.id, request.digest)
+        announced = self._new_upload(site, "receiving")
+        require_not_deleted(model, known)
+        require_bytes_not_withdrawn(session, request.digest)
         if known:
+            attach_if_fitting(session, self.caller, known, announced)
             return self._answer_complete(session, self._new_upload(site, "complete"), known), False
+        require_signature(self.parts.settings, announced)
+        check_upload(session, announced)
+        require_description(session, site, request, self.recipe)
         upload = repository.find_open(session, site.id, request.name, request.digest)
         if upload is not None and upload.size_bytes == request.size_bytes:
             self._describe_anew(upload)
@@ -82,6 +101,10 @@ class Announcement:
         if elsewhere is not None and self.parts.storage.has_content(request.digest):
             return self._publish_known(session, site, elsewhere), True
         return self._begin(session, site), True
+
+    @property
+    def _is_draft(self) -> bool:
+        return arrives_as_draft(self.parts.settings, self.caller, self.request.site, self.request)
 
     def _find_copy(self, session: Session, site: SiteRecord) -> ModelVersionRecord | None:
         """Return a version with the same file that the caller may download, if there is one.
@@ -109,11 +132,8 @@ class Announcement:
         """Take over what the client says now of a file that is under way."""
         upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
         if upload.state == repository.RECEIVING:
-            upload.file_name = self.request.file_name
-            upload.description = self.request.description
-            upload.labels = dict(self.request.labels)
-            upload.metrics = dict(self.request.metrics)
-            upload.recipe = self.recipe
+            take_description(upload, self.request, self.recipe)
+            upload.as_draft = self._is_draft
 
     def _publish_known(
         self, session: Session, site: SiteRecord, known: ModelVersionRecord
@@ -141,10 +161,8 @@ class Announcement:
     def _new_upload(self, site: SiteRecord, state: UploadState) -> UploadRecord:
         request = self.request
         upload = new_upload(self.parts, self.caller, site, AnnouncedFile.of(request), state)
-        upload.description = request.description
-        upload.labels = dict(request.labels)
-        upload.metrics = dict(request.metrics)
-        upload.recipe = self.recipe
+        take_description(upload, request, self.recipe)
+        upload.as_draft = self._is_draft
         return upload
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -20,12 +19,12 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import ERROR_TABLE
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
+from pool_server.records import ModelVersionRecord, UploadRecord
 from pool_server.transfers import repository
+from pool_server.transfers.claims import claimed
 from pool_server.transfers.destinations import VERSION, Destination
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.service import (
-    busy,
     describe_upload,
     discard_quietly,
     get_upload,
@@ -35,8 +34,6 @@ from pool_server.transfers.service import (
 )
 from pool_server.wire.uploads import UploadResponse
 
-# Slower than any disk: after so long a claim belongs to a process that is gone.
-SLOWEST_BYTES_PER_S = 5_000_000
 MOST_NAMED_PARTS = 20
 
 
@@ -68,18 +65,14 @@ def complete_upload(
     require_open(upload)
     if upload.state == repository.RECEIVING:
         _require_all_parts(parts, upload)
-    _claim(parts, upload)
-    try:
-        version = _publish(parts, caller, upload, destination)
-    except UploadClosedError:
-        raise
-    except (RefusedError, ConflictError) as error:
-        _refuse(parts, caller, upload, destination.action, error)
-        raise
-    except BaseException:
-        with parts.database.write() as session:
-            repository.release(session, upload.id)
-        raise
+    with claimed(parts, upload.id):
+        try:
+            version = _publish(parts, caller, upload, destination)
+        except UploadClosedError:
+            raise
+        except (RefusedError, ConflictError) as error:
+            _refuse(parts, caller, upload, destination.action, error)
+            raise
     discard_quietly(parts, upload)
     upload.state = repository.COMPLETE
     return describe_upload(parts, upload, version)
@@ -90,14 +83,15 @@ def _publish(
 ) -> ModelVersionRecord | None:
     storage, handle = parts.storage, upload.storage_handle
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
-    storage.assemble(handle, plan.count, upload.digest)
-    with storage.staged_file(handle) as path:
+    with storage.assembled(handle, plan.count, upload.digest) as path:
         checked = destination.check(parts, upload, path)
     storage.publish(handle, upload.digest)
 
     def act(session: Session) -> ModelVersionRecord | None:
-        current = repository.find_upload(session, upload.id)
-        if current is None or current.state != repository.CHECKING:
+        current = repository.find_upload(session, upload.id, lock=True)
+        if current is not None and current.state == repository.COMPLETE:
+            return version_of(session, current)
+        if current is None or current.state not in repository.OPEN:
             raise UploadClosedError("the upload was given up while it was checked")
         version = destination.settle(session, caller, current, checked)
         current.state = repository.COMPLETE
@@ -134,25 +128,13 @@ def _require_all_parts(parts: ServerParts, upload: UploadRecord) -> None:
         )
 
 
-def _claim(parts: ServerParts, upload: UploadRecord) -> None:
-    now = now_utc()
-    with parts.database.write() as session:
-        if not repository.claim(session, upload.id, now, _claim_end(parts, upload, now)):
-            raise busy()
-
-
-def _claim_end(parts: ServerParts, upload: UploadRecord, now: datetime) -> datetime:
-    longest_s = parts.settings.check_time_s + 60 + upload.size_bytes / SLOWEST_BYTES_PER_S
-    return now + timedelta(seconds=longest_s)
-
-
 def _refuse(
     parts: ServerParts, caller: Caller, upload: UploadRecord, action: str, error: PoolError
 ) -> None:
     code = ERROR_TABLE[type(error)].code
     with parts.database.write() as session:
-        current = repository.find_upload(session, upload.id)
-        if current is not None:
+        current = repository.find_upload(session, upload.id, lock=True)
+        if current is not None and current.state in repository.OPEN:
             current.state = repository.REFUSED
             current.claim_expires_at = None
             current.refusal = {"code": code, "message": error.message}

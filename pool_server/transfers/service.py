@@ -28,15 +28,19 @@ from pool_server.wire.uploads import UploadPart, UploadResponse, UploadState
 log = logging.getLogger("pool_server.uploads")
 
 
-def get_upload(session: Session, caller: Caller, upload_id: str) -> UploadRecord:
+def get_upload(
+    session: Session, caller: Caller, upload_id: str, *, lock: bool = False
+) -> UploadRecord:
     """Return an upload that the caller may see: one of the own site, or any for an admin.
+
+    With `lock` nobody else changes it until the transaction ends.
 
     Raises
     ------
     UploadNotFoundError
         There is none; another site's looks the same.
     """
-    upload = repository.find_upload(session, upload_id)
+    upload = repository.find_upload(session, upload_id, lock=lock)
     if upload is None or not caller.may_upload_to(upload.site.name):
         raise UploadNotFoundError(
             f"the pool has no upload {upload_id}", hint="Announce the file again."
@@ -69,7 +73,7 @@ def abort_upload(parts: ServerParts, caller: Caller, upload_id: str) -> None:
     UploadNotFoundError, UploadBusyError
     """
     with parts.database.write() as session:
-        upload = get_upload(session, caller, upload_id)
+        upload = get_upload(session, caller, upload_id, lock=True)
         if upload.state == repository.CHECKING:
             raise busy()
         if upload.state != repository.COMPLETE:
@@ -89,13 +93,12 @@ def describe_upload(
 
     def describe_part(number: int) -> UploadPart:
         size_bytes = plan.size_of(number)
-        address = parts.storage.part_url(upload.storage_handle, number, size_bytes)
         return UploadPart(
             number=number,
             offset=plan.offset_of(number),
             size_bytes=size_bytes,
             received=upload.state == repository.COMPLETE or received.get(number) == size_bytes,
-            url=address or f"/api/v1/uploads/{upload.id}/parts/{number}",
+            url=f"/api/v1/uploads/{upload.id}/parts/{number}",
         )
 
     return UploadResponse(
@@ -157,7 +160,7 @@ def _keep_alive(parts: ServerParts, upload: UploadRecord) -> None:
     if upload.expires_at - now > parts.settings.upload_lifetime / 2:
         return
     with parts.database.write() as session:
-        current = repository.find_upload(session, upload.id)
+        current = repository.find_upload(session, upload.id, lock=True)
         if current is not None and current.state == repository.RECEIVING:
             current.expires_at = now + parts.settings.upload_lifetime
 

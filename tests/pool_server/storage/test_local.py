@@ -16,6 +16,7 @@ from tests.conformance.storage import (
     PARTS,
     UPLOAD,
     StorageLaws,
+    begin,
     send_all,
     write_and_finish,
 )
@@ -29,7 +30,7 @@ class TestLocalStorage(StorageLaws):
 
 def test_nothing_half_written_remains_after_recovering(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    handle = storage.begin(UPLOAD, 100)
+    handle = begin(storage, content=b"x" * 100)
     writer = storage.open_part(handle, 1, 100)
     writer.write(b"half")
     assert list(tmp_path.rglob("*.tmp"))
@@ -43,8 +44,7 @@ def test_nothing_half_written_remains_after_recovering(tmp_path: Path) -> None:
 def test_publishing_copies_nothing(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     handle = send_all(storage)
-    storage.assemble(handle, len(PARTS), DIGEST)
-    with storage.staged_file(handle) as path:
+    with storage.assembled(handle, len(PARTS), DIGEST) as path:
         inode = path.stat().st_ino
     storage.publish(handle, DIGEST)
     assert (tmp_path / "blobs" / DIGEST[:2] / DIGEST).stat().st_ino == inode
@@ -60,7 +60,7 @@ def test_nothing_but_identifiers_and_digests_become_paths(tmp_path: Path, name: 
 
 def test_more_than_the_disk_has_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
     with pytest.raises(StorageFullError, match="free"):
-        LocalStorage(tmp_path).begin(UPLOAD, 2**60)
+        LocalStorage(tmp_path).begin(UPLOAD, digest=DIGEST, size_bytes=2**60, part_bytes=2**30)
 
 
 def test_a_full_disk_is_told_from_a_broken_one() -> None:
@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_from_a_broken_one() -> None:
 
 def test_an_upload_given_up_while_a_part_arrives(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    handle = storage.begin(UPLOAD, 4)
+    handle = begin(storage, content=b"abcd")
     writer = storage.open_part(handle, 1, 4)
     writer.write(b"abcd")
     storage.discard(handle)

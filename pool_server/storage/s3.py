@@ -1,0 +1,298 @@
+"""Model files in a bucket of an S3 server, to and from which clients send the bytes themselves.
+
+::
+
+    PREFIX/uploads/<upload id>/<digest>       an upload that has begun: a mark without content
+    PREFIX/blobs/ab/ab12.../<upload id>       the file of an upload, all parts joined
+    PREFIX/published/ab/ab12...               which of these is the published one
+
+Every upload has a key of its own, chosen by the server and written once, by joining the parts of
+a multipart upload; the address that a client gets is good for one part of it, and for nothing
+once they are joined. So what was verified there stays what it is, and publishing copies nothing:
+a small object under the digest names the verified one. Should two servers publish one digest at
+the same moment either may win, for both files were verified. Nothing rests on the S3 server
+refusing the second, which not all do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import quote
+
+from pool_server.errors import PartMismatchError, StorageFailedError, UploadIncompleteError
+from pool_server.settings import PoolSettings
+from pool_server.storage.contract import Checksum, PartAddress
+from pool_server.storage.s3_bucket import (
+    CHECKSUM_FIELDS,
+    CHECKSUM_HEADERS,
+    MultipartGoneError,
+    S3Bucket,
+    encoded,
+)
+from pool_server.storage.s3_connection import S3Connection
+from pool_server.storage.s3_part import S3PartWriter
+from pool_server.storage.s3_places import S3Places, S3Upload
+from pool_server.storage.s3_reading import ObjectReader, fetch_and_hash
+from pool_server.storage.scratch import ScratchFolder
+from pool_server.storage.verification import (
+    PartCheck,
+    content_missing,
+    require_digest,
+    upload_given_up,
+)
+
+_CHECKSUM = {"crc32": re.compile("^[0-9a-f]{8}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
+MOST_POINTER_BYTES = 4096
+MOST_NAMED_PARTS = 20
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """Which upload's file is the published one of a digest."""
+
+    upload_id: str
+    size_bytes: int
+
+
+class S3Storage:
+    """Keeps model files in a bucket; see the module and the contract."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.bucket = S3Bucket(S3Connection(settings))
+        self.places = S3Places.below(settings.s3_prefix)
+        self.scratch = ScratchFolder(settings.scratch_folder)
+        self._lifetime = timedelta(minutes=settings.s3_url_lifetime_minutes)
+        self._checksum: Checksum | None = (
+            None if settings.s3_part_checksum == "none" else settings.s3_part_checksum
+        )
+        self._can_write = False
+
+    @property
+    def takes_parts(self) -> bool:
+        return True
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def begin(self, upload_id: str, *, digest: str, size_bytes: int, part_bytes: int) -> str:
+        # The mark comes first, so that whatever a killed process leaves is found by a sweep.
+        self.bucket.write(self.places.mark(upload_id, digest), b"")
+        checksum = self._checksum
+        if checksum is not None and size_bytes <= part_bytes:
+            # An only part has the digest of the file, which is known already.
+            checksum = "sha256"
+        multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id, digest), checksum)
+        return S3Upload(upload_id, digest, size_bytes, part_bytes, multipart_id, checksum).handle()
+
+    def part_checksum(self, handle: str) -> Checksum | None:
+        return S3Upload.of(handle).checksum
+
+    def part_address(
+        self, handle: str, number: int, size_bytes: int, checksum: str | None = None
+    ) -> PartAddress:
+        upload = S3Upload.of(handle)
+        arguments: dict[str, object] = {}
+        headers = {"Content-Length": str(size_bytes)}
+        if upload.checksum is not None:
+            if checksum is None or not _CHECKSUM[upload.checksum].match(checksum):
+                raise PartMismatchError(
+                    f"part {number} is announced with the checksum {checksum!r}, expected "
+                    f"its {upload.checksum} in hexadecimal",
+                    hint="The upload's `part_checksum` says which one is wanted.",
+                )
+            arguments[CHECKSUM_FIELDS[upload.checksum]] = encoded(checksum)
+            headers[CHECKSUM_HEADERS[upload.checksum]] = encoded(checksum)
+        expires_at = datetime.now(UTC) + self._lifetime
+        url = self.bucket.signed_url(
+            "upload_part",
+            self._lifetime,
+            self._blob(upload),
+            UploadId=upload.multipart_id,
+            PartNumber=number,
+            ContentLength=size_bytes,
+            **arguments,
+        )
+        return PartAddress(url, headers, expires_at)
+
+    def open_part(self, handle: str, number: int, size_bytes: int) -> S3PartWriter:
+        upload = S3Upload.of(handle)
+        check = PartCheck(number, size_bytes)
+        return S3PartWriter(self.bucket, self._blob(upload), upload, check, self.scratch)
+
+    def received_parts(self, handle: str) -> Mapping[int, int]:
+        upload = S3Upload.of(handle)
+        try:
+            parts = self.bucket.parts(self._blob(upload), upload.multipart_id)
+        except MultipartGoneError:
+            # Joined by a process that was killed before it came further, or given up.
+            self._require_joined(upload)
+            return upload.planned_parts()
+        return {part.number: part.size_bytes for part in parts}
+
+    # -- from parts to a published file -----------------------------------------------------
+
+    @contextmanager
+    def assembled(self, handle: str, part_count: int, digest: str) -> Iterator[Path]:
+        upload = S3Upload.of(handle)
+        key = self._blob(upload)
+        self._join(upload, part_count)
+        size_bytes = self.bucket.size_of(key)
+        if size_bytes != upload.size_bytes:
+            require_digest(f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes")
+        with self.scratch.file(upload.size_bytes) as (path, file):
+            found = fetch_and_hash(self.bucket.connection, key, upload.size_bytes, file)
+            require_digest(found, digest)
+            yield path
+
+    def publish(self, handle: str, digest: str) -> None:
+        upload = S3Upload.of(handle)
+        known = self._find_published(digest)
+        if known is not None and self._size_of(digest, known) == known.size_bytes:
+            return
+        pointer = {"upload_id": upload.upload_id, "size_bytes": upload.size_bytes}
+        self.bucket.write(
+            self.places.published(digest), json.dumps(pointer).encode(), if_absent=known is None
+        )
+
+    def discard(self, handle: str) -> None:
+        upload = S3Upload.of(handle)
+        self.bucket.abort(self._blob(upload), upload.multipart_id)
+        self._drop(upload.upload_id, upload.digest, settled=False)
+
+    # -- published files -----------------------------------------------------------------------
+
+    def has_content(self, digest: str) -> bool:
+        known = self._find_published(digest)
+        return known is not None and self._size_of(digest, known) == known.size_bytes
+
+    def content_url(self, digest: str, file_name: str) -> str | None:
+        known = self._require_published(digest)
+        return self.bucket.signed_url(
+            "get_object",
+            self._lifetime,
+            self.places.blob(known.upload_id, digest),
+            ResponseContentDisposition=f"attachment; filename*=UTF-8''{quote(file_name)}",
+            ResponseContentType="application/octet-stream",
+        )
+
+    def open_content(self, digest: str) -> BinaryIO:
+        known = self._require_published(digest)
+        if self._size_of(digest, known) != known.size_bytes:
+            raise content_missing(digest)
+        key = self.places.blob(known.upload_id, digest)
+        return cast("BinaryIO", ObjectReader(self.bucket.connection, key, known.size_bytes))
+
+    @contextmanager
+    def content_file(self, digest: str) -> Iterator[Path]:
+        known = self._require_published(digest)
+        if self._size_of(digest, known) != known.size_bytes:
+            raise content_missing(digest)
+        key = self.places.blob(known.upload_id, digest)
+        with self.scratch.file(known.size_bytes) as (path, file):
+            found = fetch_and_hash(self.bucket.connection, key, known.size_bytes, file)
+            if found != digest:
+                raise StorageFailedError(f"the file published as {digest} has SHA-256 {found}")
+            yield path
+
+    def published_digests(self) -> Iterator[str]:
+        for key, _ in self.bucket.keys(self.places.all_published):
+            yield key.rpartition("/")[2]
+
+    def remove_content(self, digest: str) -> None:
+        known = self._find_published(digest)
+        if known is not None:
+            # In this order: what is published is always there.
+            self.bucket.delete(self.places.published(digest))
+            self.bucket.delete(self.places.blob(known.upload_id, digest))
+
+    # -- looking after it all --------------------------------------------------------------------
+
+    def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
+        self.scratch.clear()
+        live = {S3Upload.of(handle).upload_id for handle in live_handles}
+        for key, multipart_id, begun in list(self.bucket.multiparts(self.places.blobs)):
+            if key.rpartition("/")[2] not in live and begun < older_than:
+                self.bucket.abort(key, multipart_id)
+        swept = 0
+        for mark, written in list(self.bucket.keys(self.places.marks)):
+            upload_id, digest = mark.removeprefix(self.places.marks).split("/")
+            if upload_id not in live and written < older_than:
+                self._drop(upload_id, digest, settled=True)
+                swept += 1
+        return swept
+
+    def recover(self) -> None:
+        self.scratch.clear()
+
+    def check(self) -> None:
+        if not self._can_write:
+            # Once: a bucket that keeps old versions would keep each of them.
+            self.bucket.require_answer()
+            self.bucket.write(self.places.probe, b"")
+            self.bucket.delete(self.places.probe)
+            self._can_write = True
+        self.bucket.require_answer()
+
+    def _join(self, upload: S3Upload, part_count: int) -> None:
+        key = self._blob(upload)
+        try:
+            parts = self.bucket.parts(key, upload.multipart_id)
+            missing = sorted(set(range(1, part_count + 1)) - {part.number for part in parts})
+            if missing:
+                raise UploadIncompleteError(
+                    f"parts are missing: {missing[:MOST_NAMED_PARTS]}",
+                    hint="Send them, then complete the upload again.",
+                    details={"missing": missing},
+                )
+            self.bucket.join(key, upload.multipart_id, parts)
+        except MultipartGoneError:
+            self._require_joined(upload)
+
+    def _require_joined(self, upload: S3Upload) -> None:
+        if self.bucket.size_of(self._blob(upload)) is None:
+            raise upload_given_up()
+
+    def _drop(self, upload_id: str, digest: str, *, settled: bool) -> None:
+        """Delete the file of an upload unless it is the published one, and its mark.
+
+        Another may be published only because an answer of the S3 server is old: some take their
+        time until all see what was written last. Then a later sweep decides, for which such
+        things are `settled`.
+        """
+        known = self._find_published(digest)
+        if known is None:
+            self.bucket.delete(self.places.blob(upload_id, digest))
+        elif known.upload_id != upload_id:
+            if not settled or self._size_of(digest, known) != known.size_bytes:
+                return
+            self.bucket.delete(self.places.blob(upload_id, digest))
+        self.bucket.delete(self.places.mark(upload_id, digest))
+
+    def _find_published(self, digest: str) -> PublishedFile | None:
+        content = self.bucket.read(self.places.published(digest), MOST_POINTER_BYTES)
+        if content is None:
+            return None
+        try:
+            return PublishedFile(**json.loads(content))
+        except (ValueError, TypeError) as error:
+            raise StorageFailedError(
+                f"{self.places.published(digest)} was written by another program"
+            ) from error
+
+    def _require_published(self, digest: str) -> PublishedFile:
+        known = self._find_published(digest)
+        if known is None:
+            raise content_missing(digest)
+        return known
+
+    def _size_of(self, digest: str, known: PublishedFile) -> int | None:
+        return self.bucket.size_of(self.places.blob(known.upload_id, digest))
+
+    def _blob(self, upload: S3Upload) -> str:
+        return self.places.blob(upload.upload_id, upload.digest)

@@ -1,0 +1,170 @@
+"""Reading objects: from any position, or whole ones quickly in little memory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import urllib3
+from botocore.exceptions import BotoCoreError
+
+from pool_server.storage.s3_connection import S3Connection, translated
+from pool_server.storage.verification import disk_refusal
+
+BUFFER_BYTES = 1024 * 1024
+# One connection to an object store gives a fraction of what several give.
+RANGE_BYTES = 16 * 1024 * 1024
+READERS = 4
+# boto3 repeats requests, but not the reading of an answer that breaks off.
+READ_ATTEMPTS = 4
+_BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
+
+
+class ObjectReader(io.RawIOBase):
+    """An object as a file: seekable, unbuffered, read-only.
+
+    A request is made at the first reading, and again after moving elsewhere; what lies between
+    is not fetched. Each reading fills all that was asked for, up to the end.
+
+    Parameters
+    ----------
+    size_bytes : int
+        Where reading ends; the object's size, or less.
+    """
+
+    def __init__(self, connection: S3Connection, key: str, size_bytes: int) -> None:
+        super().__init__()
+        self._connection = connection
+        self._key = key
+        self._size_bytes = size_bytes
+        self._position = 0
+        self._body: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size_bytes}[whence]
+        position = base + offset
+        if position < 0:
+            raise ValueError(f"cannot seek to {position}")
+        if position != self._position:
+            self._end_request()
+            self._position = position
+        return position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as there are bytes and return how many; a broken line is mended.
+
+        Raises
+        ------
+        StorageFailedError
+        """
+        target = memoryview(buffer).cast("B")
+        wanted = max(0, min(len(target), self._size_bytes - self._position))
+        filled = failures = 0
+        while filled < wanted:
+            with translated(f"read {self._key}"):
+                try:
+                    chunk = self._read_some(wanted - filled)
+                except _BROKEN_OFF:
+                    self._end_request()
+                    failures += 1
+                    if failures == READ_ATTEMPTS:
+                        raise
+                    continue
+            target[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
+            self._position += len(chunk)
+        return filled
+
+    def close(self) -> None:
+        self._end_request()
+        super().close()
+
+    def _read_some(self, most_bytes: int) -> bytes:
+        if self._body is None:
+            answer = self._connection.client.get_object(
+                **self._connection.arguments(self._key),
+                Range=f"bytes={self._position}-{self._size_bytes - 1}",
+            )
+            self._body = answer["Body"]
+        chunk: bytes = self._body.read(most_bytes)
+        if not chunk:
+            raise ConnectionError(f"the answer ended at byte {self._position}")
+        return chunk
+
+    def _end_request(self) -> None:
+        if self._body is not None:
+            with suppress(*_BROKEN_OFF):
+                self._body.close()
+            self._body = None
+
+
+def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: BinaryIO) -> str:
+    """Copy an object into an open file and return the SHA-256 of what came.
+
+    Several ranges are fetched at once and written in place; the hash follows in order, through
+    what the system still holds of the file in memory.
+
+    Raises
+    ------
+    StorageFailedError, StorageFullError
+    """
+    descriptor = file.fileno()
+
+    def fetch(start: int) -> int:
+        end = min(start + RANGE_BYTES, size_bytes)
+        with ObjectReader(connection, key, end) as reader:
+            reader.seek(start)
+            _write_at(descriptor, start, reader)
+        return end
+
+    hasher = hashlib.sha256()
+    for start, end in _in_order(fetch, range(0, size_bytes, RANGE_BYTES)):
+        for position in range(start, end, BUFFER_BYTES):
+            hasher.update(os.pread(descriptor, min(BUFFER_BYTES, end - position), position))
+    return hasher.hexdigest()
+
+
+def _write_at(descriptor: int, position: int, reader: ObjectReader) -> None:
+    buffer = memoryview(bytearray(BUFFER_BYTES))
+    while count := reader.readinto(buffer):
+        rest = buffer[:count]
+        while rest:
+            try:
+                written = os.pwrite(descriptor, rest, position)
+            except OSError as error:
+                raise disk_refusal("write a file to look at", error) from error
+            position += written
+            rest = rest[written:]
+
+
+def _in_order(fetch: Callable[[int], int], starts: range) -> Iterator[tuple[int, int]]:
+    """Fetch some ranges ahead, and give (start, end) of each as they follow one another."""
+    under_way: deque[tuple[int, Future[int]]] = deque()
+    with ThreadPoolExecutor(READERS, thread_name_prefix="s3-read") as readers:
+        try:
+            for start in starts:
+                under_way.append((start, readers.submit(fetch, start)))
+                if len(under_way) > READERS:
+                    first, future = under_way.popleft()
+                    yield first, future.result()
+            while under_way:
+                first, future = under_way.popleft()
+                yield first, future.result()
+        finally:
+            for _, future in under_way:
+                future.cancel()
