@@ -113,6 +113,12 @@ class PoolSettings(BaseSettings):
         default=4 * GIB, ge=64 * MIB, description="Memory of the format check, beside the model."
     )
     check_time_s: float = Field(default=180, gt=0, description="Time limit of the format check.")
+    check_claim_s: float = Field(
+        default=30,
+        ge=1,
+        description="An upload whose checking process said nothing for so long may be completed "
+        "through another.",
+    )
 
     central_merges: bool = Field(
         default=True, description="Whether sites may have the pool merge for them."

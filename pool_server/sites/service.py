@@ -8,6 +8,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import wait_for_turn
 from pool_server.errors import LastAdminError, SiteExistsError, TokenExistsError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, hash_secret, new_secret
@@ -56,7 +57,7 @@ def create_site(session: Session, caller: Caller, request: SiteRequest) -> SiteR
     SiteExistsError
         The name is taken.
     """
-    # The transaction writes from its first statement on, so nobody can come between.
+    # Should another process come between, the unique name decides, and the request is handled anew.
     if repository.find_site(session, request.name) is not None:
         raise SiteExistsError(f"site {request.name!r} is there already")
     site = SiteRecord(name=request.name, display_name=request.display_name, contact=request.contact)
@@ -103,6 +104,8 @@ def revoke_token(session: Session, caller: Caller, token_id: str) -> None:
     token = repository.get_token(session, token_id)
     if token.revoked_at is not None:
         return
+    # Two admins that revoke one another at once must not both succeed.
+    wait_for_turn(session, "admins")
     if token.role == "admin" and not repository.other_lasting_admin(session, token.id):
         raise LastAdminError(
             "this is the last valid admin token; without it nobody could look after the pool",

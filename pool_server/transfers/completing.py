@@ -68,7 +68,7 @@ def complete_upload(
     with claimed(parts, upload.id):
         try:
             version = _publish(parts, caller, upload, destination)
-        except UploadClosedError:
+        except (UploadClosedError, UploadIncompleteError):
             raise
         except (RefusedError, ConflictError) as error:
             _refuse(parts, caller, upload, destination.action, error)

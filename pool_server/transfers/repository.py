@@ -16,19 +16,26 @@ RECEIVING, CHECKING, COMPLETE, REFUSED, EXPIRED = (
 OPEN = (RECEIVING, CHECKING)
 
 
-def find_upload(session: Session, upload_id: str) -> UploadRecord | None:
-    return session.scalar(
+def find_upload(session: Session, upload_id: str, *, lock: bool = False) -> UploadRecord | None:
+    """Return an upload; with `lock`, as it stays until the transaction ends.
+
+    SQLite lets one transaction write at a time anyway.
+    """
+    query = (
         select(UploadRecord)
         .join(UploadRecord.site)
         .options(contains_eager(UploadRecord.site))
         .where(UploadRecord.id == upload_id)
     )
+    if lock:
+        query = query.with_for_update(of=UploadRecord).execution_options(populate_existing=True)
+    return session.scalar(query)
 
 
 def find_open(
     session: Session, site_id: int, model_name: str, digest: str, purpose: str = "version"
 ) -> UploadRecord | None:
-    """Return the upload of this file to this place that is under way."""
+    """Return the upload of this file to this place that is under way, and keep it as it is."""
     return session.scalar(
         select(UploadRecord)
         .join(UploadRecord.site)
@@ -40,6 +47,7 @@ def find_open(
             UploadRecord.digest == digest,
             UploadRecord.state.in_(OPEN),
         )
+        .with_for_update(of=UploadRecord)
     )
 
 
@@ -71,6 +79,14 @@ def claim(session: Session, upload_id: str, now: datetime, until: datetime) -> b
     return bool(result.rowcount == 1)
 
 
+def renew_claim(session: Session, upload_id: str, until: datetime) -> None:
+    session.execute(
+        update(UploadRecord)
+        .where(UploadRecord.id == upload_id, UploadRecord.state == CHECKING)
+        .values(claim_expires_at=until)
+    )
+
+
 def release(session: Session, upload_id: str) -> None:
     """Give a claimed upload back, so that it can be completed again."""
     session.execute(
@@ -90,13 +106,18 @@ def release_all(session: Session) -> None:
 
 
 def expire_stale(session: Session, now: datetime) -> Sequence[str]:
-    """Mark uploads that nobody goes on with; return their storage handles."""
+    """Mark uploads that nobody goes on with; return their storage handles.
+
+    What another process is working on at this moment is left for the next time.
+    """
     stale = session.scalars(
-        select(UploadRecord).where(
+        select(UploadRecord)
+        .where(
             UploadRecord.state.in_(OPEN),
             UploadRecord.expires_at < now,
             or_(UploadRecord.claim_expires_at.is_(None), UploadRecord.claim_expires_at < now),
         )
+        .with_for_update(skip_locked=True)
     ).all()
     for upload in stale:
         upload.state = EXPIRED

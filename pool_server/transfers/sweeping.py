@@ -18,7 +18,15 @@ ORPHAN_AGE = timedelta(hours=1)
 
 
 def sweep_uploads(parts: ServerParts) -> int:
-    """Expire stale uploads, forget old ones, discard their files; return how many expired."""
+    """Expire stale uploads, forget old ones, discard their files; return how many expired.
+
+    Of several processes that share a pool one sweeps at a time, and the others do something else.
+    """
+    with parts.database.alone("sweep") as is_first:
+        return _sweep(parts) if is_first else 0
+
+
+def _sweep(parts: ServerParts) -> int:
     now = now_utc()
     with parts.database.write() as session:
         stale = repository.expire_stale(session, now)
@@ -32,10 +40,16 @@ def sweep_uploads(parts: ServerParts) -> int:
 
 
 def recover_uploads(parts: ServerParts) -> None:
-    """Set right what a killed server left; before serving, while no other server runs."""
-    with parts.database.write() as session:
-        repository.release_all(session)
-    parts.storage.recover()
+    """Set right what a killed server left, before serving.
+
+    Where other processes may be at work on the same pool, nothing can be told from theirs at
+    once: what was claimed is free when the claim runs out, and half-written files are swept when
+    nobody has touched them for long.
+    """
+    if not parts.database.is_shared:
+        with parts.database.write() as session:
+            repository.release_all(session)
+        parts.storage.recover()
     sweep_uploads(parts)
 
 
