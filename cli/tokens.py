@@ -11,7 +11,7 @@ from cli.options import DryRunOption, YesOption, command, group
 from cli.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from pool_server.wire.sites import TokenResponse
+    from pool_server.wire.tokens import TokenResponse
 
 app = group("List, create and revoke tokens (admin).")
 

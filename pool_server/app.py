@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from types import ModuleType
 
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
 
+import pool_server.invitations.endpoints as invitations
+import pool_server.aliases.endpoints as aliases
+import pool_server.cards.endpoints as cards
+import pool_server.curation.endpoints as curation
+import pool_server.evaluations.endpoints as evaluations
 import pool_server.lineage.endpoints as lineage
 import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
@@ -16,21 +22,43 @@ import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
 import pool_server.signatures.endpoints as signatures
 import pool_server.sites.endpoints as sites
+import pool_server.tokens.endpoints as tokens
 import pool_server.transfers.endpoints as transfers
+import pool_server.users.endpoints as users
+import pool_server.vocabulary.endpoints as vocabulary
 import pool_server.withdrawals.endpoints as withdrawals
 from pool_server.database import Database, write_with_retry
 from pool_server.http.error_responses import install_error_handlers
 from pool_server.http.middleware import RequestContext
+from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.merges.running import merging
 from pool_server.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.settings import PoolSettings
 from pool_server.sites.endpoints import pool_version
-from pool_server.sites.service import create_first_admin as create_first_admin_in
 from pool_server.storage import open_storage
+from pool_server.tokens.service import create_first_admin as create_first_admin_in
 from pool_server.transfers.sweeping import recover_uploads, sweep_forever
 
 API_PREFIX = "/api/v1"
+NOUNS: tuple[ModuleType, ...] = (
+    vocabulary,
+    registry,
+    curation,
+    aliases,
+    cards,
+    evaluations,
+    lineage,
+    withdrawals,
+    signatures,
+    transfers,
+    merges,
+    rounds,
+    sites,
+    users,
+    invitations,
+    tokens,
+)
 
 DESCRIPTION = """
 Sites share trained sub-models here, never images. Each model has labels, metrics, a fingerprint
@@ -44,6 +72,14 @@ code is stable, the texts are for people.
 TAGS = [
     {"name": "models", "description": "Finding models, and fetching their files."},
     {"name": "lineage", "description": "What a model was merged from, and what was made of it."},
+    {
+        "name": "curation",
+        "description": "From draft to published and out of sight again: for curators and owners.",
+    },
+    {
+        "name": "evaluations",
+        "description": "How models do on the private data of the sites: scores, never data.",
+    },
     {
         "name": "withdrawals",
         "description": "Versions that were withdrawn, what holds them, and what replaces it.",
@@ -69,7 +105,12 @@ TAGS = [
         "anywhere can check with them that it is the one that the site published.",
     },
     {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
-    {"name": "tokens", "description": "What programs show to be let in. For admins."},
+    {
+        "name": "users",
+        "description": "The people of a site, and invitations. For the site's admins; accepting "
+        "one needs no token.",
+    },
+    {"name": "tokens", "description": "What programs show to be let in. For the site's admins."},
     {"name": "operations", "description": "For whatever watches the server. No token needed."},
 ]
 
@@ -101,8 +142,9 @@ def create_app(settings: PoolSettings) -> FastAPI:
         lifespan=serve_parts,
     )
     app.state.parts = parts
+    app.state.rate_limits = RateLimits(settings)
     api = APIRouter(prefix=API_PREFIX)
-    for noun in (registry, lineage, withdrawals, signatures, transfers, merges, rounds, sites):
+    for noun in NOUNS:
         api.include_router(noun.router)
     app.include_router(api)
     app.include_router(pages.router)

@@ -109,6 +109,21 @@ class PoolSettings(BaseSettings):
     )
     sweep_interval_s: float = Field(default=600, gt=0)
 
+    failed_logins_per_minute: int = Field(
+        default=30, ge=1, description="Refused tokens from one address, for each server process."
+    )
+    acceptances_per_minute: int = Field(
+        default=10, ge=1, description="Invitations tried from one address, for each process."
+    )
+    token_acts_per_minute: int = Field(
+        default=60, ge=1, description="Tokens and invitations made or revoked with one token."
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description="Addresses or networks of reverse proxies, with commas between them; what "
+        "they say of where a request came from is believed. Nobody else's word is.",
+    )
+
     check_memory_bytes: int = Field(
         default=4 * GIB, ge=64 * MIB, description="Memory of the format check, beside the model."
     )
@@ -151,6 +166,28 @@ class PoolSettings(BaseSettings):
         default=False,
         description="Whether what contributors upload waits as a draft until a curator publishes "
         "it. Results of rounds are published at once: their sites go on with them.",
+    )
+
+    max_webhooks_per_site: int = Field(default=10, ge=0)
+    webhook_allow_http: bool = Field(
+        default=False, description="Call webhooks without encryption, too."
+    )
+    webhook_allow_private: bool = Field(
+        default=False,
+        description="Call webhooks in private networks and on this machine: for closed networks. "
+        "A site's admin can then make the pool send requests into them.",
+    )
+    webhook_timeout_s: float = Field(
+        default=10, gt=0, description="Longest that one call of a webhook may take."
+    )
+    webhook_poll_interval_s: float = Field(
+        default=2, gt=0, description="How often a server looks for events to deliver."
+    )
+    webhook_attempts: int = Field(
+        default=10, ge=1, description="Failures of one event after which a webhook is disabled."
+    )
+    webhook_first_wait_s: float = Field(
+        default=30, gt=0, description="Wait after the first failure; doubled each time, to 6 hours."
     )
 
     graceful_stop_s: int = Field(default=30, ge=1)

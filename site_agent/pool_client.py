@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pool_server.wire.models import LineageResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.sites import (
-    IdentityResponse,
-    Role,
-    SiteList,
-    SiteRequest,
-    SiteResponse,
-    TokenCreatedResponse,
-    TokenList,
-    TokenRequest,
-    TokenResponse,
-)
 from pool_server.wire.uploads import UploadRequest
 from site_agent import profiles
 from site_agent.cache import ModelCache
@@ -33,7 +22,9 @@ from site_agent.errors import (
 )
 from site_agent.pool_connection import PoolConnection
 from site_agent.pool_merges import PoolMerges
+from site_agent.pool_people import PoolPeople
 from site_agent.pool_rounds import PoolRounds
+from site_agent.pool_signatures import PoolSignatures
 from site_agent.requests import build_request
 from site_agent.transfers import (
     Downloaded,
@@ -43,6 +34,7 @@ from site_agent.transfers import (
     receive_file,
     send_file,
 )
+from site_agent.verification import SignaturePolicy, chosen_policy
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
 
@@ -113,7 +105,7 @@ def _ignore(_fraction: float, _text: str) -> None:
     return
 
 
-class PoolClient(PoolMerges, PoolRounds):
+class PoolClient(PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
     """Everything that a site asks of its pool.
 
     Parameters
@@ -128,6 +120,9 @@ class PoolClient(PoolMerges, PoolRounds):
         Longest silence of the pool to put up with.
     attempts : int
         Tries of requests that may safely be repeated.
+    signatures : SignaturePolicy, optional
+        How strictly the signatures of downloads are looked at (`site_agent.verification`); as
+        ``POOL_SIGNATURES`` says when None.
 
     Examples
     --------
@@ -145,12 +140,17 @@ class PoolClient(PoolMerges, PoolRounds):
         cache: ModelCache | None = None,
         timeout_s: float = 30.0,
         attempts: int = 5,
+        signatures: SignaturePolicy | None = None,
     ) -> None:
+        name = ""
         if endpoint is None:
             stored = profiles.load_profile(profile)
-            endpoint, token = stored.endpoint, token if token is not None else stored.token
+            name, endpoint = stored.name, stored.endpoint
+            token = token if token is not None else stored.token
         else:
             endpoint = profiles.normalise_endpoint(endpoint)
+        self.key_folder = profiles.key_folder(name, endpoint)
+        self.signatures = signatures or chosen_policy()
         self.endpoint = endpoint
         self.cache = cache or ModelCache()
         self._token = token or ""
@@ -174,45 +174,6 @@ class PoolClient(PoolMerges, PoolRounds):
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-
-    # -- who one is, sites and tokens ------------------------------------------------------
-
-    def whoami(self) -> IdentityResponse:
-        """Return whom the pool takes us for."""
-        return self._connection.get("/api/v1/whoami", IdentityResponse)
-
-    def sites(self) -> list[SiteResponse]:
-        """Return all sites."""
-        return self._connection.get("/api/v1/sites", SiteList).items
-
-    def create_site(self, name: str, *, display_name: str = "", contact: str = "") -> SiteResponse:
-        """Create a site (pool admins only)."""
-        request = build_request(SiteRequest, name=name, display_name=display_name, contact=contact)
-        return self._connection.post("/api/v1/sites", SiteResponse, request)
-
-    def tokens(self) -> list[TokenResponse]:
-        """Return the tokens that one may see, without their secrets."""
-        return self._connection.get("/api/v1/tokens", TokenList).items
-
-    def create_token(
-        self,
-        site: str,
-        name: str,
-        *,
-        role: Role = "contributor",
-        expires_in_days: int | None = None,
-    ) -> TokenCreatedResponse:
-        """Create a token; its secret is in the answer, this once."""
-        request = build_request(
-            TokenRequest, site=site, name=name, role=role, expires_in_days=expires_in_days
-        )
-        return self._connection.post("/api/v1/tokens", TokenCreatedResponse, request)
-
-    def revoke_token(self, token_id: str) -> None:
-        """Make a token worthless."""
-        if not token_id.replace("-", "").replace("_", "").isalnum():
-            raise PoolRefusedRequestError(f"{token_id!r} is no token id; see: poolctl tokens ls")
-        self._connection.send("DELETE", f"/api/v1/tokens/{token_id}")
 
     # -- models ---------------------------------------------------------------------------
 
@@ -263,9 +224,13 @@ class PoolClient(PoolMerges, PoolRounds):
         labels: Mapping[str, str] | None = None,
         metrics: Mapping[str, float] | None = None,
         recipe: Mapping[str, Any] | None = None,
+        sign: bool = True,
         progress: Progress | None = None,
     ) -> Uploaded:
         """Upload a model file as the next version of ``SITE/NAME``.
+
+        It is signed where there is a key for the site (`poolctl keys create`), unless `sign` is
+        False.
 
         The same file uploaded again gives the version that is there. An interrupted upload goes
         on where it stopped when this is called again.
@@ -295,6 +260,8 @@ class PoolClient(PoolMerges, PoolRounds):
             metrics=dict(metrics or {}),
             recipe=None if recipe is None else dict(recipe),
         )
+        if sign:
+            request = self._with_statement(request, file)
         return send_file(connection, file, request, tell)
 
     def download(
@@ -313,10 +280,20 @@ class PoolClient(PoolMerges, PoolRounds):
     def fetch(
         self, version: ModelVersionResponse, *, progress: Progress | None = None
     ) -> Downloaded:
-        """Bring the file of a known version into the cache; no request when it is there."""
+        """Bring the file of a known version into the cache; no request when it is there.
+
+        Its signature is checked first.
+
+        Raises
+        ------
+        SignatureRefusedError, KeyNotTrustedError, SignatureMissingError
+            The file is not to be used; nothing of it was fetched.
+        NotFoundError, DigestMismatchError, PoolClientError
+        """
+        signature = self.verify(version)
         path = self.cache.find(version.digest)
         if path is not None and path.stat().st_size == version.size_bytes:
-            return Downloaded(version, path, 0)
+            return Downloaded(version, path, 0, signature)
         if path is not None:
             self.cache.remove(version.digest)
         if profiles.is_offline():
@@ -325,7 +302,8 @@ class PoolClient(PoolMerges, PoolRounds):
                 "and POOL_OFFLINE is set",
                 hint="download it once with POOL_OFFLINE unset",
             )
-        return receive_file(self._connection, self.cache, version, progress or _ignore)
+        received = receive_file(self._connection, self.cache, version, progress or _ignore)
+        return replace(received, signature=signature)
 
     @property
     def _connection(self) -> PoolConnection:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -36,7 +36,13 @@ Content = bytes | Callable[[], Iterable[bytes]]
 
 _PASSING_STATUS = frozenset({408, 429, 502, 503, 504})
 _FILE_REFUSALS = frozenset(
-    {"format_refused", "digest_mismatch", "recipe_refused", "contribution_refused"}
+    {
+        "format_refused",
+        "digest_mismatch",
+        "recipe_refused",
+        "contribution_refused",
+        "statement_refused",
+    }
 )
 _LONGEST_WAIT_S = 60.0
 
@@ -130,6 +136,21 @@ class PoolConnection:
             headers={"Content-Type": "application/json"},
             repeatable=repeatable,
             timeout_s=timeout_s,
+        )
+        return self._read(response, answer)
+
+    def write(
+        self, method: Literal["PUT", "PATCH"], path: str, answer: type[Answer], body: BaseModel
+    ) -> Answer:
+        """Set something to what `body` says: doing it twice is the same as once.
+
+        Fields that `body` was not given are not sent.
+        """
+        response = self.send(
+            method,
+            path,
+            content=body.model_dump_json(exclude_unset=True).encode(),
+            headers={"Content-Type": "application/json"},
         )
         return self._read(response, answer)
 

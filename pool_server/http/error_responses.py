@@ -53,6 +53,8 @@ def respond_to_pool_error(error: PoolError, request_id: str = "") -> JSONRespons
         headers["WWW-Authenticate"] = 'Bearer realm="pool"'
     if entry.code in RETRY_AFTER_S:
         headers["Retry-After"] = RETRY_AFTER_S[entry.code]
+    if "retry_after_s" in error.details:
+        headers["Retry-After"] = str(error.details["retry_after_s"])
     return error_response(
         entry.status,
         entry.code,

@@ -15,6 +15,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, SuspendedError
+from pool_server.http.rate_limits import Limits, client_address, limited_by
 from pool_server.http.scopes import require_declared_scopes
 from pool_server.http.session import Parts
 from pool_server.records import TokenRecord, now_utc
@@ -201,6 +202,7 @@ def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") ->
 def signed_in(
     request: Request,
     parts: Parts,
+    limits: Limits,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
     """Return who is asking; every role may."""
@@ -209,8 +211,13 @@ def signed_in(
             "this needs a token: send `Authorization: Bearer TOKEN`",
             hint="Log in with `poolctl auth login`, or set POOL_TOKEN.",
         )
-    with parts.database.read() as session:
-        token = find_token(session, credentials.credentials)
+    address = client_address(request)
+    try:
+        with parts.database.read() as session:
+            token = find_token(session, credentials.credentials)
+    except NotAuthenticatedError:
+        limits.failed_logins.take(limited_by(address), "refused tokens from your address")
+        raise
     now = now_utc()
     require_declared_scopes(request, None if token.scopes is None else frozenset(token.scopes))
     if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
@@ -220,7 +227,7 @@ def signed_in(
             )
     return caller_of(
         token,
-        address=request.client.host if request.client else "",
+        address=address,
         request_id=request.scope.get("pool_request_id", ""),
     )
 

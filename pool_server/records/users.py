@@ -53,3 +53,4 @@ class InvitationRecord(Record):
     revoked_at: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
+    user: Mapped[UserRecord | None] = relationship(lazy="raise")

@@ -1,1 +1,1 @@
-"""Sites, their tokens, and who one is."""
+"""Sites, what they may take up, and who one is."""

@@ -1,4 +1,4 @@
-"""Addresses of sites, tokens and identity."""
+"""Addresses of sites, of what they take up, and of who one is."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pool_server.errors import (
     NotAuthenticatedError,
     SiteExistsError,
     SiteNotFoundError,
-    TokenExistsError,
-    TokenNotFoundError,
 )
 from pool_server.http.error_responses import documented
-from pool_server.http.identity import Administrator, SignedIn
+from pool_server.http.identity import Administrator, SignedIn, SiteAdmin
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.sites import repository, service
+from pool_server.sites.usage import tell_usage
+from pool_server.wire.names import Name
 from pool_server.wire.sites import (
+    SCOPES,
     IdentityResponse,
+    SiteChangeRequest,
     SiteList,
     SiteRequest,
     SiteResponse,
-    TokenCreatedResponse,
-    TokenList,
-    TokenRequest,
+    UsageResponse,
 )
 
-router = APIRouter()
+router = APIRouter(tags=["sites"])
 
 
 def pool_version() -> str:
@@ -44,17 +44,19 @@ def pool_version() -> str:
 
 @router.get(
     "/whoami",
-    tags=["sites"],
     dependencies=[needs()],
     summary="Tell who I am",
     responses=documented(NotAuthenticatedError),
 )
 def whoami(caller: SignedIn) -> IdentityResponse:
-    """Return site, name, role and expiry of the token sent, and the pool's version."""
+    """Return site, name, role, scopes and expiry of the token sent, and the pool's version."""
     return IdentityResponse(
         site=caller.site,
         token_name=caller.token_name,
         role=caller.role,
+        pool_wide=caller.pool_wide,
+        scopes=None if caller.scopes is None else [s for s in SCOPES if s in caller.scopes],
+        user=caller.user or None,
         expires_at=caller.expires_at,
         pool_version=pool_version(),
     )
@@ -62,7 +64,6 @@ def whoami(caller: SignedIn) -> IdentityResponse:
 
 @router.get(
     "/sites",
-    tags=["sites"],
     dependencies=[needs()],
     summary="List the sites",
     responses=documented(NotAuthenticatedError),
@@ -75,7 +76,6 @@ def list_sites(_caller: SignedIn, session: ReadingSession) -> SiteList:
 @router.post(
     "/sites",
     status_code=201,
-    tags=["sites"],
     dependencies=[needs("admin")],
     summary="Create a site",
     responses=documented(NotAuthenticatedError, NotAllowedError, SiteExistsError),
@@ -83,62 +83,38 @@ def list_sites(_caller: SignedIn, session: ReadingSession) -> SiteList:
 def create_site(
     caller: Administrator, session: WritingSession, request: SiteRequest
 ) -> SiteResponse:
-    """Create a site. Its name begins the addresses of its models and never changes. Admins only."""
+    """Create a site. Its name begins the addresses of its models and never changes.
+
+    For admins of the whole pool.
+    """
     return service.create_site(session, caller, request)
 
 
-@router.get(
-    "/tokens",
-    tags=["tokens"],
+@router.patch(
+    "/sites/{site}",
     dependencies=[needs("admin")],
-    summary="List the tokens",
+    summary="Change a site",
+    responses=documented(NotAuthenticatedError, NotAllowedError, SiteNotFoundError, LastAdminError),
+)
+def change_site(
+    caller: SiteAdmin,
+    session: WritingSession,
+    site: Annotated[Name, Path(description="Name of the site.", examples=["site-a"])],
+    request: SiteChangeRequest,
+) -> SiteResponse:
+    """Change what is given. Quota and suspension are for admins of the whole pool.
+
+    A suspended site is refused with all its tokens; its models stay, shared as they are.
+    """
+    return service.change_site(session, caller, site, request)
+
+
+@router.get(
+    "/usage",
+    dependencies=[needs("admin")],
+    summary="Tell what sites take up",
     responses=documented(NotAuthenticatedError, NotAllowedError),
 )
-def list_tokens(_caller: Administrator, session: ReadingSession) -> TokenList:
-    """Return all tokens, newest first, revoked ones too; never a secret. Admins only."""
-    return TokenList(
-        items=[service.describe_token(each) for each in repository.list_tokens(session)]
-    )
-
-
-@router.post(
-    "/tokens",
-    status_code=201,
-    tags=["tokens"],
-    dependencies=[needs("admin")],
-    summary="Create a token",
-    responses=documented(
-        NotAuthenticatedError, NotAllowedError, SiteNotFoundError, TokenExistsError
-    ),
-)
-def create_token(
-    caller: Administrator, session: WritingSession, request: TokenRequest
-) -> TokenCreatedResponse:
-    """Create a token for a site. The answer holds the secret, this once. Admins only."""
-    return service.create_token(session, caller, request)
-
-
-@router.delete(
-    "/tokens/{token_id}",
-    status_code=204,
-    tags=["tokens"],
-    dependencies=[needs("admin")],
-    summary="Revoke a token",
-    responses=documented(
-        NotAuthenticatedError, NotAllowedError, TokenNotFoundError, LastAdminError
-    ),
-)
-def revoke_token(
-    caller: Administrator,
-    session: WritingSession,
-    token_id: Annotated[
-        str,
-        Path(
-            pattern="^[0-9a-f]{16}$",
-            description="Identifier from the list of tokens.",
-            examples=["4f1d2c3b4a596877"],
-        ),
-    ],
-) -> None:
-    """End a token's validity at once. The last admin token stays. Admins only."""
-    service.revoke_token(session, caller, token_id)
+def usage(caller: SiteAdmin, session: ReadingSession) -> UsageResponse:
+    """Return bytes, versions, users, tokens of one's own site; of all for admins of the pool."""
+    return tell_usage(session, caller)

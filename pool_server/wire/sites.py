@@ -1,11 +1,11 @@
-"""Sites, tokens, and who one is."""
+"""Sites, roles and scopes, and who one is."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from pool_server.wire.names import Name
 
@@ -41,21 +41,31 @@ SCOPES: dict[Scope, str] = {
     "people in can get any other scope in this way",
 }
 
+# Control characters would write on the terminals of other sites.
+ShortText = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Quota = Annotated[
+    int | None,
+    Field(ge=0, le=2**62, description="Most bytes of all the site's files; null: no limit."),
+]
+
 _SITE_EXAMPLE: dict[str, Any] = {
     "name": "site-a",
     "display_name": "Infant lab",
     "contact": "models@lab.example",
     "created_at": "2026-03-01T12:00:00Z",
+    "suspended": False,
 }
-_TOKEN_EXAMPLE: dict[str, Any] = {
-    "token_id": "4f1d2c3b4a596877",
+_USAGE_EXAMPLE: dict[str, Any] = {
     "site": "site-a",
-    "name": "laptop",
-    "role": "contributor",
-    "created_at": "2026-03-01T12:00:00Z",
-    "expires_at": None,
+    "suspended": False,
+    "models": 3,
+    "versions": 12,
+    "size_bytes": 1_480_000_000,
+    "uploading_bytes": 0,
+    "quota_bytes": 50_000_000_000,
+    "users": 4,
+    "tokens": 6,
     "last_used_at": "2026-03-01T12:30:00Z",
-    "revoked_at": None,
 }
 
 
@@ -68,8 +78,26 @@ class SiteRequest(BaseModel):
     )
 
     name: Name
-    display_name: str = Field(default="", max_length=200)
-    contact: str = Field(default="", max_length=200)
+    display_name: ShortText = ""
+    contact: ShortText = ""
+    quota_bytes: Quota = None
+
+
+class SiteChangeRequest(BaseModel):
+    """Change what is given; what is left out stays."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"quota_bytes": 50_000_000_000}, {"suspended": True}]},
+    )
+
+    display_name: ShortText | None = None
+    contact: ShortText | None = None
+    quota_bytes: Quota = None
+    suspended: bool | None = Field(
+        default=None,
+        description="A suspended site is refused with all its tokens; its models stay.",
+    )
 
 
 class SiteResponse(BaseModel):
@@ -81,6 +109,7 @@ class SiteResponse(BaseModel):
     display_name: str
     contact: str
     created_at: datetime
+    suspended: bool = False
 
 
 class SiteList(BaseModel):
@@ -91,53 +120,30 @@ class SiteList(BaseModel):
     items: list[SiteResponse]
 
 
-class TokenRequest(BaseModel):
-    """Create a token for a site."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"site": "site-a", "name": "laptop", "role": "contributor"}]
-        },
-    )
+class SiteUsage(BaseModel):
+    """What a site takes up, and who uses it."""
 
     site: Name
-    name: Name
-    role: Role = "contributor"
-    expires_in_days: int | None = Field(default=None, ge=1, le=3660)
-
-
-class TokenResponse(BaseModel):
-    """A token as the pool remembers it: never the secret itself."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_TOKEN_EXAMPLE]})
-
-    token_id: str
-    site: Name
-    name: Name
-    role: Role
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-
-
-class TokenList(BaseModel):
-    """All tokens, newest first."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_TOKEN_EXAMPLE]}]})
-
-    items: list[TokenResponse]
-
-
-class TokenCreatedResponse(TokenResponse):
-    """A new token with its secret."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{**_TOKEN_EXAMPLE, "secret": "pool_..."}]}
+    suspended: bool
+    models: int
+    versions: int
+    size_bytes: int = Field(
+        description="Bytes of all files that the site published or contributed to rounds; a file "
+        "that stands under several names counts once."
     )
+    uploading_bytes: int = Field(description="Bytes of uploads under way.")
+    quota_bytes: int | None = Field(description="Most bytes; null for no limit.")
+    users: int = Field(description="Users that are not disabled.")
+    tokens: int = Field(description="Tokens that are valid.")
+    last_used_at: datetime | None = Field(description="When any token was last used.")
 
-    secret: str = Field(description="Shown this once; the pool keeps only its hash.")
+
+class UsageResponse(BaseModel):
+    """Usage of the sites that one looks after, by name."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_USAGE_EXAMPLE]}]})
+
+    items: list[SiteUsage]
 
 
 class IdentityResponse(BaseModel):
@@ -150,6 +156,9 @@ class IdentityResponse(BaseModel):
                     "site": "site-a",
                     "token_name": "laptop",
                     "role": "contributor",
+                    "pool_wide": False,
+                    "scopes": None,
+                    "user": "ada",
                     "expires_at": None,
                     "pool_version": "0.1.0",
                 }
@@ -159,6 +168,11 @@ class IdentityResponse(BaseModel):
 
     site: Name
     token_name: Name
-    role: Role
+    role: Role = Field(description="Never more than the role of the token's user.")
+    pool_wide: bool = Field(default=False, description="The role holds for every site.")
+    scopes: list[Scope] | None = Field(
+        default=None, description="What the token is narrowed to; null: all that its role may."
+    )
+    user: Name | None = Field(default=None, description="Whose token it is, if anybody's.")
     expires_at: datetime | None
     pool_version: str

@@ -1,0 +1,128 @@
+"""Limits on how often something may be tried, for what strangers could try without end.
+
+Buckets are kept in the memory of one process and forgotten when it ends: where N processes serve
+a pool, somebody may try up to N times as often as the settings say. That is enough against floods
+and guessing, and needs nothing that could fail; a strict limit for the pool as a whole belongs
+into the reverse proxy.
+
+Who has a valid token is never turned away because others at the same address guessed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from pool_server.errors import TooManyRequestsError
+from pool_server.settings import PoolSettings
+
+MOST_KEYS = 10_000
+# Whoever has one address of IPv6 has all that begin like it.
+IPV6_PREFIX_BITS = 64
+
+
+class RateLimiter:
+    """Buckets of tries, one for each key; an empty one fills up again within a minute.
+
+    Parameters
+    ----------
+    per_minute : int
+        Tries that may come at once, and so many a minute from then on.
+    clock : callable
+        Gives seconds that never run backwards.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._capacity = float(per_minute)
+        self._per_s = per_minute / 60
+        self._clock = clock
+        self._lock = threading.Lock()
+        # Tries left, and when they were counted; the one used last stands last.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str, what: str) -> None:
+        """Take one try.
+
+        Parameters
+        ----------
+        what : str
+            What there were too many of (``"attempts to log in"``).
+
+        Raises
+        ------
+        TooManyRequestsError
+            None is left; `details` has the whole seconds to wait as ``retry_after_s``.
+        """
+        with self._lock:
+            now = self._clock()
+            left, counted_at = self._buckets.pop(key, (self._capacity, now))
+            left = min(self._capacity, left + (now - counted_at) * self._per_s)
+            has_one = left >= 1
+            if has_one:
+                left -= 1
+            self._buckets[key] = (left, now)
+            # Those that were not used for longest are the fullest.
+            while len(self._buckets) > MOST_KEYS:
+                self._buckets.popitem(last=False)
+        if not has_one:
+            wait_s = math.ceil((1 - left) / self._per_s)
+            raise TooManyRequestsError(
+                f"too many {what}; try again in {wait_s} s",
+                hint="Wait, and do not try what was refused again.",
+                details={"retry_after_s": wait_s},
+            )
+
+
+class RateLimits:
+    """All limiters of one process.
+
+    Attributes
+    ----------
+    failed_logins : RateLimiter
+        By address: requests with a token that is not valid.
+    acceptances : RateLimiter
+        By address: attempts to accept an invitation.
+    token_acts : RateLimiter
+        By token: making and revoking tokens and invitations.
+    """
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.failed_logins = RateLimiter(settings.failed_logins_per_minute)
+        self.acceptances = RateLimiter(settings.acceptances_per_minute)
+        self.token_acts = RateLimiter(settings.token_acts_per_minute)
+
+
+def rate_limits(request: Request) -> RateLimits:
+    return cast("RateLimits", request.app.state.rate_limits)
+
+
+Limits = Annotated[RateLimits, Depends(rate_limits)]
+
+
+def client_address(request: Request) -> str:
+    """Return where a request came from.
+
+    Behind a reverse proxy that is what the proxy says, if the settings trust it
+    (`PoolSettings.trusted_proxies`); uvicorn has put it here then.
+    """
+    return request.client.host if request.client else ""
+
+
+def limited_by(address: str) -> str:
+    """Return the key of an address: itself, or the network of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed), IPV6_PREFIX_BITS), strict=False))

@@ -1,0 +1,1 @@
+"""Invitations: how people become users of a site."""

@@ -1,0 +1,1 @@
+"""Tokens: what programs show to be let in."""

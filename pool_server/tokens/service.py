@@ -1,0 +1,195 @@
+"""What can be done with tokens."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import NotAllowedError, TokenExistsError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller, hash_secret, new_secret, rank
+from pool_server.records import AuditRecord, SiteRecord, TokenRecord, UserRecord, now_utc
+from pool_server.sites.last_admin import keeping_an_admin
+from pool_server.sites.repository import count_sites, get_site
+from pool_server.tokens import repository
+from pool_server.users.repository import get_user
+from pool_server.wire.sites import SCOPES, Role
+from pool_server.wire.tokens import TokenCreatedResponse, TokenRequest, TokenResponse
+
+FIRST_SITE = "admin"
+FIRST_TOKEN = "first-admin"
+
+
+def describe_token(token: TokenRecord) -> TokenResponse:
+    return TokenResponse(
+        token_id=token.id,
+        site=token.site.name,
+        name=token.name,
+        role=cast("Role", token.role),
+        pool_wide=token.pool_wide,
+        scopes=None if token.scopes is None else [each for each in SCOPES if each in token.scopes],
+        user=None if token.user is None else token.user.name,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+        revoked_at=token.revoked_at,
+    )
+
+
+def create_token(session: Session, caller: Caller, request: TokenRequest) -> TokenCreatedResponse:
+    """Create a token and return its secret, this once.
+
+    Nobody gives more than they have: the role is at most the caller's, and a caller whose own
+    token is narrowed gives none of the scopes that it lacks.
+
+    Raises
+    ------
+    NotAllowedError, SiteNotFoundError, UserNotFoundError, TokenExistsError
+    """
+    caller.require_role("admin", request.site)
+    if request.pool_wide:
+        caller.require_role("admin")
+    _require_own_scopes(caller, request)
+    site = get_site(session, request.site)
+    user = None if request.user is None else get_user(session, caller, site.name, request.user)
+    if user is not None:
+        _require_within(request, user)
+    token, secret = make_token(
+        session,
+        site,
+        request.name,
+        request.role,
+        pool_wide=request.pool_wide,
+        scopes=request.scopes,
+        user=user,
+        expires_in_days=request.expires_in_days,
+    )
+    record_act(session, caller, "token.create", f"{site.name}/{token.name}", **details_of(token))
+    return with_secret(token, secret)
+
+
+def revoke_token(session: Session, caller: Caller, token_id: str) -> None:
+    """End a token's validity now; again is no error.
+
+    Raises
+    ------
+    TokenNotFoundError, LastAdminError
+    NotAllowedError
+        A token of the whole pool is not for the admin of a site to revoke.
+    """
+    if repository.get_token(session, caller, token_id).revoked_at is not None:
+        return
+    with keeping_an_admin(session):
+        token = repository.get_token(session, caller, token_id)
+        caller.require_role("admin", None if token.pool_wide else token.site.name)
+        token.revoked_at = now_utc()
+    record_act(
+        session, caller, "token.revoke", f"{token.site.name}/{token.name}", token_id=token.id
+    )
+
+
+def make_token(
+    session: Session,
+    site: SiteRecord,
+    name: str,
+    role: str,
+    *,
+    pool_wide: bool = False,
+    scopes: list[Any] | None = None,
+    user: UserRecord | None = None,
+    expires_in_days: int | None = None,
+) -> tuple[TokenRecord, str]:
+    """Write a new token, and return it with its secret.
+
+    Raises
+    ------
+    TokenExistsError
+        The site has a valid token of that name.
+    """
+    if repository.has_valid_token(session, site.id, name):
+        raise TokenExistsError(
+            f"site {site.name!r} has a valid token named {name!r}",
+            hint="Choose another name, or revoke that token first.",
+        )
+    secret = new_secret()
+    now = now_utc()
+    token = TokenRecord(
+        id=secrets.token_hex(8),
+        site=site,
+        name=name,
+        role=role,
+        pool_wide=pool_wide,
+        scopes=None if scopes is None else sorted(set(scopes)),
+        user=user,
+        secret_hash=hash_secret(secret),
+        created_at=now,
+        expires_at=None if expires_in_days is None else now + timedelta(days=expires_in_days),
+    )
+    session.add(token)
+    session.flush()
+    return token, secret
+
+
+def with_secret(token: TokenRecord, secret: str) -> TokenCreatedResponse:
+    return TokenCreatedResponse(**describe_token(token).model_dump(), secret=secret)
+
+
+def details_of(token: TokenRecord) -> dict[str, Any]:
+    """Return what the audit keeps of a new token."""
+    return {
+        "token_id": token.id,
+        "role": token.role,
+        "pool_wide": token.pool_wide,
+        "scopes": token.scopes,
+        "user": None if token.user is None else token.user.name,
+    }
+
+
+def create_first_admin(session: Session) -> str | None:
+    """Give an empty pool its first site and admin token.
+
+    Returns
+    -------
+    str or None
+        The secret, for the one time it is shown; None when the pool has a site already.
+    """
+    if count_sites(session):
+        return None
+    site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
+    session.add(site)
+    session.flush()
+    token, secret = make_token(session, site, FIRST_TOKEN, "admin", pool_wide=True)
+    session.add(
+        AuditRecord(
+            actor_site=FIRST_SITE,
+            actor_token=FIRST_TOKEN,
+            token_id=token.id,
+            action="pool.create",
+            subject=FIRST_SITE,
+            details={},
+        )
+    )
+    return secret
+
+
+def _require_own_scopes(caller: Caller, request: TokenRequest) -> None:
+    if caller.scopes is None:
+        return
+    if request.scopes is None or not caller.scopes.issuperset(request.scopes):
+        raise NotAllowedError(
+            f"your token is narrowed to {', '.join(sorted(caller.scopes))}, and cannot give more",
+            hint="Give the new token scopes among these, or use a token without scopes.",
+            details={"scopes": sorted(caller.scopes)},
+        )
+
+
+def _require_within(request: TokenRequest, user: UserRecord) -> None:
+    if rank(request.role) > rank(user.role) or (request.pool_wide and not user.pool_wide):
+        where = "of the whole pool" if user.pool_wide else f"at site {request.site!r}"
+        raise NotAllowedError(
+            f"user {user.name!r} is {user.role} {where}; a token never may more than its user",
+            hint="Give the token a lower role, or the user a higher one.",
+        )

@@ -1,0 +1,56 @@
+"""Users in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, contains_eager
+
+from pool_server.errors import UserNotFoundError
+from pool_server.http.identity import Caller
+from pool_server.records import SiteRecord, UserRecord
+
+
+def whole_users(caller: Caller) -> Select[UserRecord]:
+    """Select users of the caller's site, or of all for an admin of the pool, with their sites."""
+    users = (
+        select(UserRecord)
+        .join(UserRecord.site)
+        .options(contains_eager(UserRecord.site))
+        .order_by(SiteRecord.name, UserRecord.name)
+    )
+    return users if caller.is_admin else users.where(UserRecord.site_id == caller.site_id)
+
+
+def list_users(session: Session, caller: Caller) -> Sequence[UserRecord]:
+    return session.scalars(whole_users(caller)).all()
+
+
+def get_user(session: Session, caller: Caller, site: str, name: str) -> UserRecord:
+    """Return a user with the site.
+
+    Raises
+    ------
+    UserNotFoundError
+        There is none; one of a site that the caller does not look after looks the same.
+    """
+    user = session.scalar(
+        whole_users(caller)
+        .where(SiteRecord.name == site, UserRecord.name == name)
+        .execution_options(populate_existing=True)
+    )
+    if user is None:
+        raise UserNotFoundError(
+            f"the pool has no user {site}/{name}", hint="`GET /api/v1/users` lists them."
+        )
+    return user
+
+
+def has_user(session: Session, site_id: int, name: str) -> bool:
+    return (
+        session.scalar(
+            select(UserRecord.id).where(UserRecord.site_id == site_id, UserRecord.name == name)
+        )
+        is not None
+    )
