@@ -12,9 +12,11 @@ from sqlalchemy.orm import configure_mappers
 
 import pool_server.invitations.endpoints as invitations
 import pool_server.aliases.endpoints as aliases
+import pool_server.audit.endpoints as audit
 import pool_server.cards.endpoints as cards
 import pool_server.curation.endpoints as curation
 import pool_server.evaluations.endpoints as evaluations
+import pool_server.events.endpoints as events
 import pool_server.lineage.endpoints as lineage
 import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
@@ -28,6 +30,7 @@ import pool_server.users.endpoints as users
 import pool_server.vocabulary.endpoints as vocabulary
 import pool_server.withdrawals.endpoints as withdrawals
 from pool_server.database import Database, write_with_retry
+from pool_server.events.delivering import delivering
 from pool_server.http.error_responses import install_error_handlers
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
@@ -54,6 +57,8 @@ NOUNS: tuple[ModuleType, ...] = (
     transfers,
     merges,
     rounds,
+    events,
+    audit,
     sites,
     users,
     invitations,
@@ -103,6 +108,14 @@ TAGS = [
         "name": "signatures",
         "description": "Keys with which sites sign, and what they signed: who has a file from "
         "anywhere can check with them that it is the one that the site published.",
+    },
+    {
+        "name": "events",
+        "description": "What a site should hear of, as a feed and as calls of an address.",
+    },
+    {
+        "name": "audit",
+        "description": "What was done, by whom and when. For admins of the pool and of sites.",
     },
     {"name": "sites", "description": "The labs that share this pool, and who one is oneself."},
     {
@@ -161,7 +174,7 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(recover_uploads, parts)
     sweeping = asyncio.create_task(sweep_forever(parts))
     try:
-        async with merging(parts):
+        async with merging(parts), delivering(parts):
             yield
     finally:
         sweeping.cancel()

@@ -7,6 +7,7 @@
     │   ├── RightMissingError        a model that is seen but not, say, downloaded
     │   ├── SuspendedError           the site is suspended, or the user disabled
     │   ├── InvitationRefusedError   an invitation that is unknown, used, revoked or expired
+    │   ├── ExportRefusedError       models that may not leave the pool in a bundle
     │   └── TooManyRequestsError     too many attempts within a short time
     ├── MissingError
     │   ├── SiteNotFoundError
@@ -17,6 +18,9 @@
     │   ├── VersionNotFoundError
     │   ├── VersionWithdrawnError    its bytes are not given out any more
     │   ├── WebhookNotFoundError     no such webhook of the caller's site
+    │   ├── KeyNotFoundError         no such key of that site
+    │   ├── StatementNotFoundError   the version is not signed
+    │   ├── AliasNotFoundError
     │   ├── UploadNotFoundError
     │   ├── RoundNotFoundError       no such round, or one that the caller has no part in
     │   ├── ContributionNotFoundError
@@ -28,6 +32,9 @@
     │   ├── QuotaExceededError       the site's files would take more than it may
     │   ├── LastAdminError           the last admin token is not revoked
     │   ├── ModelKindError           a model's versions are all of one kind
+    │   ├── ModelDeletedError        the model was deleted; its name is not used again
+    │   ├── HasDescendantsError      something in the pool was made from what is to be deleted
+    │   ├── TermsForbidError         terms of use forbid a merge, or handing a file on
     │   ├── VersionStateError        the version's state does not allow it
     │   ├── AlreadyWithdrawnError    a version is withdrawn once
     │   ├── BytesWithdrawnError      these bytes were withdrawn, whatever they are called now
@@ -35,6 +42,7 @@
     │   ├── UploadBusyError          the upload is being checked at this moment
     │   ├── UploadClosedError        the upload is over: refused or expired
     │   ├── UploadIncompleteError    parts are missing
+    │   ├── StatementExistsError     the version is signed, with a key that counts
     │   ├── PartsElsewhereError      the parts go to the storage, not to the server
     │   ├── TooManyMergesError       the site has too many merges under way
     │   ├── TooManyUploadsError      the site has too many open uploads
@@ -44,10 +52,17 @@
     ├── RefusedError
     │   ├── SharingRefusedError      a visibility, site or right that a model cannot be given
     │   ├── QueryError               a filter, reference or cursor that cannot be read
+    │   ├── LabelsRefusedError       a key of the core vocabulary with a wrong value
+    │   ├── TermsRefusedError        terms of use that contradict each other
+    │   ├── CardRefusedError         a card whose front matter cannot be read
+    │   ├── AliasRefusedError        a name that no alias can have
     │   ├── PartMismatchError        a part of the wrong number, size or digest
     │   ├── DigestMismatchError      the whole file has another digest than announced
     │   ├── FormatRefusedError       no model file, a broken one, or one that cannot be checked
     │   ├── RecipeRefusedError       a recipe that cannot be read or is of another file
+    │   ├── KeyRefusedError          no proof of holding the key, or one that was revoked
+    │   ├── StatementRefusedError    a signature or statement that does not fit the version
+    │   ├── SignatureRequiredError   the pool takes only what is signed
     │   ├── WithdrawalRefusedError   an effect too weak for its reason, an unfit successor
     │   ├── WebhookRefusedError      an address that is not called
     │   ├── MergeRefusedError        a merge that the pool cannot or will not make
@@ -131,6 +146,10 @@ class TooManyRequestsError(AccessError):
     """Too many attempts within a short time; `details` has ``retry_after_s``."""
 
 
+class ExportRefusedError(AccessError):
+    """Some of the models may not leave the pool in a bundle; the message names each."""
+
+
 class MissingError(PoolError):
     """What was asked for is not there."""
 
@@ -165,6 +184,18 @@ class VersionWithdrawnError(MissingError):
 
 class WebhookNotFoundError(MissingError):
     """No webhook of that identifier that the caller may see."""
+
+
+class KeyNotFoundError(MissingError):
+    """The site has no such key."""
+
+
+class StatementNotFoundError(MissingError):
+    """The version is not signed."""
+
+
+class AliasNotFoundError(MissingError):
+    """The model has no such alias."""
 
 
 class UploadNotFoundError(MissingError):
@@ -211,6 +242,18 @@ class ModelKindError(ConflictError):
     """A version of another kind than the model's earlier ones."""
 
 
+class ModelDeletedError(ConflictError):
+    """The model was deleted, and its name is never used again."""
+
+
+class HasDescendantsError(ConflictError):
+    """Something in the pool was made from what is to be deleted."""
+
+
+class TermsForbidError(ConflictError):
+    """The terms of use of the files forbid what was asked for."""
+
+
 class VersionStateError(ConflictError):
     """A draft, quarantined or withdrawn version with which this cannot be done."""
 
@@ -233,6 +276,10 @@ class UploadBusyError(ConflictError):
 
 class UploadClosedError(ConflictError):
     """The upload is over and takes no more parts."""
+
+
+class StatementExistsError(ConflictError):
+    """The version is signed already, with a key that still counts."""
 
 
 class UploadIncompleteError(ConflictError):
@@ -275,6 +322,22 @@ class QueryError(RefusedError):
     """A filter, a reference or a cursor that cannot be read."""
 
 
+class LabelsRefusedError(RefusedError):
+    """A key of the core vocabulary with a value that it cannot have."""
+
+
+class TermsRefusedError(RefusedError):
+    """Terms of use that contradict each other."""
+
+
+class CardRefusedError(RefusedError):
+    """A card whose front matter cannot be read, or is none."""
+
+
+class AliasRefusedError(RefusedError):
+    """A name that no alias can have."""
+
+
 class PartMismatchError(RefusedError):
     """A part of the wrong number, size or digest."""
 
@@ -285,6 +348,18 @@ class DigestMismatchError(RefusedError):
 
 class FormatRefusedError(RefusedError):
     """No well-formed model file, or one that could not be checked within the limits."""
+
+
+class KeyRefusedError(RefusedError):
+    """A key whose holder was not proved, that was revoked, or one too many."""
+
+
+class StatementRefusedError(RefusedError):
+    """A signature by no valid key of the site, or a statement about something else."""
+
+
+class SignatureRequiredError(RefusedError):
+    """A version without a signature, at a pool that demands one."""
 
 
 class RecipeRefusedError(RefusedError):

@@ -61,6 +61,26 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
         410, "version_withdrawn", "The version was withdrawn; its bytes are not given out any more."
     ),
     errors.WebhookNotFoundError: ErrorEntry(404, "webhook_not_found", "No such webhook."),
+    errors.ExportRefusedError: ErrorEntry(
+        403, "export_refused", "Some of the models may not leave the pool in a bundle."
+    ),
+    errors.KeyNotFoundError: ErrorEntry(404, "key_not_found", "The site has no such key."),
+    errors.StatementNotFoundError: ErrorEntry(
+        404, "statement_not_found", "The version is not signed."
+    ),
+    errors.StatementExistsError: ErrorEntry(
+        409, "statement_exists", "The version is signed, with a key that counts."
+    ),
+    errors.KeyRefusedError: ErrorEntry(
+        422, "key_refused", "No proof of holding the key, or the key was revoked."
+    ),
+    errors.StatementRefusedError: ErrorEntry(
+        422, "statement_refused", "The signature is by no valid key, or the statement does not fit."
+    ),
+    errors.SignatureRequiredError: ErrorEntry(
+        422, "signature_required", "The pool takes only versions that are signed."
+    ),
+    errors.AliasNotFoundError: ErrorEntry(404, "alias_not_found", "No such alias."),
     errors.UploadNotFoundError: ErrorEntry(404, "upload_not_found", "No such upload."),
     errors.RoundNotFoundError: ErrorEntry(
         404, "round_not_found", "No such round, or none that the token's site takes part in."
@@ -82,6 +102,15 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.LastAdminError: ErrorEntry(409, "last_admin", "The last admin token cannot be revoked."),
     errors.ModelKindError: ErrorEntry(
         409, "kind_differs", "The model's earlier versions are of another kind."
+    ),
+    errors.ModelDeletedError: ErrorEntry(
+        409, "model_deleted", "The model was deleted; its name is not used again."
+    ),
+    errors.HasDescendantsError: ErrorEntry(
+        409, "has_descendants", "Something in the pool was made from it."
+    ),
+    errors.TermsForbidError: ErrorEntry(
+        409, "terms_forbid", "The terms of use of the files forbid this."
     ),
     errors.VersionStateError: ErrorEntry(
         409, "wrong_state", "The version's state does not allow this."
@@ -124,6 +153,16 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.QueryError: ErrorEntry(
         422, "invalid_query", "A filter, reference or cursor cannot be read."
     ),
+    errors.LabelsRefusedError: ErrorEntry(
+        422, "labels_refused", "A key of the core vocabulary has a value that it cannot have."
+    ),
+    errors.TermsRefusedError: ErrorEntry(
+        422, "terms_refused", "The terms of use contradict each other."
+    ),
+    errors.CardRefusedError: ErrorEntry(
+        422, "card_refused", "The front matter of the card cannot be read."
+    ),
+    errors.AliasRefusedError: ErrorEntry(422, "alias_refused", "No alias can have this name."),
     errors.PartMismatchError: ErrorEntry(
         422, "part_mismatch", "The part has another number, size or digest than it should."
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from pool_server.errors import (
@@ -15,6 +15,7 @@ from pool_server.errors import (
     RightMissingError,
     StorageFailedError,
     VersionNotFoundError,
+    VersionWithdrawnError,
 )
 from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
@@ -23,6 +24,7 @@ from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.registry import service
+from pool_server.registry.downloads import note_download
 from pool_server.registry.filters import (
     LabelFilter,
     MergeKey,
@@ -33,9 +35,11 @@ from pool_server.registry.filters import (
     read_words,
 )
 from pool_server.registry.sharing import require_right
+from pool_server.registry.standing import require_not_withdrawn, warning_of
 from pool_server.wire.errors import ErrorResponse
 from pool_server.wire.models import ModelPage, ModelVersionResponse, StateChoice
 from pool_server.wire.names import Name
+from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
@@ -210,6 +214,7 @@ CONTENT_RESPONSES = documented(
     RightMissingError,
     ModelNotFoundError,
     VersionNotFoundError,
+    VersionWithdrawnError,
     QueryError,
     ContentMissingError,
     StorageFailedError,
@@ -240,15 +245,27 @@ CONTENT_RESPONSES = documented(
     response_class=Response,
     responses=CONTENT_RESPONSES,
 )
-def download(
-    caller: SignedIn, parts: Parts, site: SiteName, name: ModelName, reference: Reference
+def download(  # noqa: PLR0917 - FastAPI gives them by name
+    request: Request,
+    caller: SignedIn,
+    parts: Parts,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
 ) -> Response:
     """Return the file's bytes.
 
     `ETag` is the SHA-256 of the file. To go on with an interrupted download, send
-    `Range: bytes=N-` with `If-Range: "DIGEST"`.
+    `Range: bytes=N-` with `If-Range: "DIGEST"`. A version that was withdrawn is refused, or comes
+    with the header `X-Pool-Warning`, as the reason demands; so do those that hold one.
     """
     with parts.database.read() as session:
         version = service.resolve_version(session, caller, site, name, reference)
     require_right(caller, version.model, "download")
-    return send_content(parts, version.digest, version.size_bytes, version.file_name)
+    require_not_withdrawn(version)
+    if request.method == "GET":
+        note_download(parts, caller, version)
+    response = send_content(parts, version.digest, version.size_bytes, version.file_name)
+    if warning := warning_of(version):
+        response.headers[WARNING_HEADER] = warning
+    return response

@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select
-from sqlalchemy.orm import Session, aliased, contains_eager, joinedload, selectinload
+from sqlalchemy.orm import (
+    Session,
+    aliased,
+    contains_eager,
+    joinedload,
+    load_only,
+    selectinload,
+)
 
 from pool_server.http.identity import Caller
 from pool_server.records import (
@@ -19,7 +26,9 @@ from pool_server.records import (
     ModelRecord,
     ModelVersionRecord,
     RecipeRecord,
+    SiteKeyRecord,
     SiteRecord,
+    StatementRecord,
 )
 from pool_server.registry.filters import (
     LabelFilter,
@@ -29,7 +38,9 @@ from pool_server.registry.filters import (
     ModelQuery,
 )
 from pool_server.registry.sharing import visible_to
-from pool_server.registry.states import AVAILABLE, listed_for, readable_by
+from pool_server.registry.standing import standing_options
+from pool_server.registry.states import AVAILABLE, QUARANTINED, listed_for, readable_by
+from pool_server.wire.names import ModelAddress
 
 # How many values one statement may name; SQLite takes 32766.
 MOST_VALUES = 10_000
@@ -59,8 +70,18 @@ def whole_versions() -> Select[ModelVersionRecord]:
             selectinload(ModelVersionRecord.parents),
             selectinload(ModelVersionRecord.terms),
             selectinload(ModelVersionRecord.aliases),
+            *standing_options(),
             # Of the recipe only that there is one; its document can be long.
             joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
+            # And of what was signed, only with which key.
+            joinedload(ModelVersionRecord.statement).options(
+                load_only(
+                    StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
+                ),
+                joinedload(StatementRecord.key).load_only(
+                    SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
+                ),
+            ),
         )
     )
 
@@ -74,7 +95,9 @@ def find_visible_model(
     session: Session, caller: Caller, site: str, name: str
 ) -> ModelRecord | None:
     """Return a model with its site and grants, if the caller may see it."""
-    return session.scalar(models_named(site, name).where(visible_to(caller)))
+    return session.scalar(
+        models_named(site, name).where(visible_to(caller), ModelRecord.deleted_at.is_(None))
+    )
 
 
 def models_named(site: str, name: str) -> Select[ModelRecord]:
@@ -145,6 +168,18 @@ def find_anywhere(session: Session, caller: Caller, digest: str) -> ModelVersion
     )
 
 
+def is_quarantined(session: Session, digest: str) -> bool:
+    """Tell whether a version with this digest is quarantined, whatever model it belongs to."""
+    return (
+        session.scalar(
+            select(ModelVersionRecord.id)
+            .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED)
+            .limit(1)
+        )
+        is not None
+    )
+
+
 def visible_homes(
     session: Session, caller: Caller, digests: Collection[str]
 ) -> dict[str, list[ModelRecord]]:
@@ -170,6 +205,32 @@ def visible_homes(
         for digest, model in rows:
             homes[digest].append(model)
     return dict(homes)
+
+
+def visible_addresses(session: Session, caller: Caller, digests: Collection[str]) -> dict[str, str]:
+    """Return the address of the oldest version with each digest, of those the caller may see."""
+    addresses: dict[str, str] = {}
+    wanted = sorted(set(digests))
+    for start in range(0, len(wanted), MOST_VALUES):
+        rows = session.execute(
+            select(
+                ModelVersionRecord.digest,
+                SiteRecord.name,
+                ModelRecord.name,
+                ModelVersionRecord.number,
+            )
+            .join(ModelVersionRecord.model)
+            .join(ModelRecord.site)
+            .where(
+                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
+                visible_to(caller),
+                readable_by(caller),
+            )
+            .order_by(ModelVersionRecord.id)
+        )
+        for digest, site, name, number in rows:
+            addresses.setdefault(digest, str(ModelAddress(site, name, str(number))))
+    return addresses
 
 
 def get_version(session: Session, version_id: int) -> ModelVersionRecord:

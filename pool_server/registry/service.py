@@ -11,14 +11,16 @@ from sqlalchemy.orm import Session
 from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
-from pool_server.records import ModelRecord, ModelVersionRecord, TermRecord
+from pool_server.records import ModelRecord, ModelVersionRecord, StatementRecord, TermRecord
 from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
+from pool_server.registry.standing import flags_of, successors_of, withdrawal_of
 from pool_server.registry.states import readable_by
 from pool_server.wire.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.data_use import TermResponse, label_of
 from pool_server.wire.models import ModelPage, ModelVersionResponse, VersionState
 from pool_server.wire.sharing import Visibility
+from pool_server.wire.statements import Revocation, SignatureSummary
 
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
 _ALIAS = re.compile(ALIAS_PATTERN)
@@ -56,6 +58,21 @@ def describe_version(
         created_by=version.created_by,
         has_recipe=version.recipe is not None,
         parent_digests=list(dict.fromkeys(parent.parent_digest for parent in version.parents)),
+        withdrawal=withdrawal_of(version),
+        flags=flags_of(version),
+        successors=successors_of(version),
+        signed_by=None if version.statement is None else describe_signature(version.statement),
+    )
+
+
+def describe_signature(statement: StatementRecord) -> SignatureSummary:
+    key = statement.key
+    return SignatureSummary(
+        key_id=statement.key_id,
+        origin=statement.origin or None,
+        accepted_at=statement.created_at,
+        revoked_at=key.revoked_at,
+        revoked_as=cast("Revocation | None", key.revocation or None),
     )
 
 

@@ -30,6 +30,7 @@ from pool_server.registry import repository as registry
 from pool_server.rounds import repository, service
 from pool_server.rounds.contributing import get_upload_of, round_of
 from pool_server.rounds.methods import find_round_method
+from pool_server.signatures.statements import check_upload, require_signature
 from pool_server.sites.repository import get_site
 from pool_server.transfers import repository as uploads
 from pool_server.transfers.announcing import (
@@ -40,6 +41,7 @@ from pool_server.transfers.announcing import (
 )
 from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.completing import complete_upload
+from pool_server.transfers.descriptions import require_description, take_description
 from pool_server.transfers.destinations import Destination
 from pool_server.transfers.publishing import add_version
 from pool_server.transfers.recipes import read_recipe
@@ -71,6 +73,8 @@ def announce_result(
         It cannot be finished now, or not any more.
     RecipeRefusedError
         The recipe does not combine the base with all contributions of the round.
+    StatementRefusedError, SignatureRequiredError
+        The signature does not hold, or is missing at a pool that demands one.
     """
     caller.require_upload_to(request.site)
     with parts.database.read() as session:
@@ -97,6 +101,7 @@ class ResultAnnouncement:
             return self._answer_finished(session, site, current), False
         service.require_finishable(current)
         require_recipe_of(current, self.request.recipe, self.request.digest)
+        require_description(session, site, self.request, self.request.recipe)
         return self._receive(session, site, current)
 
     def _receive(
@@ -112,6 +117,8 @@ class ResultAnnouncement:
         if upload is None:
             upload = self._new_upload(site, current, AnnouncedFile.of(request, PURPOSE))
             self._describe(upload)
+            require_signature(self.parts.settings, upload)
+            check_upload(session, upload)
             return begin_upload(self.parts, session, upload), True
         upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
         if upload.state == uploads.RECEIVING:
@@ -121,11 +128,8 @@ class ResultAnnouncement:
 
     def _describe(self, upload: UploadRecord) -> None:
         request = self.request
-        upload.file_name = request.file_name
-        upload.description = request.description
-        upload.labels = dict(request.labels)
-        upload.metrics = dict(request.metrics)
-        upload.recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
+        recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
+        take_description(upload, request, recipe)
 
     def _answer_finished(
         self, session: Session, site: SiteRecord, finished: RoundRecord

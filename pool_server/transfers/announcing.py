@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pool_server.database import write_with_retry
+from pool_server.database import wait_for_turn, write_with_retry
 from pool_server.errors import TooLargeError, TooManyUploadsError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
@@ -212,7 +212,7 @@ def new_upload(
         description="",
         labels={},
         metrics={},
-        storage_handle=upload_id,
+        storage_handle="",
         state=state,
         expires_at=now_utc() + settings.upload_lifetime,
     )
@@ -226,6 +226,7 @@ def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> 
     TooManyUploadsError, StorageFullError
     """
     most = parts.settings.max_open_uploads_per_site
+    wait_for_turn(session, f"uploads of site {upload.site_id}")
     if repository.count_open(session, upload.site) >= most:
         raise TooManyUploadsError(
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import ModelKindError
+from pool_server.errors import ModelDeletedError, ModelKindError, VersionStateError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import (
@@ -21,8 +21,14 @@ from pool_server.records import (
     UploadRecord,
 )
 from pool_server.registry import repository
+from pool_server.registry.states import AVAILABLE, DELETED, DRAFT, QUARANTINE, move
+from pool_server.registry.terms import add_terms
+from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.recipes import read_recipe
+from pool_server.wire.data_use import Term
+from pool_server.withdrawals.flagging import flag_published
+from pool_server.withdrawals.successors import link_published
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe
@@ -39,9 +45,18 @@ def add_version(
     ------
     ModelKindError
         Earlier versions of the model are of another kind.
+    ModelDeletedError, VersionStateError
+        The model, or its version with this file, was deleted.
+    BytesWithdrawnError
+        The file was withdrawn, and is not to be had any more.
+    RecipeRefusedError
+        The recipe says that it replaces another, and is not that one's.
+    StatementRefusedError, KeyRefusedError
+        The statement that came with the file does not hold, or not any more.
     """
     model = _find_or_make_model(session, upload, site, checked)
     known = repository.find_by_digest(session, model.id, upload.digest)
+    require_not_deleted(model, known)
     if known is not None:
         return known
     version = ModelVersionRecord(
@@ -53,6 +68,8 @@ def add_version(
         format=checked.format,
         file_name=upload.file_name,
         description=upload.description,
+        card=upload.card,
+        state=DRAFT if upload.as_draft else AVAILABLE,
         fingerprint=checked.fingerprint,
         created_by=f"{caller.site}/{caller.token_name}",
         token_id=caller.token_id,
@@ -64,18 +81,35 @@ def add_version(
     )
     session.add(version)
     session.flush()
-    if upload.recipe is not None:
-        _add_recipe(session, version, read_recipe(upload.recipe, upload.digest))
+    _quarantine_copy(session, version)
+    recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
+    if recipe is not None:
+        _add_recipe(session, version, recipe)
+    add_terms(
+        session,
+        version,
+        [Term.model_validate(each) for each in upload.terms],
+        recipe.input_digests if recipe is not None else (),
+    )
     record_act(
         session,
         caller,
-        "version.publish",
+        "version.add" if version.state != AVAILABLE else "version.publish",
         f"{site}/{model.name}@{version.number}",
         digest=version.digest,
         size_bytes=version.size_bytes,
+        state=version.state,
     )
     session.flush()
+    flag_published(session, caller, version)
+    if recipe is not None:
+        link_published(session, caller, version, recipe)
     session.expire(version)
+    published = repository.get_version(session, version.id)
+    if upload.statement is None:
+        return published
+    attach_upload(session, caller, published, upload)
+    session.expire(published)
     return repository.get_version(session, version.id)
 
 
@@ -95,6 +129,33 @@ def _find_or_make_model(
             details={"found": checked.kind, "expected": model.kind},
         )
     return model
+
+
+def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord | None) -> None:
+    """Raise if a model, or its version with a file, was deleted: neither comes back.
+
+    Raises
+    ------
+    ModelDeletedError, VersionStateError
+    """
+    if model is not None and model.deleted_at is not None:
+        raise ModelDeletedError(
+            f"{model.site.name}/{model.name} was deleted, and names are never used again",
+            hint="Upload it under another name.",
+        )
+    if version is not None and version.state == DELETED:
+        raise VersionStateError(
+            f"{version.model.site.name}/{version.model.name} had this file as version "
+            f"{version.number}, which was deleted",
+            hint="Upload it under another name.",
+            details={"found": DELETED},
+        )
+
+
+def _quarantine_copy(session: Session, version: ModelVersionRecord) -> None:
+    """Quarantine a version whose very bytes are quarantined under another name."""
+    if repository.is_quarantined(session, version.digest):
+        move(version, QUARANTINE, version.created_by, "the same file is quarantined elsewhere")
 
 
 def _add_recipe(session: Session, version: ModelVersionRecord, recipe: Recipe) -> None:

@@ -83,6 +83,11 @@ class IntendedUse(BaseModel):
     def is_declared(self) -> bool:
         return bool(self.purposes or self.diseases)
 
+    def including(self, purpose: Purpose) -> IntendedUse:
+        """Return the same with one more purpose."""
+        purposes = tuple(dict.fromkeys([*self.purposes, purpose]))
+        return IntendedUse(purposes=purposes, diseases=self.diseases)
+
 
 @dataclass(frozen=True)
 class TermProblem:
@@ -125,7 +130,12 @@ def inherited_terms(inputs: Iterable[Iterable[Term]]) -> list[Term]:
     kept = {each for each in union if each.code not in PERMISSIVE or each in shared}
     if any(each.code != NO_RESTRICTION for each in kept):
         kept = {each for each in kept if each.code != NO_RESTRICTION}
-    return sorted(kept, key=lambda each: (each.code, each.detail))
+    return list(sort_terms(kept))
+
+
+def sort_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """Return terms in the order in which they are shown: by code."""
+    return tuple(sorted(terms, key=lambda each: (each.code, each.detail)))
 
 
 def contradictions(terms: Iterable[Term], name: str = "the terms") -> list[TermProblem]:

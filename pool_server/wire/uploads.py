@@ -7,8 +7,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pool_server.wire.cards import CardText
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import ModelDescription, ModelVersionResponse
 from pool_server.wire.names import Digest, FileName, Name
+from pool_server.wire.parts import PartChecksum
+from pool_server.wire.signatures import SignedStatement
+
+MOST_TERMS = 32
 
 UploadState = Literal["receiving", "checking", "complete", "refused", "expired"]
 
@@ -18,6 +25,7 @@ _UPLOAD_EXAMPLE: dict[str, Any] = {
     "size_bytes": 20_000_000,
     "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "part_size_bytes": 16_777_216,
+    "part_checksum": "sha256",
     "parts": [
         {
             "number": 1,
@@ -58,6 +66,7 @@ class UploadRequest(ModelDescription):
                     "file_name": "siteA.dat",
                     "labels": {"population": "infant", "images": "1111"},
                     "metrics": {"mean_error": 0.0727},
+                    "terms": [{"code": "DUO:0000042"}],
                 }
             ]
         },
@@ -71,6 +80,23 @@ class UploadRequest(ModelDescription):
     recipe: dict[str, Any] | None = Field(
         default=None, description="The recipe of a merged model; its inputs become its parents."
     )
+    terms: list[Term] = Field(
+        default_factory=list,
+        max_length=MOST_TERMS,
+        description="Terms of use. A merged model inherits those of its inputs besides.",
+    )
+    intended_use: IntendedUse | None = Field(
+        default=None,
+        description="What a merged model is for, to be held against the terms of its inputs; "
+        "not kept.",
+    )
+    card: CardText = Field(default="", description="Markdown with YAML in front.")
+    draft: bool = Field(
+        default=False, description="Seen by one's own site and the pool's curators only."
+    )
+    statement: SignedStatement | None = Field(
+        default=None, description="What the site signs of the file and of all that is said here."
+    )
 
 
 class UploadPart(BaseModel):
@@ -80,7 +106,10 @@ class UploadPart(BaseModel):
     offset: int = Field(ge=0)
     size_bytes: int = Field(ge=1)
     received: bool
-    url: str = Field(description="Send the bytes here with PUT; relative to the pool's address.")
+    url: str | None = Field(
+        description="Send the bytes here with PUT; relative to the pool's address. Null where "
+        "the pool's storage takes them: ask `POST .../parts` for their addresses."
+    )
 
 
 class UploadResponse(BaseModel):
@@ -93,6 +122,9 @@ class UploadResponse(BaseModel):
     size_bytes: int
     digest: Digest
     part_size_bytes: int
+    part_checksum: PartChecksum | None = Field(
+        default=None, description="To be named of each part when asking for its address."
+    )
     parts: list[UploadPart]
     expires_at: datetime
     version: ModelVersionResponse | None = Field(

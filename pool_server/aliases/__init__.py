@@ -1,0 +1,1 @@
+"""Names of versions that their site may move."""

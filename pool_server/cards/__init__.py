@@ -1,0 +1,1 @@
+"""What people should know of a model, for people and for other tools."""

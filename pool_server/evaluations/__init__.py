@@ -1,0 +1,1 @@
+"""How models do on the private data of the sites: scores, never data."""

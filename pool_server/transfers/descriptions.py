@@ -1,0 +1,77 @@
+"""What an uploader says of a file: judged when it is announced, kept until it is a version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import CardRefusedError, LabelsRefusedError
+from pool_server.http.identity import Caller
+from pool_server.records import SiteRecord, UploadRecord
+from pool_server.registry.terms import require_terms
+from pool_server.settings import PoolSettings
+from pool_server.wire.cards import read_card
+from pool_server.wire.labels import VOCABULARY
+from pool_server.wire.uploads import UploadRequest
+
+
+def require_description(
+    session: Session, site: SiteRecord, request: UploadRequest, recipe: dict[str, Any] | None
+) -> None:
+    """Raise unless labels, card and terms are such as a version of the pool can have.
+
+    Raises
+    ------
+    LabelsRefusedError, CardRefusedError, TermsRefusedError
+    TermsForbidError
+        The terms of the inputs forbid the merge that the file is said to be.
+    """
+    if problems := VOCABULARY.problems_of(request.labels):
+        raise LabelsRefusedError(
+            "; ".join(problems),
+            hint="`poolctl models vocabulary` lists these keys; any other key is free.",
+            details={"problems": problems},
+        )
+    try:
+        read_card(request.card)
+    except ValueError as error:
+        raise CardRefusedError(str(error)) from error
+    require_terms(
+        session,
+        request.terms,
+        {} if recipe is None else name_parents(recipe, request.digest),
+        site=site,
+        use=request.intended_use,
+    )
+
+
+def name_parents(recipe: dict[str, Any], digest: str) -> dict[str, str]:
+    """Return the digests of a recipe's inputs with what the recipe calls each."""
+    return {
+        each["digest"]: each.get("address") or each.get("file_name") or each["digest"][:12]
+        for each in recipe["inputs"]
+        if each["digest"] != digest
+    }
+
+
+def take_description(
+    upload: UploadRecord, request: UploadRequest, recipe: dict[str, Any] | None
+) -> None:
+    """Keep with an upload what its uploader says now."""
+    upload.file_name = request.file_name
+    upload.description = request.description
+    upload.labels = dict(request.labels)
+    upload.metrics = dict(request.metrics)
+    upload.card = request.card
+    upload.terms = [each.model_dump() for each in request.terms]
+    upload.recipe = recipe
+    signed = request.statement
+    upload.statement = None if signed is None else signed.model_dump(mode="json")
+
+
+def arrives_as_draft(
+    settings: PoolSettings, caller: Caller, site: str, request: UploadRequest
+) -> bool:
+    """Tell whether a version becomes a draft: on request, and in a curated pool unless curated."""
+    return request.draft or (settings.curated and not caller.has_role("curator", site))

@@ -1,0 +1,1 @@
+"""The words that labels and terms of use are made of."""
