@@ -16,7 +16,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from site_agent.errors import ProfileError
 
@@ -54,6 +54,20 @@ def config_folder() -> Path:
 def config_file() -> Path:
     """Return the path of ``config.toml``."""
     return config_folder() / "config.toml"
+
+
+def key_folder(name: str, endpoint: str) -> Path:
+    """Return where private keys for a pool lie, beside the profiles.
+
+    Keys belong to a stored profile, and where there is none for that address, to the pool's host
+    and port, after which profiles are called anyway.
+    """
+    stored = _table(read_toml(config_file()), "profiles")
+    if name not in stored or _table(stored, name).get("endpoint") != endpoint:
+        name = host_of(endpoint)
+    # A profile is called as its owner likes; its folder must not lead anywhere else.
+    folder = quote(name, safe="")
+    return config_folder() / "keys" / (folder if folder.strip(".") else f"%{folder}")
 
 
 def data_folder() -> Path:
@@ -127,7 +141,7 @@ def load_profile(name: str | None = None) -> Profile:
     ProfileError
         When `name` is not stored, or a file cannot be read.
     """
-    config = _read_toml(config_file())
+    config = read_toml(config_file())
     stored = _table(config, "profiles")
     if name is not None and name not in stored:
         known = ", ".join(sorted(stored)) or "none"
@@ -150,28 +164,28 @@ def load_profile(name: str | None = None) -> Profile:
 
 def profile_names() -> tuple[list[str], str]:
     """Return the stored profiles' names and which one is active (``""`` for none)."""
-    config = _read_toml(config_file())
+    config = read_toml(config_file())
     return sorted(_table(config, "profiles")), str(config.get("active", ""))
 
 
 def store_profile(profile: Profile) -> None:
     """Keep a login and make it the active one."""
-    config = _read_toml(config_file())
+    config = read_toml(config_file())
     config["profiles"] = _table(config, "profiles") | {profile.name: {"endpoint": profile.endpoint}}
     config["active"] = profile.name
-    tokens = _read_toml(_token_file())
+    tokens = read_toml(_token_file())
     tokens[profile.name] = {"endpoint": profile.endpoint, "token": profile.token}
     # The token first: a profile that is active without one would be a login that is none.
-    _write_toml(tokens, _token_file())
-    _write_toml(config, config_file())
+    write_private_toml(tokens, _token_file())
+    write_private_toml(config, config_file())
 
 
 def forget_token(name: str) -> bool:
     """Remove the token of a profile; the profile itself stays. Return whether there was one."""
-    tokens = _read_toml(_token_file())
+    tokens = read_toml(_token_file())
     if tokens.pop(name, None) is None:
         return False
-    _write_toml(tokens, _token_file())
+    write_private_toml(tokens, _token_file())
     return True
 
 
@@ -184,9 +198,9 @@ def switch_profile(name: str) -> Profile:
         When it is not stored.
     """
     profile = load_profile(name)
-    config = _read_toml(config_file())
+    config = read_toml(config_file())
     config["active"] = name
-    _write_toml(config, config_file())
+    write_private_toml(config, config_file())
     return profile
 
 
@@ -195,7 +209,7 @@ def _token_file() -> Path:
 
 
 def _stored_token(name: str, endpoint: str) -> str:
-    entry = _table(_read_toml(_token_file()), name)
+    entry = _table(read_toml(_token_file()), name)
     return str(entry.get("token", "")) if entry.get("endpoint") == endpoint else ""
 
 
@@ -206,7 +220,14 @@ def _table(parent: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a file holds; nothing where it is absent.
+
+    Raises
+    ------
+    ProfileError
+        It is no TOML.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -215,7 +236,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ProfileError(f"{path}: cannot be read as TOML: {error}") from error
 
 
-def _write_toml(content: dict[str, Any], path: Path) -> None:
+def write_private_toml(content: dict[str, Any], path: Path) -> None:
     """Replace a file as a whole; only the owner can read it."""
     import tomli_w
 

@@ -161,21 +161,22 @@ def attach_upload(
 
 def attach_if_fitting(
     session: Session, caller: Caller, version: ModelVersionRecord, upload: UploadRecord
-) -> None:
+) -> bool:
     """Give a known version without a statement the one of an upload of the same file.
 
-    Nothing happens when the statement says other things than the version does: to send a file
-    again is no error, and changes nothing of the version.
+    Nothing happens, and False is returned, when the statement says other things than the version
+    does: to send a file again is no error, and changes nothing of the version.
     """
     if upload.statement is None or repository.find_statement(session, version.id) is not None:
-        return
+        return False
     signed = SignedStatement.model_validate(upload.statement)
     claims = Claims.of_version(version)
     try:
         _check(session, signed, claims)
     except StatementRefusedError:
-        return
+        return False
     _attach(session, caller, version, signed, claims)
+    return True
 
 
 def add_statement(
