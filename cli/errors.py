@@ -143,6 +143,10 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.NETWORK, "pool_answer", "poolctl env shows which pool this is"
     ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
+    agent_errors.SignatureRefusedError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
+    agent_errors.KeyNotTrustedError: Outcome(ExitCode.INTEGRITY, "key_not_trusted"),
+    agent_errors.SignatureMissingError: Outcome(ExitCode.INTEGRITY, "signature_missing"),
+    agent_errors.SigningKeyError: Outcome(ExitCode.USAGE, "signing_key"),
     agent_errors.ProfileError: Outcome(ExitCode.USAGE, "profile"),
     agent_errors.AddressError: Outcome(ExitCode.USAGE, "address"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),

@@ -91,6 +91,26 @@ class DigestMismatchError(PoolClientError):
     """Bytes that do not have the digest they should have."""
 
 
+class SignatureError(PoolClientError):
+    """Root of what is wrong with the signature of a version."""
+
+
+class SignatureRefusedError(SignatureError):
+    """A signature that does not hold: forged, by a stolen key, or about something else."""
+
+
+class KeyNotTrustedError(SignatureError):
+    """A signature by another key than those that are known of the site."""
+
+
+class SignatureMissingError(SignatureError):
+    """No signature where one was to be expected."""
+
+
+class SigningKeyError(SiteAgentError):
+    """A private key that is missing, unreadable, or there already."""
+
+
 class ProfileError(SiteAgentError):
     """A profile that does not exist, or a configuration file that cannot be read."""
 

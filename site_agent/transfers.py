@@ -29,6 +29,7 @@ from site_agent.errors import (
     PoolUnreachableError,
 )
 from site_agent.pool_connection import PoolConnection
+from site_agent.verification import Verification
 
 Progress = Callable[[float, str], None]
 """Told how far the work is: a fraction from 0 to 1 and a few words."""
@@ -71,11 +72,14 @@ class Downloaded:
         The file in the cache: read-only, and named by its digest.
     received_bytes : int
         What this call received: 0 for a model that was here already.
+    signature : Verification
+        What was found of its signature.
     """
 
     version: ModelVersionResponse
     path: Path
     received_bytes: int
+    signature: Verification = field(default_factory=lambda: Verification("unchecked"))
 
 
 def hash_file(path: Path, progress: Progress, share: float = 1.0) -> str:

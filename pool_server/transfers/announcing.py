@@ -84,7 +84,9 @@ class Announcement:
         require_not_deleted(model, known)
         require_bytes_not_withdrawn(session, request.digest)
         if known:
-            attach_if_fitting(session, self.caller, known, announced)
+            if attach_if_fitting(session, self.caller, known, announced):
+                session.expire(known)
+                known = registry.get_version(session, known.id)
             return self._answer_complete(session, self._new_upload(site, "complete"), known), False
         require_signature(self.parts.settings, announced)
         check_upload(session, announced)

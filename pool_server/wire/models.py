@@ -17,6 +17,7 @@ from pool_server.wire.names import (
     Name,
 )
 from pool_server.wire.sharing import Visibility
+from pool_server.wire.statements import SignatureSummary
 from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
@@ -122,6 +123,9 @@ class ModelVersionResponse(BaseModel):
     created_by: str = Field(description="Site and name of the token that uploaded it.")
     has_recipe: bool = Field(description="True for a merged model.")
     parent_digests: list[Digest] = Field(default_factory=list)
+    signed_by: SignatureSummary | None = Field(
+        default=None, description="The key that its site signed it with; null where it did not."
+    )
     withdrawal: Withdrawal | None = Field(
         default=None, description="Why it was withdrawn, and what becomes of downloads."
     )
