@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 
-from pool_server.errors import DatabaseUnavailableError, WriteConflictError
+from pool_server.errors import DatabaseUnavailableError, QueryError, WriteConflictError
 from pool_server.settings import PoolSettings
 
 log = logging.getLogger("pool_server.database")
@@ -264,6 +264,9 @@ def translated() -> Iterator[None]:
     """Turn what the database says into the server's own errors, where it is not our mistake."""
     try:
         yield
+    except DataError as error:
+        # Of the two only PostgreSQL minds: characters that are none, numbers that are too large.
+        raise QueryError(f"a value cannot be: {first_line(error)}") from error
     except DBAPIError as error:
         if lost_a_race(error):
             raise WriteConflictError(

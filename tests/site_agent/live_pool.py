@@ -77,6 +77,11 @@ class UnreliableLine:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
+    def turn_to(self, url: str) -> None:
+        """Relay to another server from now on, as a load balancer does whose server has died."""
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "", parts.port or 80)
+
     def __enter__(self) -> UnreliableLine:
         return self
 

@@ -1,0 +1,206 @@
+"""Several server processes of one pool: at work together, and killed in the middle of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from site_agent.cache import ModelCache
+from site_agent.errors import PoolClientError
+from site_agent.pool_client import ModelQuery, PoolClient
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    error_of,
+    open_client,
+    pool_of_processes,
+    send_parts,
+    upload,
+)
+from tests.pool_server.postgres_server import PostgresServer, postgres_server
+from tests.site_agent.live_pool import UnreliableLine
+
+pytestmark = pytest.mark.postgres
+
+PART_BYTES = 256 * 1024
+ENTRIES = 1_000_000  # 4 MB, sixteen parts
+LINE_BYTES_PER_S = 700_000
+# Three workers of a client lose at most the part that each was sending.
+MOST_LOST_BYTES = 3 * PART_BYTES
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come so far"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def processes(postgres: PostgresServer, tmp_path: Path) -> Iterator[PoolDriver]:
+    """A pool of two processes on one folder, to be killed."""
+    url = postgres.make_pool_database()
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    with pool_of_processes(folder, url, part_bytes=PART_BYTES, check_claim_s=2) as pool:
+        yield pool
+
+
+@contextmanager
+def client_of(pool: PoolDriver, url: str, folder: Path) -> Iterator[PoolClient]:
+    with PoolClient(url, pool.secret("lab", "contributor"), cache=ModelCache(folder)) as client:
+        yield client
+
+
+def model_file(folder: Path) -> Path:
+    path = folder / "large.safetensors"
+    path.write_bytes(network_bytes(ENTRIES))
+    return path
+
+
+def test_what_is_uploaded_through_one_is_downloaded_through_the_other(
+    processes: PoolDriver,
+) -> None:
+    content = network_bytes(ENTRIES)
+    secret = processes.secret("lab", "contributor")
+    with open_client(processes.url, secret) as one, open_client(processes.others[0], secret) as two:
+        version = upload(one, "lab/gaze", content)
+        got = two.get(f"/api/v1/models/lab/gaze/versions/{version['version']}/content")
+        assert got.content == content
+
+
+def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
+    processes: PoolDriver, tmp_path: Path
+) -> None:
+    file = model_file(tmp_path)
+    content = network_bytes(ENTRIES)
+    upload(processes.member("lab"), "lab/there", content)
+    with (
+        UnreliableLine(processes.url) as up,
+        UnreliableLine(processes.url) as down,
+        client_of(processes, up.url, tmp_path / "one") as sender,
+        client_of(processes, down.url, tmp_path / "two") as receiver,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        up.bytes_per_s = down.bytes_per_s = LINE_BYTES_PER_S
+        sending = threads.submit(sender.upload, file, "lab/large")
+        receiving = threads.submit(receiver.download, "lab/there")
+        wait_until(lambda: up.sent_bytes > 6 * PART_BYTES and down.received_bytes > 6 * PART_BYTES)
+        assert not sending.done()
+        assert not receiving.done()
+        processes.processes[0].send_signal(signal.SIGKILL)
+        for line in (up, down):
+            line.turn_to(processes.others[0])
+            line.bytes_per_s = None
+        sent, received = sending.result(60), receiving.result(60)
+    assert file.stat().st_size <= sent.sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
+    assert received.received_bytes == len(content)
+    assert received.path.read_bytes() == content
+    with client_of(processes, processes.others[0], tmp_path / "three") as client:
+        assert client.download("lab/large").path.read_bytes() == file.read_bytes()
+        assert len(list(client.models(ModelQuery(site="lab")))) == 2
+
+
+def test_one_is_killed_while_it_checks_a_file(processes: PoolDriver) -> None:
+    content = network_bytes(ENTRIES)
+    secret = processes.secret("lab", "contributor")
+    with open_client(processes.url, secret) as one, open_client(processes.others[0], secret) as two:
+        opened = announce(one, "lab/checked", content).json()
+        send_parts(one, opened, content)
+        thread = threading.Thread(target=complete_until_killed, args=(one, opened))
+        thread.start()
+        address = f"/api/v1/uploads/{opened['upload_id']}"
+        wait_until(lambda: two.get(address).json()["state"] == "checking")
+        processes.processes[0].send_signal(signal.SIGKILL)
+        thread.join()
+        assert error_of(complete(two, opened)) == (409, "upload_busy")
+        wait_until(lambda: complete(two, opened).status_code == 201)
+        assert two.get("/api/v1/models/lab/checked/versions/1/content").content == content
+        assert len(two.get("/api/v1/models", params={"name": "checked"}).json()["items"]) == 1
+
+
+def complete_until_killed(client: httpx.Client, opened: dict[str, Any]) -> None:
+    try:
+        complete(client, opened)
+    except httpx.HTTPError:
+        return
+
+
+def test_the_database_is_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
+    file = model_file(tmp_path)
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    with (
+        postgres_server() as server,
+        pool_of_processes(folder, server.make_pool_database(), part_bytes=PART_BYTES) as pool,
+        UnreliableLine(pool.url) as line,
+        client_of(pool, line.url, tmp_path / "cache") as sender,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        anyone = pool.client(None)
+        line.bytes_per_s = LINE_BYTES_PER_S
+        sending = threads.submit(sender.upload, file, "lab/large")
+        wait_until(lambda: line.sent_bytes > 6 * PART_BYTES)
+        server.kill()
+        for _process in range(2):
+            assert error_of(anyone.get("/readyz")) == (503, "database_unavailable")
+            refused = pool.admin.get("/api/v1/models")
+            assert error_of(refused) == (503, "database_unavailable")
+            assert refused.headers["retry-after"] == "2"
+            assert anyone.get("/healthz").status_code == 200
+        server.start()
+        for _process in range(2):
+            assert anyone.get("/readyz").status_code == 200
+        sent_bytes = finish_upload(sending.result, sender, file)
+        assert sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
+        [version] = pool.admin.get("/api/v1/models").json()["items"]
+        assert version["digest"] == sha256(file.read_bytes())
+        got = pool.admin.get("/api/v1/models/lab/large/versions/1/content")
+        assert got.content == file.read_bytes()
+        for number in range(2):
+            log = (folder / f"log-{number}").read_text()
+            assert server.password not in log
+            assert '"status": 500' not in log
+
+
+def finish_upload(result: Callable[[float], Any], sender: PoolClient, file: Path) -> int:
+    """Return what was sent in all, where an upload may have given up and is run again."""
+    try:
+        return int(result(60).sent_bytes)
+    except PoolClientError:
+        return int(sender.upload(file, "lab/large").sent_bytes)
+
+
+def at_once(*acts: Callable[[], httpx.Response]) -> list[tuple[int, str]]:
+    """Do things at the same moment; gives status and code of each answer."""
+    together = threading.Barrier(len(acts))
+
+    def do(act: Callable[[], httpx.Response]) -> tuple[int, str]:
+        together.wait()
+        answer = act()
+        return (answer.status_code, "") if answer.is_success else error_of(answer)
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        return sorted(threads.map(do, acts))
+
+
+def test_who_comes_second_is_told_so(pool: PoolDriver) -> None:
+    """Also when both come at once, to whatever process."""
+    for number in range(5):
+        site = {"name": f"race-{number}"}
+        made = at_once(*[lambda site=site: pool.admin.post("/api/v1/sites", json=site)] * 4)
+        assert made == [(201, "")] + [(409, "site_exists")] * 3
+        token = {"site": site["name"], "name": "laptop", "role": "viewer"}
+        made = at_once(*[lambda token=token: pool.admin.post("/api/v1/tokens", json=token)] * 4)
+        assert made == [(201, "")] + [(409, "token_exists")] * 3
