@@ -265,7 +265,11 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
     require_not_withdrawn(version)
     if request.method == "GET":
         note_download(parts, caller, version)
-    response = send_content(parts, version.digest, version.size_bytes, version.file_name)
-    if warning := warning_of(version):
-        response.headers[WARNING_HEADER] = warning
-    return response
+    warning = warning_of(version)
+    return send_content(
+        parts,
+        version.digest,
+        version.size_bytes,
+        version.file_name,
+        {WARNING_HEADER: warning} if warning else None,
+    )

@@ -8,15 +8,20 @@ import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Request, Response
 
 from pool_server.errors import (
+    BytesWithdrawnError,
     DigestMismatchError,
     FormatRefusedError,
+    KeyRefusedError,
     ModelKindError,
     NotAllowedError,
     NotAuthenticatedError,
     PartMismatchError,
+    PartsElsewhereError,
     RecipeRefusedError,
     RightMissingError,
+    SignatureRequiredError,
     SiteNotFoundError,
+    StatementRefusedError,
     StorageFailedError,
     StorageFullError,
     TooLargeError,
@@ -31,10 +36,12 @@ from pool_server.http.identity import Uploader
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
 from pool_server.transfers import service
+from pool_server.transfers.addressing import address_parts
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.receiving import receive_part
 from pool_server.wire.names import DIGEST_PATTERN
+from pool_server.wire.parts import PartAddressesRequest, PartAddressList
 from pool_server.wire.uploads import UploadRequest, UploadResponse
 
 router = APIRouter(prefix="/uploads", tags=["uploads"], dependencies=[needs("models:write")])
@@ -59,9 +66,12 @@ UploadId = Annotated[
         RightMissingError,
         SiteNotFoundError,
         ModelKindError,
+        BytesWithdrawnError,
         TooManyUploadsError,
         TooLargeError,
         RecipeRefusedError,
+        StatementRefusedError,
+        SignatureRequiredError,
         StorageFullError,
     )
     | {
@@ -96,6 +106,29 @@ def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
     return service.show_upload(parts, caller, upload_id)
 
 
+@router.post(
+    "/{upload_id}/parts",
+    summary="Ask where parts go",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        UploadNotFoundError,
+        UploadClosedError,
+        UploadBusyError,
+        PartMismatchError,
+    ),
+)
+def address(
+    caller: Uploader, parts: Parts, upload_id: UploadId, request: PartAddressesRequest
+) -> PartAddressList:
+    """Return the addresses of some parts: at this pool, or at its storage.
+
+    Those of the storage are good for some minutes, for the part's size and checksum, and for
+    nothing else. Whoever has one may use it: send no token along, and keep it secret.
+    """
+    return address_parts(parts, caller, upload_id, request)
+
+
 @router.put(
     "/{upload_id}/parts/{number}",
     status_code=204,
@@ -106,6 +139,7 @@ def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
         UploadNotFoundError,
         UploadClosedError,
         UploadBusyError,
+        PartsElsewhereError,
         PartMismatchError,
         StorageFullError,
         StorageFailedError,
@@ -135,7 +169,10 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
         ),
     ] = None,
 ) -> None:
-    """Store one part. Sending it again replaces it; parts may come in any order and at once."""
+    """Store one part. Sending it again replaces it; parts may come in any order and at once.
+
+    Only where the pool itself takes the parts: `POST .../parts` tells where they go.
+    """
     writer = await anyio.to_thread.run_sync(service.open_part, parts, caller, upload_id, number)
     await receive_part(request.stream(), writer, x_part_sha256)
 
@@ -152,8 +189,11 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
         UploadBusyError,
         UploadIncompleteError,
         ModelKindError,
+        BytesWithdrawnError,
         DigestMismatchError,
         FormatRefusedError,
+        StatementRefusedError,
+        KeyRefusedError,
         StorageFullError,
         StorageFailedError,
     ),

@@ -103,7 +103,7 @@ def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> 
     with parts.database.read() as session:
         version = resolve_version(session, ADMIN, "admin", "chain", "latest")
         statements.clear()
-        tree = trace_lineage(session, ADMIN, version)
+        tree = trace_lineage(session, ADMIN, version.digest)
     parts.database.close()
     assert len(tree.nodes) == 1001
     assert min(node.depth for node in tree.nodes) == -1000

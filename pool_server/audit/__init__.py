@@ -1,0 +1,1 @@
+"""Reading what was done in the pool, by whom, and when."""

@@ -1,0 +1,51 @@
+"""The audit: what was done, by whom, when, and with what outcome."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+_ENTRY_EXAMPLE: dict[str, Any] = {
+    "entry_id": 4711,
+    "at": "2026-03-01T12:00:00Z",
+    "actor": "site-a/laptop",
+    "action": "version.withdraw",
+    "subject": "site-a/face-68@2",
+    "outcome": "done",
+    "details": {"reason": "consent-withdrawn", "flagged": ["site-c/merged@1"]},
+    "token_id": "4f1d2c3b4a596877",
+    "address": "192.0.2.7",
+    "request_id": "0123456789abcdef",
+}
+
+
+class AuditEntry(BaseModel):
+    """One act. Names are those that were true at the time."""
+
+    entry_id: int
+    at: datetime
+    actor: str = Field(description="Site and name of the token.")
+    action: str = Field(description="A noun and what was done to it.")
+    subject: str
+    outcome: str = Field(description="`done`, or why it was not.")
+    details: dict[str, Any]
+    token_id: str = Field(description="Empty in what others did to things of one's own site.")
+    address: str = Field(description="Where the request came from; empty as `token_id`.")
+    request_id: str
+
+
+class AuditPage(BaseModel):
+    """One page of acts, newest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"items": [_ENTRY_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
+        }
+    )
+
+    items: list[AuditEntry]
+    next_cursor: str | None = Field(
+        default=None, description="Give it back as `cursor` for the next page; absent on the last."
+    )
