@@ -47,6 +47,12 @@ def requested_range(header: str | None, size_bytes: int) -> tuple[int, int] | No
     return first, end
 
 
+def names_this(request: Headers, etag: str) -> bool:
+    """Tell whether `If-None-Match` says that the client has the content already."""
+    known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
+    return etag in known or known == ["*"]
+
+
 class OpenFileResponse(Response):
     """Sends an open file, honouring `Range`, `If-Range` and `If-None-Match`.
 
@@ -71,10 +77,7 @@ class OpenFileResponse(Response):
                 await anyio.to_thread.run_sync(self.file.close)
 
     async def _respond(self, request: Headers, scope: Scope, receive: Receive, send: Send) -> None:
-        known = [
-            tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")
-        ]
-        if self.etag in known or known == ["*"]:
+        if names_this(request, self.etag):
             await Response(status_code=304, headers=self.plain_headers)(scope, receive, send)
             return
         honours_range = request.get("if-range", self.etag) == self.etag

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -215,7 +215,11 @@ class S3Storage:
 
     def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
         self.scratch.clear()
-        live = {S3Upload.of(handle).upload_id for handle in live_handles}
+        live = set()
+        for handle in live_handles:
+            # Uploads that began while the pool kept its files elsewhere have nothing here.
+            with suppress(StorageFailedError):
+                live.add(S3Upload.of(handle).upload_id)
         for key, multipart_id, begun in list(self.bucket.multiparts(self.places.blobs)):
             if key.rpartition("/")[2] not in live and begun < older_than:
                 self.bucket.abort(key, multipart_id)

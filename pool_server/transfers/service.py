@@ -9,6 +9,7 @@ from typing import cast
 from sqlalchemy.orm import Session
 
 from pool_server.errors import (
+    PartsElsewhereError,
     PoolError,
     UploadBusyError,
     UploadClosedError,
@@ -20,7 +21,7 @@ from pool_server.http.session import ServerParts
 from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.registry import repository as registry
 from pool_server.registry.service import describe_version
-from pool_server.storage import PartWriter
+from pool_server.storage import Checksum, PartWriter
 from pool_server.transfers import repository
 from pool_server.transfers.plan import PartPlan
 from pool_server.wire.uploads import UploadPart, UploadResponse, UploadState
@@ -48,20 +49,38 @@ def get_upload(
     return upload
 
 
-def open_part(parts: ServerParts, caller: Caller, upload_id: str, number: int) -> PartWriter:
-    """Open one part for writing.
+def get_receiving_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadRecord:
+    """Return an upload that takes parts, and put off its end.
 
     Raises
     ------
-    UploadNotFoundError, UploadClosedError, UploadBusyError, PartMismatchError
+    UploadNotFoundError, UploadClosedError, UploadBusyError
     """
     with parts.database.read() as session:
         upload = get_upload(session, caller, upload_id)
     require_open(upload)
     if upload.state == repository.CHECKING:
         raise busy()
-    size_bytes = PartPlan(upload.size_bytes, upload.part_bytes).size_of(number)
     _keep_alive(parts, upload)
+    return upload
+
+
+def open_part(parts: ServerParts, caller: Caller, upload_id: str, number: int) -> PartWriter:
+    """Open one part for writing.
+
+    Raises
+    ------
+    UploadNotFoundError, UploadClosedError, UploadBusyError, PartMismatchError
+    PartsElsewhereError
+        The storage takes the parts itself.
+    """
+    upload = get_receiving_upload(parts, caller, upload_id)
+    size_bytes = PartPlan(upload.size_bytes, upload.part_bytes).size_of(number)
+    if parts.storage.takes_parts:
+        raise PartsElsewhereError(
+            "the parts of this pool's uploads go straight to its storage",
+            hint=f"Ask for their addresses: POST /api/v1/uploads/{upload_id}/parts",
+        )
     return parts.storage.open_part(upload.storage_handle, number, size_bytes)
 
 
@@ -79,7 +98,7 @@ def abort_upload(parts: ServerParts, caller: Caller, upload_id: str) -> None:
         if upload.state != repository.COMPLETE:
             record_act(session, caller, "upload.abort", subject_of(upload), digest=upload.digest)
         session.delete(upload)
-    parts.storage.discard(upload.storage_handle)
+    discard_quietly(parts, upload)
 
 
 def describe_upload(
@@ -88,8 +107,10 @@ def describe_upload(
     """Return an upload as clients see it, with what the storage says of its parts."""
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     received: Mapping[int, int] = {}
+    checksum: Checksum | None = None if parts.storage.takes_parts else "sha256"
     if upload.state in repository.OPEN:
         received = parts.storage.received_parts(upload.storage_handle)
+        checksum = parts.storage.part_checksum(upload.storage_handle) or checksum
 
     def describe_part(number: int) -> UploadPart:
         size_bytes = plan.size_of(number)
@@ -98,7 +119,9 @@ def describe_upload(
             offset=plan.offset_of(number),
             size_bytes=size_bytes,
             received=upload.state == repository.COMPLETE or received.get(number) == size_bytes,
-            url=f"/api/v1/uploads/{upload.id}/parts/{number}",
+            url=None
+            if parts.storage.takes_parts
+            else f"/api/v1/uploads/{upload.id}/parts/{number}",
         )
 
     return UploadResponse(
@@ -107,6 +130,7 @@ def describe_upload(
         size_bytes=upload.size_bytes,
         digest=upload.digest,
         part_size_bytes=upload.part_bytes,
+        part_checksum=checksum,
         parts=[describe_part(number) for number in range(1, plan.count + 1)],
         expires_at=upload.expires_at,
         version=None if version is None else describe_version(version),
@@ -148,6 +172,8 @@ def require_open(upload: UploadRecord) -> None:
 
 def discard_quietly(parts: ServerParts, upload: UploadRecord) -> None:
     """Remove the parts; what remains is swept later, and is no reason to fail now."""
+    if not upload.storage_handle:
+        return  # nothing was ever to be sent
     try:
         parts.storage.discard(upload.storage_handle)
     except PoolError:

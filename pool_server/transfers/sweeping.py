@@ -6,7 +6,7 @@ import asyncio
 import logging
 from datetime import timedelta
 
-from pool_server.errors import PoolError
+from pool_server.errors import PoolError, StorageError
 from pool_server.http.session import ServerParts
 from pool_server.records import now_utc
 from pool_server.transfers import repository
@@ -32,7 +32,11 @@ def _sweep(parts: ServerParts) -> int:
         stale = repository.expire_stale(session, now)
         repository.forget_closed(session, now - parts.settings.upload_memory)
     for handle in stale:
-        parts.storage.discard(handle)
+        try:
+            parts.storage.discard(handle)
+        except StorageError:
+            # One that cannot be discarded, now or ever, is no reason to keep the others.
+            log.exception("a stale upload could not be discarded; its files are swept later")
     with parts.database.read() as session:
         live = repository.open_handles(session)
     parts.storage.sweep(live, now - ORPHAN_AGE)
@@ -49,8 +53,13 @@ def recover_uploads(parts: ServerParts) -> None:
     if not parts.database.is_shared:
         with parts.database.write() as session:
             repository.release_all(session)
-        parts.storage.recover()
-    sweep_uploads(parts)
+    try:
+        if not parts.database.is_shared:
+            parts.storage.recover()
+        sweep_uploads(parts)
+    except StorageError:
+        # The server says of itself that it is not ready until the storage answers.
+        log.exception("the storage does not answer; stale uploads are swept later")
 
 
 async def sweep_forever(parts: ServerParts) -> None:

@@ -1,12 +1,13 @@
 """A pool that all tests of the server share, in both its shapes; each test uses names of its own.
 
-``embedded`` is one process on SQLite and a folder; ``consortium`` is two processes on PostgreSQL,
-to which a client's requests go in turn. Every test of the API runs on both. What looks inside of
+``embedded`` is one process on SQLite and a folder; ``consortium`` is two processes on PostgreSQL
+and a bucket of an S3 server, to which a client's requests go in turn. Every test of the API runs on both. What looks inside of
 the embedded one asks for `embedded_pool`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, pool_of_processes
 from tests.pool_server.postgres_server import PostgresServer
+from tests.pool_server.swift_server import S3Server, swift_server
 
 SHAPES = ["embedded", pytest.param("consortium", marks=[pytest.mark.postgres, pytest.mark.s3])]
 
@@ -31,11 +33,22 @@ def open_pool(request: pytest.FixtureRequest) -> OpenPool:
     if request.param == "embedded":
         return pool_in_thread
     postgres: PostgresServer = request.getfixturevalue("postgres")
+    swift: S3Server = request.getfixturevalue("swift")
+    numbers = itertools.count(1)
 
     def open_consortium(folder: Path, **settings: Any) -> AbstractContextManager[PoolDriver]:
+        bucket = swift.make_bucket(f"pool-{next(numbers)}")
+        settings = swift.pool_settings(bucket, **settings)
         return pool_of_processes(folder, postgres.make_pool_database(), **settings)
 
     return open_consortium
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server; each test takes a bucket or a prefix of its own."""
+    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
