@@ -13,6 +13,7 @@ from cli.output import Invocation
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool_client import Downloaded, PoolClient
+    from site_agent.verification import Verification
 
 SUFFIX_OF_FORMAT = {
     "dlib-fhog-detector": ".svm",
@@ -112,7 +113,17 @@ def known_version(file: ModelFile) -> ModelVersionResponse | None:
 def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionResponse) -> Downloaded:
     """Bring one version into the cache, with a progress bar."""
     with invocation.progress(f"download {version.address}") as report:
-        return pool.fetch(version, progress=report)
+        downloaded = pool.fetch(version, progress=report)
+    tell_signature(invocation, downloaded.signature)
+    return downloaded
+
+
+def tell_signature(invocation: Invocation, signature: Verification) -> None:
+    """Say what should be known of a signature: a key met for the first time, a doubt."""
+    if signature.note:
+        invocation.note(signature.note)
+    if signature.warning:
+        invocation.warn(signature.warning)
 
 
 def file_name_of(version: ModelVersionResponse) -> str:

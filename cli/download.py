@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.addresses import fetch, file_name_of, size_words
+from cli.addresses import fetch, file_name_of, size_words, tell_signature
 from cli.errors import OutputExistsError, UsageError
 from cli.options import DryRunOption, ForceOption, command, single
 from cli.output import Invocation, Reply
@@ -44,9 +44,13 @@ def download(
 ) -> Reply:
     """Fetch models from the pool.
 
-    Files are verified against their digest, and kept in the cache: a model that was fetched
-    before costs one small request, and none with POOL_OFFLINE=1. An interrupted download goes
-    on where it stopped when the command is run again.
+    Files are verified against their digest and their site's signature, and kept in the cache: a
+    model that was fetched before costs one small request, and none with POOL_OFFLINE=1. An
+    interrupted download goes on where it stopped when the command is run again.
+
+    The keys of a site are remembered when they are first met; a signature by any other key, or
+    none where there should be one, is refused. POOL_SIGNATURES=require refuses everything that
+    is not signed, POOL_SIGNATURES=ignore looks at no signature.
     """
     is_folder = not output or output.endswith("/") or Path(output).is_dir()
     if len(addresses) > 1 and not is_folder:
@@ -88,7 +92,10 @@ def _place(
         with invocation.progress(f"check {destination}") as report:
             found = hash_file(destination, report)
         if found == version.digest:
-            return _result(version, destination, 0, f"{version.address}, was there already")
+            signature = pool.verify(version)
+            tell_signature(invocation, signature)
+            note = f"{version.address}, {signature.words}, was there already"
+            return _result(version, destination, 0, note, signature.status)
         if not force:
             raise OutputExistsError(
                 f"{destination}: another file is there already (digest {found[:12]}..., "
@@ -98,12 +105,17 @@ def _place(
     destination.parent.mkdir(parents=True, exist_ok=True)
     pool.cache.copy_to(version.digest, destination)
     source = size_words(downloaded.received_bytes) if downloaded.received_bytes else "from cache"
-    note = f"{version.address}, {source}"
-    return _result(version, destination, downloaded.received_bytes, note)
+    signature = downloaded.signature
+    note = f"{version.address}, {source}, {signature.words}"
+    return _result(version, destination, downloaded.received_bytes, note, signature.status)
 
 
 def _result(
-    version: ModelVersionResponse, path: Path, received_bytes: int, note: str
+    version: ModelVersionResponse,
+    path: Path,
+    received_bytes: int,
+    note: str,
+    signature: str = "unchecked",
 ) -> dict[str, object]:
     return {
         "address": version.address,
@@ -111,5 +123,6 @@ def _result(
         "size_bytes": version.size_bytes,
         "path": path,
         "received_bytes": received_bytes,
+        "signature": signature,
         "note": note,
     }

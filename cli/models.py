@@ -16,6 +16,7 @@ from cli.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
+    from site_agent.pool_client import PoolClient
 
 app = group("Search the pool's models, see one, its lineage.")
 
@@ -125,8 +126,10 @@ def info(
     """Show everything the pool knows of one version."""
     with invocation.pool() as pool:
         version = pool.version(address)
+        signature, finding = _signature(pool, version)
     rows = [
         ["address", version.address],
+        ["signature", finding],
         ["kind", f"{version.kind} ({version.format})"],
         ["digest", version.digest],
         ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
@@ -139,7 +142,20 @@ def info(
         *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
         *[[key.replace("_", " "), _short(value)] for key, value in version.fingerprint.items()],
     ]
-    return Reply(version, TableText(["what", "value"], rows), [version.address])
+    data = {**version.model_dump(mode="json"), "signature": signature}
+    return Reply(data, TableText(["what", "value"], rows), [version.address])
+
+
+def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
+    """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
+    from site_agent.errors import SignatureError
+
+    try:
+        found = pool.verify(version, pin=False)
+    except SignatureError as error:
+        return "refused", f"REFUSED: {error}"
+    words = (found.words, found.note, found.warning)
+    return found.status, "; ".join(each for each in words if each)
 
 
 @command(app, "lineage", examples=["models lineage site-d/merged-68"])

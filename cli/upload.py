@@ -65,6 +65,10 @@ def upload(
             help="Take labels, metrics and recipe from the files that lie beside the model.",
         ),
     ] = True,
+    sign: Annotated[
+        bool,
+        typer.Option("--sign/--no-sign", help="Sign it, where you have a key for the site."),
+    ] = True,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Send a model file to the pool as the next version of a model.
@@ -99,6 +103,7 @@ def upload(
                 labels=given.labels,
                 metrics=given.metrics,
                 recipe=given.recipe,
+                sign=sign,
                 progress=report,
             )
     return _reply(file, done)
@@ -108,7 +113,8 @@ def _reply(file: Path, done: Uploaded) -> Reply:
     version = done.version
     sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
     data = {"uploaded": True, "sent_bytes": done.sent_bytes, "version": version}
-    return Reply(data, f"{file} is {version.address} ({sent})", [version.address])
+    signed = ", signed" if version.signed_by is not None else ""
+    return Reply(data, f"{file} is {version.address} ({sent}{signed})", [version.address])
 
 
 def model_address(pool: PoolClient, name: str) -> str:

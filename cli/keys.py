@@ -1,0 +1,325 @@
+"""``poolctl keys``: signing what one publishes, and trusting what others sign."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.errors import UsageError
+from cli.options import DryRunOption, YesOption, command, group
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.signatures import KeyResponse
+    from site_agent.pool_client import PoolClient
+    from site_agent.signing import SigningKey
+
+app = group("Sign what you publish, trust what others sign.")
+
+_SHORTEST_PREFIX = 8
+
+SiteOption = Annotated[
+    str, typer.Option("--site", metavar="SITE", help="Your own site when left out.")
+]
+
+
+@command(app, "create", examples=["keys create", "keys create --replace"])
+def create(
+    invocation: Invocation,
+    site: SiteOption = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Keep the old key under another name, make a new one.")
+    ] = False,
+) -> Reply:
+    """Make a key pair for your site; uploads are signed with it from then on.
+
+    The private key is kept beside the profiles in a file that only you can read, and leaves this
+    machine never. Register the public one with 'poolctl keys register'.
+    """
+    from site_agent.signing import create_key
+
+    with invocation.pool() as pool:
+        made = create_key(pool.key_folder, _site(pool, site), replace=replace)
+    invocation.note(f"register it with: poolctl keys register --site {made.site}")
+    text = [
+        f"made a key for site {made.site}: {made.path}",
+        f"fingerprint {_fingerprint(made.key.public.key_id)}",
+    ]
+    return Reply(_local(made), text, [made.key.public.key_id])
+
+
+@command(app, "show", examples=["keys show", "keys show --pem > site-a.pub.pem"])
+def show(
+    invocation: Invocation,
+    site: SiteOption = "",
+    pem: Annotated[
+        bool, typer.Option("--pem", help="The public key as other programs read it.")
+    ] = False,
+) -> Reply:
+    """Show the public half of your key, with the fingerprint to tell others."""
+    with invocation.pool() as pool:
+        key = _own_key(pool, _site(pool, site))
+    public = key.key.public
+    if pem:
+        return Reply(_local(key), public.to_pem().rstrip(), [public.to_pem().rstrip()])
+    rows = [
+        ["site", key.site],
+        ["fingerprint", _fingerprint(public.key_id)],
+        ["public key", public.text],
+        ["private key", str(key.path)],
+    ]
+    return Reply(_local(key), TableText(["what", "value"], rows), [public.key_id])
+
+
+@command(app, "register", examples=["keys register", "keys register --name laptop"])
+def register(
+    invocation: Invocation,
+    site: SiteOption = "",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="What others see; the token's when left out.")
+    ] = "",
+) -> Reply:
+    """Tell the pool your public key, proving that you hold the private one."""
+    with invocation.pool() as pool:
+        who = pool.whoami()
+        key = _own_key(pool, site or who.site)
+        known = pool.register_key(key.key, key.site, name or who.token_name)
+        _trust_own(pool, known)
+    text = f"registered key {known.key_id} of {known.site} as {known.name}; uploads are signed now"
+    return Reply(known, text, [known.key_id])
+
+
+@command(app, "ls", examples=["keys ls", "keys ls site-b", "keys ls --trusted"])
+def ls(
+    invocation: Invocation,
+    site: Annotated[
+        str, typer.Argument(metavar="SITE", help="Yours when left out.", show_default=False)
+    ] = "",
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="What this machine trusts, of all pools and sites.")
+    ] = False,
+) -> Reply:
+    """List the keys of a site that the pool knows, or all that are trusted here."""
+    from site_agent import trust
+
+    if trusted:
+        return _trusted()
+    from site_agent.profiles import host_of
+
+    with invocation.pool() as pool:
+        wanted = _site(pool, site)
+        keys = pool.site_keys(wanted)
+        pins = trust.trusted_keys(host_of(pool.endpoint), wanted)
+        own = pool.signing_key(wanted)
+    rows = []
+    items = []
+    for key in keys:
+        is_own = own is not None and own.key.public.key_id == key.key_id
+        how = pins[key.key_id].how if key.key_id in pins else ""
+        state = "revoked, " + key.revoked_as if key.revoked_as else "valid"
+        place = f"imported from {key.origin}" if key.origin else "of the site"
+        here = ", ".join(word for word in ("signs here" if is_own else "", how) if word)
+        rows.append([key.key_id[:16], key.name, place, state, f"{key.created_at:%Y-%m-%d}", here])
+        items.append({**key.model_dump(mode="json"), "signs_here": is_own, "trusted": how or None})
+    table = TableText(
+        ["key", "name", "whose", "state", "since", "on this machine"],
+        rows,
+        empty=f"{wanted} has registered no key",
+    )
+    return Reply({"items": items}, table, [key.key_id for key in keys])
+
+
+def _trusted() -> Reply:
+    from site_agent import trust
+
+    found = list(trust.all_trusted_keys())
+    rows = [
+        [pool, site, key.key_id[:16], key.name, key.origin, key.how, key.since[:10]]
+        for pool, site, key in found
+    ]
+    table = TableText(
+        ["pool", "site", "key", "name", "imported from", "how", "since"],
+        rows,
+        empty="no keys are trusted yet",
+    )
+    items = [{"pool": pool, "site": site, "key": key} for pool, site, key in found]
+    return Reply({"items": items}, table, [key.key_id for *_, key in found])
+
+
+@command(
+    app,
+    "revoke",
+    examples=[
+        "keys revoke 21fe31dfa154a261 --reason superseded",
+        "keys revoke 21fe31dfa154a261 --reason compromised --yes",
+    ],
+)
+def revoke(
+    invocation: Invocation,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its fingerprint, or how it begins.")],
+    *,
+    reason: Annotated[
+        Literal["superseded", "compromised"],
+        typer.Option(help="compromised: nothing signed with it counts any more."),
+    ],
+    site: SiteOption = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """End one of your site's keys at the pool; nothing makes it valid again.
+
+    What a superseded key signed before stays good. What a compromised one signed is refused by
+    everybody, until it is signed anew with 'poolctl keys sign'.
+    """
+    with invocation.pool() as pool:
+        wanted = _site(pool, site)
+        chosen = _find(pool.site_keys(wanted), key, wanted)
+        words = f"key {chosen.key_id[:16]} ({chosen.name}) of {wanted} as {reason}"
+        if dry_run:
+            return Reply({"key": chosen, "revoked": False}, f"would revoke {words}")
+        invocation.confirm(f"Revoke {words}?", assume_yes=yes)
+        ended = pool.revoke_key(wanted, chosen.key_id, reason)
+    return Reply({"key": ended, "revoked": True}, f"revoked {words}", [ended.key_id])
+
+
+@command(app, "trust", examples=["keys trust site-b", "keys trust site-b 21fe31dfa154a261"])
+def trust_site(
+    invocation: Invocation,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose signatures to trust.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="Fingerprint, or how it begins; all valid keys when left out.",
+            show_default=False,
+        ),
+    ] = "",
+    yes: YesOption = False,
+) -> Reply:
+    """Trust a site's keys from now on, beside those already trusted.
+
+    Ask the site for its fingerprint by another way than the pool, and compare.
+    """
+    from site_agent import trust
+    from site_agent.profiles import host_of
+
+    with invocation.pool() as pool:
+        known = pool.site_keys(site)
+        host = host_of(pool.endpoint)
+    if key:
+        chosen = [_find(known, key, site)]
+    else:
+        chosen = [each for each in known if not each.origin and each.revoked_at is None]
+    if not chosen:
+        raise UsageError(f"{site} has no valid key at {host}")
+    if worst := [each for each in chosen if each.revoked_as == "compromised"]:
+        raise UsageError(f"key {worst[0].key_id[:16]} was declared compromised by {site}")
+    for each in chosen:
+        where = f", imported from {each.origin}" if each.origin else ""
+        invocation.note(f"{each.name}{where}: {_fingerprint(each.key_id)}")
+    invocation.confirm(f"Trust {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
+    added = trust.trust_keys(host, site, chosen, "trusted")
+    text = f"trusted {len(added)} more of {site}'s keys at {host}"
+    return Reply({"pool": host, "site": site, "added": added}, text, [k.key_id for k in added])
+
+
+@command(app, "forget", examples=["keys forget site-b", "keys forget site-b 21fe31dfa154a261"])
+def forget(
+    invocation: Invocation,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose keys to forget.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="Fingerprint, or how it begins; all of them when left out.",
+            show_default=False,
+        ),
+    ] = "",
+    yes: YesOption = False,
+) -> Reply:
+    """Trust a site's keys no more; the next one met is taken as the first."""
+    from site_agent import trust
+    from site_agent.profiles import host_of
+
+    with invocation.pool() as pool:
+        host = host_of(pool.endpoint)
+    pins = trust.trusted_keys(host, site)
+    chosen = [each for each in pins if each.startswith(_prefix(key))] if key else list(pins)
+    if not chosen:
+        raise UsageError(f"no such key of {site} at {host} is trusted here")
+    invocation.confirm(f"Forget {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
+    trust.forget_keys(host, site, chosen)
+    data = {"pool": host, "site": site, "forgotten": chosen}
+    return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
+
+
+@command(app, "sign", examples=["keys sign site-a/face-68@2"])
+def sign(
+    invocation: Invocation,
+    addresses: Annotated[
+        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION] of your own.")
+    ],
+) -> Reply:
+    """Sign versions that are published: unsigned ones, or those of a revoked key.
+
+    What is signed is what the pool shows of the version; look at it first (poolctl models info).
+    """
+    with invocation.pool() as pool:
+        signed = [pool.sign(address) for address in addresses]
+    lines = [f"{each.address}: signed with {each.key.key_id[:16]}" for each in signed]
+    return Reply({"items": signed}, lines, [each.address for each in signed])
+
+
+def _site(pool: PoolClient, site: str) -> str:
+    return site or pool.whoami().site
+
+
+def _own_key(pool: PoolClient, site: str) -> SigningKey:
+    key = pool.signing_key(site)
+    if key is None:
+        raise UsageError(
+            f"there is no key for site {site!r} in {pool.key_folder}; make one with: "
+            "poolctl keys create"
+        )
+    return key
+
+
+def _trust_own(pool: PoolClient, key: KeyResponse) -> None:
+    """Pin one's own key: nobody needs to be asked whose it is."""
+    from site_agent import trust
+    from site_agent.profiles import host_of
+
+    trust.trust_keys(host_of(pool.endpoint), key.site, [key], "trusted")
+
+
+def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:
+    found = [each for each in keys if each.key_id.startswith(_prefix(word))]
+    if len(found) != 1:
+        what = "no key" if not found else f"{len(found)} keys"
+        raise UsageError(f"{site} has {what} that begin with {word}; see: poolctl keys ls {site}")
+    return found[0]
+
+
+def _prefix(word: str) -> str:
+    prefix = word.replace(" ", "").lower()
+    if len(prefix) < _SHORTEST_PREFIX or set(prefix) - set("0123456789abcdef"):
+        raise UsageError(f"{word!r}: expected a fingerprint, at least its first 8 digits 0-9, a-f")
+    return prefix
+
+
+def _local(key: SigningKey) -> dict[str, Any]:
+    public = key.key.public
+    return {
+        "site": key.site,
+        "key_id": public.key_id,
+        "public_key": public.text,
+        "path": key.path,
+        "pem": public.to_pem(),
+    }
+
+
+def _fingerprint(key_id: str) -> str:
+    from pool_server.wire.signing_keys import readable_fingerprint
+
+    return readable_fingerprint(key_id)
