@@ -9,6 +9,7 @@ that layout has no place for stands under ``poolctl``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -21,6 +22,8 @@ MOST_FRONT_MATTER_CHARACTERS = 64_000
 MOST_NODES = 5_000
 DEEPEST = 12
 _FENCE = "---"
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_ODD_LINE_END = re.compile("[\x85\u2028\u2029\ufeff]")
 
 CardText = Annotated[str, StringConstraints(max_length=MOST_CARD_CHARACTERS, pattern=r"^[^\x00]*$")]
 
@@ -86,7 +89,7 @@ def read_card(text: str) -> Card:
         raise ValueError(
             f"the card has {len(text):,} characters; expected at most {MOST_CARD_CHARACTERS:,}"
         )
-    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
+    lines = _LINE.findall(text.removeprefix("\ufeff"))
     if not lines or lines[0].rstrip() != _FENCE:
         return Card({}, text)
     ends = [number for number, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE]
@@ -105,8 +108,21 @@ def write_card(front_matter: Mapping[str, Any], body: str) -> str:
     """Return a card with this front matter; `read_card` gives both back."""
     import yaml
 
-    front = yaml.safe_dump(
-        dict(front_matter), sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
+    class Dumper(yaml.SafeDumper):
+        """Quotes words with line ends of Unicode, which would be read as plain ones."""
+
+    def represent(dumper: Any, text: str) -> Any:
+        style = '"' if _ODD_LINE_END.search(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent)
+    front = yaml.dump(
+        dict(front_matter),
+        Dumper=Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=100,
     )
     return f"{_FENCE}\n{front}{_FENCE}\n{body}"
 

@@ -1,0 +1,191 @@
+"""Evaluations: any site scores any model that it may see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import event, select
+
+from pool_server.app import open_parts
+from pool_server.evaluations.repository import MatrixQuery
+from pool_server.evaluations.service import show_matrix
+from pool_server.http.identity import Caller
+from pool_server.records import SiteRecord
+from tests.pool_server.model_files import detector_bytes
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+
+HERE, THERE = "ab" * 32, "cd" * 32
+
+
+def post(client: httpx.Client, model: str, value: float = 0.5, **fields: Any) -> httpx.Response:
+    request = {
+        "model": model,
+        "dataset": "ward",
+        "dataset_digest": HERE,
+        "scores": {"recall": {"value": value, "low": value - 0.1, "high": value + 0.1}},
+        **fields,
+    }
+    return client.post("/api/v1/evaluations", json=request)
+
+
+def matrix(client: httpx.Client, **query: Any) -> dict[str, Any]:
+    answer = client.get("/api/v1/evaluations", params={"score": "recall", **query})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def cells(row: dict[str, Any]) -> list[tuple[str, str, float]]:
+    return [(each["site"], each["dataset"], each["value"]) for each in row["cells"]]
+
+
+def test_who_measured_what(pool: PoolDriver) -> None:
+    home, other = pool.member("eval-a"), pool.member("eval-b")
+    version = upload(home, "eval-a/face")
+    posted = post(other, "eval-a/face", images=12, faces=13, split="test", protocol="strict")
+    assert posted.status_code == 201, posted.text
+    assert posted.json() | {"created_at": None, "evaluation_id": 0} == {
+        "evaluation_id": 0, "digest": version["digest"], "site": "eval-b", "dataset": "ward",
+        "dataset_digest": HERE, "split": "test", "protocol": "strict", "images": 12, "faces": 13,
+        "note": "", "scores": {"recall": {"value": 0.5, "low": 0.4, "high": 0.6}},
+        "created_at": None, "created_by": "eval-b/test-contributor",
+    }  # fmt: skip
+    assert post(home, f"sha256:{version['digest']}", 0.7).status_code == 201
+    items = home.get("/api/v1/models/eval-a/face/versions/1/evaluations").json()["items"]
+    assert [each["site"] for each in items] == ["eval-a", "eval-b"]
+
+
+def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
+    home = pool.member("eval-a")
+    upload(home, "eval-a/again")
+    for value, fields in (
+        (0.1, {}), (0.2, {}), (0.3, {"protocol": "strict"}), (0.4, {"dataset_digest": THERE}),
+        (0.5, {"scores": {"f1": {"value": 0.5}}}),
+    ):  # fmt: skip
+        assert post(home, "eval-a/again", value, **fields).status_code == 201
+    address = "/api/v1/models/eval-a/again/versions/1/evaluations"
+    newest = home.get(address).json()["items"]
+    assert [sorted(each["scores"]) for each in newest] == [["f1"], ["recall"], ["recall"]]
+    history = [
+        item
+        for page in pages(home, address, {"history": "true", "limit": 2})
+        for item in page["items"]
+    ]
+    assert len(history) == 5
+    (row,) = matrix(home, name="again")["rows"]
+    # The last evaluation has no recall: the one before it still counts for that.
+    assert sorted(each["value"] for each in row["cells"]) == [0.2, 0.3, 0.4]
+
+
+def pages(client: httpx.Client, address: str, query: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [client.get(address, params=query).json()]
+    while cursor := found[-1]["next_cursor"]:
+        found.append(client.get(address, params={**query, "cursor": cursor}).json())
+    return found
+
+
+def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
+    home, other = pool.member("eval-m"), pool.member("eval-n")
+    upload(home, "eval-m/one", detector_bytes())
+    upload(home, "eval-m/two")
+    upload(home, "eval-m/unseen")
+    post(home, "eval-m/one", 0.8)
+    post(other, "eval-m/one", 0.6, dataset="clinic", dataset_digest=THERE)
+    post(other, "eval-m/two", 0.9, protocol="strict")
+    found = matrix(other, site="eval-m")
+    assert found["sites"] == ["eval-m", "eval-n"]
+    assert [(row["address"], cells(row)) for row in found["rows"]] == [
+        ("pool://eval-m/two@1", [("eval-n", "ward", 0.9)]),
+        ("pool://eval-m/one@1", [("eval-m", "ward", 0.8), ("eval-n", "clinic", 0.6)]),
+    ]
+    filters: list[tuple[dict[str, str], list[str]]] = [
+        ({"kind": "hog-svm"}, ["one"]),
+        ({"measured_by": "eval-n"}, ["two", "one"]),
+        ({"measured_by": "eval-m"}, ["one"]),
+        ({"dataset_digest": THERE}, ["one"]),
+        ({"protocol": "strict"}, ["two"]),
+        ({"score": "precision"}, []),
+        ({"name": "two"}, ["two"]),
+    ]
+    for query, expected in filters:
+        rows = matrix(other, **({"site": "eval-m"} | query))["rows"]
+        assert [row["address"].split("/")[-1] for row in rows] == [f"{n}@1" for n in expected]
+    one_by_one = pages(
+        other, "/api/v1/evaluations", {"score": "recall", "site": "eval-m", "limit": 1}
+    )
+    assert [len(page["rows"]) for page in one_by_one] == [1, 1]
+
+
+def test_scores_of_what_one_may_not_see(pool: PoolDriver) -> None:
+    home, other = pool.member("eval-a"), pool.member("eval-b")
+    draft = upload(home, "eval-a/hidden", draft=True)
+    for model in ("eval-a/hidden@1", "eval-a/hidden", f"sha256:{draft['digest']}"):
+        assert error_of(post(other, model)) == (404, "version_not_found")
+    assert post(home, "eval-a/hidden@1").status_code == 201
+    assert matrix(home, name="hidden")["rows"]
+    assert matrix(other, name="hidden")["rows"] == []
+
+
+def test_who_may_post(pool: PoolDriver) -> None:
+    upload(pool.member("eval-a"), "eval-a/open")
+    viewer = pool.member("eval-b", "viewer")
+    assert error_of(post(viewer, "eval-a/open")) == (403, "not_allowed")
+    assert matrix(viewer)["score"] == "recall"
+    for_other = post(pool.member("eval-b"), "eval-a/open", site="eval-a")
+    assert error_of(for_other) == (403, "not_allowed")
+    assert post(pool.admin, "eval-a/open", site="eval-b").json()["site"] == "eval-b"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dataset": "/data/patients/ward"},
+        {"dataset": "C:\\data"},
+        {"dataset": ""},
+        {"dataset": "a\nb"},
+        {"dataset_digest": "short"},
+        {"scores": {}},
+        {"scores": {"recall": {"value": 0.5, "low": 0.4}}},
+        {"scores": {"recall": {"value": 0.5, "low": 0.6, "high": 0.4}}},
+        {"scores": {"recall": {"value": "nan"}}},
+        {"scores": {"Recall": {"value": 1}}},
+        {"scores": {f"s{i}": {"value": 1} for i in range(65)}},
+        {"per_image": [{"image": "a.png", "recall": 1}]},
+        {"images": -1},
+    ],
+    ids=str,
+)
+def test_scores_only(pool: PoolDriver, fields: dict[str, Any]) -> None:
+    upload(pool.member("eval-a"), "eval-a/strict")
+    refused = post(pool.member("eval-a"), "eval-a/strict", **fields)
+    assert error_of(refused) == (422, "invalid_request")
+
+
+def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        home = pool.member("lab")
+        for number in range(4):
+            upload(home, f"lab/m{number}")
+            for protocol in ("a", "b"):
+                post(home, f"lab/m{number}", protocol=protocol)
+        parts = open_parts(pool.settings)
+        statements: list[str] = []
+        event.listen(
+            parts.database.engine,
+            "before_cursor_execute",
+            lambda _c, _cur, statement, *_rest: statements.append(statement),
+        )
+        counts = []
+        with parts.database.read() as session:
+            site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab")).one()
+            caller = Caller("t", "test", site.id, "lab", "viewer", None)
+            for limit in (1, 4):
+                statements.clear()
+                found = show_matrix(session, caller, MatrixQuery("recall", limit=limit))
+                assert len(found.rows) == limit
+                counts.append(len(statements))
+        parts.database.close()
+    assert counts == [2, 2]
