@@ -38,7 +38,9 @@ class Family:
         content = self.files.setdefault(name, network_bytes())
         if parents:
             fields["recipe"] = recipe_for(content, *(self.digest(each) for each in parents))
-        return upload(self.member(name.split("/")[0]), self.address(name), content, **fields)
+        return upload(
+            self.member(name.split("/", maxsplit=1)[0]), self.address(name), content, **fields
+        )
 
     def version(self, name: str, number: int = 1) -> dict[str, Any]:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}"
@@ -55,7 +57,7 @@ class Family:
         self, name: str, reason: str, *, client: httpx.Client | None = None, **fields: Any
     ) -> httpx.Response:
         path = f"/api/v1/models/{self.address(name)}/versions/1/withdraw"
-        client = client or self.member(name.split("/")[0])
+        client = client or self.member(name.split("/", maxsplit=1)[0])
         return client.post(path, json={"reason": reason, **fields})
 
 

@@ -1,0 +1,84 @@
+"""What was done can be read, by those whom it concerns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.pool_server.pool_driver import PoolDriver, error_of
+from tests.pool_server.withdrawals.families import three_merges
+
+
+def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
+    answer = client.get("/api/v1/audit", params=parameters)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def test_the_story_of_a_withdrawal(pool: PoolDriver) -> None:
+    family = three_merges(pool, "story")
+    family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
+    [act] = read(pool.admin, subject=f"{family.address('a/bad')}@1", action="version.withdraw")
+    assert act["actor"] == f"{family.site('a')}/test-contributor"
+    assert act["details"]["reason"] == "consent-withdrawn"
+    assert act["details"]["explanation"] == "One family."
+    assert act["details"]["flagged"] == [
+        f"{family.address(name)}@1" for name in ("a/first", "b/second", "c/third", "c/again")
+    ]
+    [flag] = read(pool.admin, subject=f"{family.address('c/again')}@1", action="version.flag")
+    assert flag["details"]["withdrawn"] == f"{family.address('a/bad')}@1"
+    assert flag["request_id"] == act["request_id"]
+    life = [entry["action"] for entry in read(pool.admin, subject=family.address("c/again"))]
+    assert life == ["version.flag", "version.publish"]
+
+
+def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
+    family = three_merges(pool, "mine")
+    family.withdraw("a/bad", "quality")
+    site_b, site_c = family.site("b"), family.site("c")
+    found = read(family.member("c", "admin"), limit=200)
+    assert {entry["actor"].split("/")[0] for entry in found} <= {site_c, family.site("a"), "admin"}
+    assert all(
+        entry["actor"].startswith(f"{site_c}/") or entry["subject"].startswith(site_c)
+        for entry in found
+    )
+    [flag] = [
+        entry for entry in found
+        if entry["subject"] == f"{family.address('c/again')}@1" and entry["action"] == "version.flag"
+    ]  # fmt: skip
+    assert (flag["token_id"], flag["address"]) == ("", ""), "that of another site's people"
+    own = next(entry for entry in found if entry["actor"].startswith(f"{site_c}/"))
+    assert own["token_id"]
+    refused = family.member("c", "admin").get("/api/v1/audit", params={"site": site_b})
+    assert error_of(refused) == (403, "not_allowed")
+    for role in ("viewer", "contributor", "curator"):
+        refused = family.member("c", role).get("/api/v1/audit")
+        assert error_of(refused) == (403, "not_allowed")
+
+
+def test_filters_and_pages(pool: PoolDriver) -> None:
+    family = three_merges(pool, "pages")
+    family.withdraw("a/bad", "quality")
+    site = family.site("a")
+    assert {entry["action"] for entry in read(pool.admin, site=site, action="version")} == {
+        "version.publish", "version.withdraw", "version.flag",
+    }  # fmt: skip
+    by_token = read(pool.admin, actor=f"{site}/test-contributor", action="version.publish")
+    assert len(by_token) == 2
+    assert read(pool.admin, actor=f"{site}/another") == []
+    newest = read(pool.admin, site=site, limit=1)[0]
+    assert newest in read(pool.admin, site=site, since=newest["at"])
+    assert newest not in read(pool.admin, site=site, until=newest["at"])
+    collected: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        parameters = {"site": site, "limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = pool.admin.get("/api/v1/audit", params=parameters).json()
+        collected += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert collected == read(pool.admin, site=site, limit=200)
+    assert error_of(pool.admin.get("/api/v1/audit", params={"since": "yesterday"}))[0] == 422
