@@ -119,7 +119,8 @@ def contribute(
     parts : sequence of str
         Names of the model's landmarks, where the faces have more.
     seed : int
-        Of the starting shapes; each round of a series adds its number.
+        Of the starting shapes; each round of a series adds its number; level by
+        level, each time through all levels.
     threads : int
         0: as many as the machine has processors.
 
@@ -139,7 +140,7 @@ def contribute(
     found = pool.round(round_id)
     site = site or pool.whoami().site
     dataset = read_imglab_xml(dataset_path)
-    settings = refit_settings(**{**found.options, "seed": seed + found.number - 1})
+    settings = refit_settings(**{**found.options, "seed": seed + _times_through(pool, found)})
     inputs = [dataset_digest(dataset), settings.model_dump(mode="json"), list(parts)]
     kept = _kept_files(pool, found, site, inputs)
     if (done := _find_taken(found, site, kept)) is not None:
@@ -213,6 +214,17 @@ def finish(
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
     left_out = tuple(found.sites("late", "missing", "waiting"))
     return FinishedRound(found, pool.version(found.result), left_out, ended_here)
+
+
+def _times_through(pool: PoolClient, found: RoundResponse) -> int:
+    """Return how often the series of a round has been through all levels before it.
+
+    Sites that go level by level draw their samples once for all levels.
+    """
+    if found.options.get("level") is None:
+        return found.number - 1
+    levels = int(pool.version(found.base).fingerprint["levels"])
+    return (found.number - 1) // levels
 
 
 def _compute(

@@ -31,6 +31,7 @@ from pool_server.records import (
     now_utc,
 )
 from pool_server.rounds import repository, service
+from pool_server.sites.quotas import require_room
 from pool_server.sites.repository import get_site
 from pool_server.transfers import repository as uploads
 from pool_server.transfers.announcing import (
@@ -218,6 +219,7 @@ def settle_contribution(
     if find_own(current, upload.site_id, upload.digest) is not None:
         return
     service.require_contributions_taken(current)
+    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
     session.add(
         RoundContributionRecord(
             round_id=current.id,

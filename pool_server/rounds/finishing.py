@@ -264,7 +264,9 @@ def _open_successor(
         method=ended.method,
         method_version=ended.method_version,
         mode=ended.mode,
-        options=find_round_method(ended.method).options_of_next(ended.options),
+        options=find_round_method(ended.method).options_of_next(
+            ended.options, int(base.fingerprint.get("levels", 1))
+        ),
         description=ended.description,
         number=ended.number + 1,
         rounds_total=ended.rounds_total,

@@ -13,6 +13,8 @@ from typing import Any
 from pool_server.errors import RoundRefusedError
 from pool_server.records import ModelVersionRecord
 
+ONE_SHOT, LEVEL_BY_LEVEL = "one-shot", "level-by-level"
+
 
 @dataclass(frozen=True)
 class RoundMethod:
@@ -39,12 +41,28 @@ class RoundMethod:
 
         return find_method(self.name).version
 
-    def options_of_next(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def options_of_next(self, options: Mapping[str, Any], levels: int) -> dict[str, Any]:
         """Return the options of the round that goes on with a result.
 
-        The first round has thinned the model; its result has no trees to spare.
+        The first round has thinned the model; its result has no trees to spare. A round of one
+        level is followed by one of the next, and the last level by the first.
+
+        Parameters
+        ----------
+        levels : int
+            Of the base.
         """
-        return {**options, "thin": None} if "thin" in options else dict(options)
+        following = {**options, "thin": None} if "thin" in options else dict(options)
+        if options.get("level") is not None:
+            following["level"] = options["level"] % levels + 1
+        return following
+
+    def rounds_to_hold(self, mode: str, rounds: int, levels: int) -> int:
+        """Return how many rounds in the pool those that were asked for make.
+
+        Level by level, sites meet once for each level of the base.
+        """
+        return rounds * levels if mode == LEVEL_BY_LEVEL else rounds
 
     def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options in full, as all sites are to use them.
@@ -57,7 +75,6 @@ class RoundMethod:
             raise RoundRefusedError(
                 f"a round of {self.name} cannot be held {mode}; through a pool it can be: "
                 f"{', '.join(self.modes)}",
-                hint="Sites that keep in step level by level need one machine: poolctl refine.",
             )
         return self.check_settings(mode, options)
 
@@ -81,12 +98,18 @@ def check_refit_settings(mode: str, options: Mapping[str, Any]) -> dict[str, Any
         raise RoundRefusedError(
             "option seed: every site draws its own starting shapes, so it stays at the site"
         )
+    if "level" in options:
+        raise RoundRefusedError(
+            "option level: the pool counts the levels itself, from the first",
+            hint="Leave it out; --mode level-by-level holds one round for each level.",
+        )
+    first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
     try:
-        return RefitSettings.model_validate({**options, "mode": mode}).shared()
+        return RefitSettings.model_validate({**options, **first, "mode": mode}).shared()
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(step) for step in problem["loc"])
-        known = ", ".join(set(RefitSettings.model_fields) - {"seed", "mode"})
+        known = ", ".join(sorted(set(RefitSettings.model_fields) - {"seed", "mode", "level"}))
         raise RoundRefusedError(
             f"option {name}: {problem['msg']}; the options are {known}"
         ) from error
@@ -94,7 +117,7 @@ def check_refit_settings(mode: str, options: Mapping[str, Any]) -> dict[str, Any
 
 ROUND_METHODS: Mapping[str, RoundMethod] = {
     method.name: method
-    for method in (RoundMethod("leaf-refit", ("one-shot",), check_refit_settings),)
+    for method in (RoundMethod("leaf-refit", (ONE_SHOT, LEVEL_BY_LEVEL), check_refit_settings),)
 }
 
 

@@ -120,7 +120,9 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         options=options,
         description=request.description,
         number=1,
-        rounds_total=request.rounds,
+        rounds_total=method.rounds_to_hold(
+            request.mode, request.rounds, int(base.fingerprint.get("levels", 1))
+        ),
         deadline=request.deadline,
         duration_s=int((request.deadline - now).total_seconds()) + 1,
         created_at=now,

@@ -191,14 +191,45 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     assert poolctl("rounds", "info", "../models", "--json").code == 2
 
 
+def test_level_by_level_gives_what_refine_gives_on_one_machine(
+    site: Site, base: Path, faces: dict[str, Path], tmp_path: Path
+) -> None:
+    """The base has three levels: twice through them all are six rounds in the pool."""
+    poolctl = site.be("site-a")
+    words = ("--mode", "level-by-level", "--deadline", "7d", "--rounds", 2, "-q")
+    key = poolctl(*START, *words).out.strip()
+    levels = []
+    for number in range(1, 7):
+        found = poolctl("rounds", "info", key, "--json").data
+        assert (found["number"], found["rounds_total"]) == (number, 6)
+        levels.append(found["options"]["level"])
+        for name, path in faces.items():
+            site.be(name)("rounds", "contribute", key, "--data", path)
+        poolctl = site.be("site-a")
+        done = poolctl("rounds", "finish", key, "--upload-to", "in-step", "--json").data
+        key = done["round"]["successor"]
+    assert levels == [1, 2, 3, 1, 2, 3]
+    assert key is None
+    poolctl("download", "site-a/in-step", "-o", tmp_path / "pool.dat")
+
+    base_model = read_base(base)
+    sources = [
+        SiteSource(name, load_site(read_imglab_xml(path), base_model.part_count))
+        for name, path in faces.items()
+    ]
+    settings = RefitSettings(mode="level-by-level", starts=3)
+    refine_sites(base, sources, tmp_path / "here.dat", RefinementPlan(settings, rounds=2))
+    assert file_digest(tmp_path / "pool.dat") == file_digest(tmp_path / "here.dat")
+
+
 def test_rounds_that_cannot_be_held(site: Site, faces: dict[str, Path], tmp_path: Path) -> None:
     poolctl = site.be("site-a")
     start = ("rounds", "start", "--sites", "site-a,site-b", "--deadline", "7d", "--json")
     assert poolctl(*start, "--base", "site-a/none").code == 4
     assert poolctl(*start, "--base", "site-a/merged", "--method", "mwma").code == 2
-    refused = poolctl(*start, "--base", "site-a/merged", "--mode", "level-by-level")
+    refused = poolctl(*start, "--base", "site-a/merged", "--mode", "all-at-once")
     assert refused.code == 2
-    assert "one-shot" in refused.error["message"]
+    assert "one-shot, level-by-level" in refused.error["message"]
     assert poolctl(*start, "--base", "site-a/merged", "--option", "speed=3").code == 2
     assert poolctl(*START, "--deadline", "soon", "--json").code == 2
     assert poolctl(*START, "--deadline", "2020-01-01", "--json").code == 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from aggregators.errors import IncompatibleModelsError, InconsistentModelError
+from aggregators.errors import IncompatibleModelsError, InconsistentModelError, OptionError
 from aggregators.formats.validation import find_forest_problem
 from aggregators.methods.contract import Progress, no_progress
 from aggregators.methods.refitting.contribution_file import forest_digest
@@ -152,6 +152,11 @@ class SiteFit:
 
         self._in_threads(move_block, range(len(self._columns)))
 
+    def follow(self, level: CascadeLevel) -> None:
+        """Move the samples by the next level as it is, without fitting it."""
+        self._reach = self._reached_leaves(level)
+        self.move(level.leaves)
+
     def _reached_leaves(self, level: CascadeLevel) -> LevelReach:
         """Find the leaf of each tree that each sample reaches."""
         from aggregators.methods.refitting.kernels import LevelReach, SampleArrays, reach_leaves
@@ -224,7 +229,10 @@ def contribute(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> LeafContribution:
-    """Make one site's contribution to a one-shot round.
+    """Make one site's contribution to a round.
+
+    One-shot, it fits all levels by itself. Level by level, it fits one (``settings.level``) and
+    leaves the others alone: the sites fit the next when all have this one from the pool.
 
     Parameters
     ----------
@@ -242,21 +250,47 @@ def contribute(
         The faces have another number of landmarks than the base.
     InconsistentModelError
         The base's arrays do not fit one another.
+    OptionError
+        Level by level, no level is named, or one that the base has not.
     """
     settings = settings or RefitSettings()
     report = progress or no_progress
     forest = thinned_base(base, settings.thin)
     chosen = settings.resolved(forest)
     fit = SiteFit(forest, faces, chosen, threads)
-    changes = np.empty_like(forest.leaves)
-    counts = np.empty(len(forest.leaves), dtype=np.uint32)
+    changes = np.zeros_like(forest.leaves)
+    counts = np.zeros(len(forest.leaves), dtype=np.uint32)
+    leaves_of_level = [len(level.leaves) for level in forest.levels()]
     done = 0
-    for number, fitted in enumerate(fit_levels(forest, fit, chosen.own_share), start=1):
-        rows = slice(done, done + len(fitted.counts))
-        changes[rows], counts[rows] = fitted.changes, fitted.counts
+    fits: Iterator[LevelFit | None]
+    if chosen.mode == "one-shot":
+        fits = fit_levels(forest, fit, chosen.own_share)
+    else:
+        fits = _fit_one_level(forest, fit, chosen.level)
+    for number, fitted in enumerate(fits, start=1):
+        rows = slice(done, done + leaves_of_level[number - 1])
+        if fitted is not None:
+            changes[rows], counts[rows] = fitted.changes, fitted.counts
         done = rows.stop
         report(number / forest.level_count, f"level {number} of {forest.level_count}")
     return LeafContribution(changes, counts, forest_digest(base), chosen.shared())
+
+
+def _fit_one_level(
+    forest: ShapePredictor, fit: SiteFit, wanted: int | None
+) -> Iterator[LevelFit | None]:
+    """Yield nothing for each level before the wanted one, then its fit."""
+    if wanted is None or wanted > forest.level_count:
+        raise OptionError(
+            f"a contribution to a round that goes level by level fits one of the base's "
+            f"{forest.level_count} levels; asked for: {wanted or 'none'}"
+        )
+    for number, level in enumerate(forest.levels(), start=1):
+        if number == wanted:
+            yield fit.fit(level)
+            return
+        fit.follow(level)
+        yield None
 
 
 def _column_blocks(values: int) -> list[tuple[int, int]]:

@@ -22,6 +22,12 @@ class RefitSettings(MethodOptions):
         default="one-shot",
         description="every site fits all levels by itself, or all sites keep in step",
     )
+    level: int | None = Field(
+        default=None,
+        ge=1,
+        description="level-by-level: the one level that a contribution fits, counted from 1; the "
+        "levels before it are as the base has them",
+    )
     starts: int = Field(default=20, ge=1, le=10_000, description="starting shapes for each face")
     nu: float | None = Field(
         default=None,
