@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +37,59 @@ pytestmark = pytest.mark.postgres
 
 PART_BYTES = 256 * 1024
 ENTRIES = 1_000_000  # 4 MB, sixteen parts
-LINE_BYTES_PER_S = 700_000
+# Of one connection; a client that uploads has three. All of it would take some ten seconds.
+UP_BYTES_PER_S, DOWN_BYTES_PER_S = 150_000, 400_000
 # Three workers of a client lose at most the part that each was sending.
 MOST_LOST_BYTES = 3 * PART_BYTES
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "it did not come so far"
         time.sleep(0.02)
 
 
-@pytest.fixture
-def processes(postgres: PostgresServer, tmp_path: Path) -> Iterator[PoolDriver]:
-    """A pool of two processes on one folder, to be killed."""
-    url = postgres.make_pool_database()
-    folder = tmp_path / "pool"
-    folder.mkdir()
-    with pool_of_processes(folder, url, part_bytes=PART_BYTES, check_claim_s=2) as pool:
+@dataclass(frozen=True)
+class Pair:
+    """Two processes of a pool; the first may be killed."""
+
+    pool: PoolDriver
+    url: str
+    other_url: str
+    process: subprocess.Popen[str]
+
+    def clients(self, site: str) -> tuple[httpx.Client, httpx.Client]:
+        """Return clients of a site at the one process and at the other."""
+        secret = self.pool.secret(site, "contributor")
+        enter = self.pool.stack.enter_context
+        return enter(open_client(self.url, secret)), enter(open_client(self.other_url, secret))
+
+
+@pytest.fixture(scope="module")
+def processes(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PoolDriver]:
+    """A pool of three processes that share a folder: enough for two to be killed."""
+    url, folder = postgres.make_pool_database(), tmp_path_factory.mktemp("processes")
+    settings = {"part_bytes": PART_BYTES, "check_claim_s": 2}
+    with pool_of_processes(folder, url, count=3, **settings) as pool:
+        for site in ("both", "middle", "check"):
+            pool.secret(site, "contributor")
         yield pool
 
 
+@pytest.fixture
+def pair(processes: PoolDriver) -> Pair:
+    urls = (processes.url, *processes.others)
+    living = [number for number, each in enumerate(processes.processes) if each.poll() is None]
+    first, second = living[:2]
+    return Pair(processes, urls[first], urls[second], processes.processes[first])
+
+
 @contextmanager
-def client_of(pool: PoolDriver, url: str, folder: Path) -> Iterator[PoolClient]:
-    with PoolClient(url, pool.secret("lab", "contributor"), cache=ModelCache(folder)) as client:
+def client_of(pool: PoolDriver, url: str, site: str, folder: Path) -> Iterator[PoolClient]:
+    with PoolClient(url, pool.secret(site, "contributor"), cache=ModelCache(folder)) as client:
         yield client
 
 
@@ -69,65 +99,61 @@ def model_file(folder: Path) -> Path:
     return path
 
 
-def test_what_is_uploaded_through_one_is_downloaded_through_the_other(
-    processes: PoolDriver,
-) -> None:
+def test_what_is_uploaded_through_one_is_downloaded_through_the_other(pair: Pair) -> None:
     content = network_bytes(ENTRIES)
-    secret = processes.secret("lab", "contributor")
-    with open_client(processes.url, secret) as one, open_client(processes.others[0], secret) as two:
-        version = upload(one, "lab/gaze", content)
-        got = two.get(f"/api/v1/models/lab/gaze/versions/{version['version']}/content")
-        assert got.content == content
+    one, other = pair.clients("both")
+    upload(one, "both/gaze", content)
+    assert other.get("/api/v1/models/both/gaze/versions/1/content").content == content
 
 
 def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
-    processes: PoolDriver, tmp_path: Path
+    pair: Pair, tmp_path: Path
 ) -> None:
     file = model_file(tmp_path)
     content = network_bytes(ENTRIES)
-    upload(processes.member("lab"), "lab/there", content)
+    upload(pair.clients("middle")[0], "middle/there", content)
     with (
-        UnreliableLine(processes.url) as up,
-        UnreliableLine(processes.url) as down,
-        client_of(processes, up.url, tmp_path / "one") as sender,
-        client_of(processes, down.url, tmp_path / "two") as receiver,
+        UnreliableLine(pair.url) as up,
+        UnreliableLine(pair.url) as down,
+        client_of(pair.pool, up.url, "middle", tmp_path / "one") as sender,
+        client_of(pair.pool, down.url, "middle", tmp_path / "two") as receiver,
         ThreadPoolExecutor(2) as threads,
     ):
-        up.bytes_per_s = down.bytes_per_s = LINE_BYTES_PER_S
-        sending = threads.submit(sender.upload, file, "lab/large")
-        receiving = threads.submit(receiver.download, "lab/there")
-        wait_until(lambda: up.sent_bytes > 6 * PART_BYTES and down.received_bytes > 6 * PART_BYTES)
+        up.bytes_per_s, down.bytes_per_s = UP_BYTES_PER_S, DOWN_BYTES_PER_S
+        sending = threads.submit(sender.upload, file, "middle/large")
+        receiving = threads.submit(receiver.download, "middle/there")
+        wait_until(lambda: min(up.sent_bytes, down.received_bytes) > 2 * PART_BYTES)
         assert not sending.done()
         assert not receiving.done()
-        processes.processes[0].send_signal(signal.SIGKILL)
+        pair.process.send_signal(signal.SIGKILL)
         for line in (up, down):
-            line.turn_to(processes.others[0])
+            line.turn_to(pair.other_url)
             line.bytes_per_s = None
         sent, received = sending.result(60), receiving.result(60)
     assert file.stat().st_size <= sent.sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
     assert received.received_bytes == len(content)
     assert received.path.read_bytes() == content
-    with client_of(processes, processes.others[0], tmp_path / "three") as client:
-        assert client.download("lab/large").path.read_bytes() == file.read_bytes()
-        assert len(list(client.models(ModelQuery(site="lab")))) == 2
+    with client_of(pair.pool, pair.other_url, "middle", tmp_path / "three") as client:
+        assert client.download("middle/large").path.read_bytes() == file.read_bytes()
+        assert len(list(client.models(ModelQuery(site="middle")))) == 2
 
 
-def test_one_is_killed_while_it_checks_a_file(processes: PoolDriver) -> None:
+def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     content = network_bytes(ENTRIES)
-    secret = processes.secret("lab", "contributor")
-    with open_client(processes.url, secret) as one, open_client(processes.others[0], secret) as two:
-        opened = announce(one, "lab/checked", content).json()
-        send_parts(one, opened, content)
-        thread = threading.Thread(target=complete_until_killed, args=(one, opened))
-        thread.start()
-        address = f"/api/v1/uploads/{opened['upload_id']}"
-        wait_until(lambda: two.get(address).json()["state"] == "checking")
-        processes.processes[0].send_signal(signal.SIGKILL)
-        thread.join()
-        assert error_of(complete(two, opened)) == (409, "upload_busy")
-        wait_until(lambda: complete(two, opened).status_code == 201)
-        assert two.get("/api/v1/models/lab/checked/versions/1/content").content == content
-        assert len(two.get("/api/v1/models", params={"name": "checked"}).json()["items"]) == 1
+    one, other = pair.clients("check")
+    opened = announce(one, "check/gaze", content).json()
+    send_parts(one, opened, content)
+    thread = threading.Thread(target=complete_until_killed, args=(one, opened))
+    thread.start()
+    address = f"/api/v1/uploads/{opened['upload_id']}"
+    wait_until(lambda: other.get(address).json()["state"] == "checking")
+    pair.process.send_signal(signal.SIGKILL)
+    thread.join()
+    assert error_of(complete(other, opened)) == (409, "upload_busy")
+    assert other.get("/api/v1/models", params={"site": "check"}).json()["items"] == []
+    wait_until(lambda: complete(other, opened).status_code == 201)
+    assert other.get("/api/v1/models/check/gaze/versions/1/content").content == content
+    assert len(other.get("/api/v1/models", params={"site": "check"}).json()["items"]) == 1
 
 
 def complete_until_killed(client: httpx.Client, opened: dict[str, Any]) -> None:
@@ -143,35 +169,36 @@ def test_the_database_is_killed_in_the_middle_of_an_upload(tmp_path: Path) -> No
     folder.mkdir()
     with (
         postgres_server() as server,
-        pool_of_processes(folder, server.make_pool_database(), part_bytes=PART_BYTES) as pool,
+        pool_of_processes(
+            folder, server.make_pool_database(), count=1, part_bytes=PART_BYTES
+        ) as pool,
         UnreliableLine(pool.url) as line,
-        client_of(pool, line.url, tmp_path / "cache") as sender,
+        client_of(pool, line.url, "lab", tmp_path / "cache") as sender,
         ThreadPoolExecutor(1) as threads,
     ):
         anyone = pool.client(None)
-        line.bytes_per_s = LINE_BYTES_PER_S
+        line.bytes_per_s = UP_BYTES_PER_S
         sending = threads.submit(sender.upload, file, "lab/large")
-        wait_until(lambda: line.sent_bytes > 6 * PART_BYTES)
+        wait_until(lambda: line.sent_bytes > 2 * PART_BYTES)
         server.kill()
-        for _process in range(2):
-            assert error_of(anyone.get("/readyz")) == (503, "database_unavailable")
-            refused = pool.admin.get("/api/v1/models")
-            assert error_of(refused) == (503, "database_unavailable")
-            assert refused.headers["retry-after"] == "2"
-            assert anyone.get("/healthz").status_code == 200
+        assert error_of(anyone.get("/readyz")) == (503, "database_unavailable")
+        refused = pool.admin.get("/api/v1/models")
+        assert error_of(refused) == (503, "database_unavailable")
+        assert refused.headers["retry-after"] == "2"
+        assert anyone.get("/healthz").status_code == 200
+        assert not sending.done()
         server.start()
-        for _process in range(2):
-            assert anyone.get("/readyz").status_code == 200
+        line.bytes_per_s = None
+        assert anyone.get("/readyz").status_code == 200
         sent_bytes = finish_upload(sending.result, sender, file)
         assert sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
         [version] = pool.admin.get("/api/v1/models").json()["items"]
         assert version["digest"] == sha256(file.read_bytes())
         got = pool.admin.get("/api/v1/models/lab/large/versions/1/content")
         assert got.content == file.read_bytes()
-        for number in range(2):
-            log = (folder / f"log-{number}").read_text()
-            assert server.password not in log
-            assert '"status": 500' not in log
+        log = (folder / "log-0").read_text()
+        assert server.password not in log
+        assert '"status": 500' not in log
 
 
 def finish_upload(result: Callable[[float], Any], sender: PoolClient, file: Path) -> int:
