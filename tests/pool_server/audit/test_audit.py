@@ -44,10 +44,9 @@ def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
         entry["actor"].startswith(f"{site_c}/") or entry["subject"].startswith(site_c)
         for entry in found
     )
-    [flag] = [
-        entry for entry in found
-        if entry["subject"] == f"{family.address('c/again')}@1" and entry["action"] == "version.flag"
-    ]  # fmt: skip
+    again = f"{family.address('c/again')}@1"
+    flags = [entry for entry in found if entry["action"] == "version.flag"]
+    [flag] = [entry for entry in flags if entry["subject"] == again]
     assert (flag["token_id"], flag["address"]) == ("", ""), "that of another site's people"
     own = next(entry for entry in found if entry["actor"].startswith(f"{site_c}/"))
     assert own["token_id"]

@@ -71,8 +71,6 @@ def receiving() -> Iterator[Receiver]:
                 self.send_header("Location", receiver.location)
             self.end_headers()
 
-        do_GET = do_POST
-
         def log_message(self, *_: object) -> None:
             return
 

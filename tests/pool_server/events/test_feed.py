@@ -56,7 +56,6 @@ def test_waiting_for_an_event(pool: PoolDriver) -> None:
     client = family.member("a")
     with ThreadPoolExecutor(1) as worker:
         waiting = worker.submit(read, client, wait_s=20)
-        pool.member(family.site("a"), "admin").get("/api/v1/whoami")
         family.withdraw("a/model", "other", client=pool.member(family.site("a"), "admin"))
         assert [event["kind"] for event in waiting.result(60)["items"]] == ["version.withdrawn"]
 
@@ -69,8 +68,6 @@ def test_events_of_many_processes_come_in_order_and_none_is_missed(pool: PoolDri
     seen: list[dict[str, Any]] = []
     reader = family.member("a", "viewer")
     with ThreadPoolExecutor(3) as workers:
-        secret = pool.secret(family.site("a"), "contributor")
-        del secret
         done = [workers.submit(family.withdraw, name, "quality") for name in names]
         while not all(each.done() for each in done) or len(seen) < len(names):
             page = read(reader, after=seen[-1]["event_id"] if seen else 0, limit=2)

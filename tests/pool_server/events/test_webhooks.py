@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,8 +227,6 @@ def test_which_addresses_are_public(address: str, expected: bool) -> None:
 
 def test_who_never_finishes_is_given_up(tmp_path: Path) -> None:
     """An answer that comes a byte at a time never meets the limit of a single wait."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()
 

@@ -26,6 +26,10 @@ class Family:
     def member(self, name: str, role: str = "contributor") -> httpx.Client:
         return self.pool.member(self.site(name), role)
 
+    def owner(self, name: str) -> httpx.Client:
+        """Return a contributor of the site that a file belongs to."""
+        return self.member(name.partition("/")[0])
+
     def address(self, name: str) -> str:
         site, model = name.split("/")
         return f"{self.site(site)}/{model}"
@@ -38,9 +42,7 @@ class Family:
         content = self.files.setdefault(name, network_bytes())
         if parents:
             fields["recipe"] = recipe_for(content, *(self.digest(each) for each in parents))
-        return upload(
-            self.member(name.split("/", maxsplit=1)[0]), self.address(name), content, **fields
-        )
+        return upload(self.owner(name), self.address(name), content, **fields)
 
     def version(self, name: str, number: int = 1) -> dict[str, Any]:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}"
@@ -57,7 +59,7 @@ class Family:
         self, name: str, reason: str, *, client: httpx.Client | None = None, **fields: Any
     ) -> httpx.Response:
         path = f"/api/v1/models/{self.address(name)}/versions/1/withdraw"
-        client = client or self.member(name.split("/", maxsplit=1)[0])
+        client = client or self.owner(name)
         return client.post(path, json={"reason": reason, **fields})
 
 
