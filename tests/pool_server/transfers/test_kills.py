@@ -43,7 +43,7 @@ def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
         open_client(url, secret) as client,
     ):
         opened = announce(client, "admin/gaze", content).json()
-        send_parts(client, {"parts": opened["parts"][:2]}, content)
+        send_parts(client, {**opened, "parts": opened["parts"][:2]}, content)
         half = opened["parts"][2]
         with socket.create_connection(urlsplit(url).netloc.split(":")) as connection:  # type: ignore[arg-type]
             connection.sendall(
