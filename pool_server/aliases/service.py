@@ -40,9 +40,10 @@ def set_alias(
         The version is a draft, quarantined or withdrawn.
     """
     site, name = place
+    model = get_model(session, caller, site, name)
+    caller.require_upload_to(model.site.name)
     require_alias_name(alias)
     version = resolve_version(session, caller, site, name, reference)
-    caller.require_upload_to(version.model.site.name)
     if version.state != AVAILABLE:
         raise VersionStateError(
             f"{site}/{name}@{version.number} is {version.state}; expected it to be available",

@@ -15,7 +15,15 @@ from pool_server.http.pagination import write_cursor
 from pool_server.records import ModelRecord, ModelVersionRecord
 from pool_server.registry import repository as registry
 from pool_server.registry.service import describe_version, get_model
-from pool_server.registry.states import DELETE, PUBLISH, QUARANTINE, RELEASE, Step, move
+from pool_server.registry.states import (
+    DELETE,
+    PUBLISH,
+    QUARANTINE,
+    QUARANTINED,
+    RELEASE,
+    Step,
+    move,
+)
 from pool_server.settings import PoolSettings
 from pool_server.wire.curation import DeletionResponse
 from pool_server.wire.models import ModelPage, ModelVersionResponse
@@ -78,8 +86,9 @@ def release(session: Session, caller: Caller, version: ModelVersionRecord) -> Mo
     NotAllowedError, VersionStateError
     """
     site = version.model.site.name
-    by_own_site = version.state_changed_by.startswith(f"{site}/")
-    caller.require_role("curator", site if by_own_site else None)
+    caller.require_role("curator", site)
+    if version.state == QUARANTINED and not version.state_changed_by.startswith(f"{site}/"):
+        caller.require_role("curator")
     return _take_step(session, caller, version, RELEASE, "version.release")
 
 

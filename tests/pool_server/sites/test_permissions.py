@@ -19,6 +19,7 @@ from pool_server.wire.sites import SCOPES
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, announce, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
 
 SITE, FOREIGN = "permissions", "permissions-foreign"
 
@@ -85,6 +86,45 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/lineage"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,
     ),
+    ("GET", "/api/v1/models/{site}/{name}/sharing"): (
+        *REFUSED, 200, 200, 200, 200, 200, 200,
+    ),
+    ("PUT", "/api/v1/models/{site}/{name}/sharing"): (
+        *REFUSED, 403, 403, 200, 200, 200, 200,
+    ),
+    ("GET", "/api/v1/vocabulary"): ANY_TOKEN,
+    ("GET", "/api/v1/queue"): (*REFUSED, 403, 403, 403, 200, 200, 200),
+    # What the path names is published, and something was made from it.
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/publish"): (
+        *REFUSED, 403, 403, 409, 409, 409, 409,
+    ),
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): (
+        *REFUSED, 403, 403, 403, 422, 422, 422,
+    ),
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/release"): (
+        *REFUSED, 403, 403, 403, 409, 409, 409,
+    ),
+    ("DELETE", "/api/v1/models/{site}/{name}/versions/{reference}"): (
+        *REFUSED, 403, 403, 409, 409, 409, 409,
+    ),
+    ("DELETE", "/api/v1/models/{site}/{name}"): (*REFUSED, 403, 403, 409, 409, 409, 409),
+    ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): (
+        *REFUSED, 403, 403, 200, 200, 200, 200,
+    ),
+    ("DELETE", "/api/v1/models/{site}/{name}/aliases/{alias}"): (
+        *REFUSED, 403, 403, 204, 204, 204, 204,
+    ),
+    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/card"): (
+        *REFUSED, 200, 200, 200, 200, 200, 200,
+    ),
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): (
+        *REFUSED, 403, 403, 200, 200, 200, 200,
+    ),
+    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/evaluations"): (
+        *REFUSED, 200, 200, 200, 200, 200, 200,
+    ),
+    ("GET", "/api/v1/evaluations"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("POST", "/api/v1/evaluations"): (*REFUSED, 403, 201, 201, 201, 201, 201),
     ("POST", "/api/v1/uploads"): (*REFUSED, 403, 403, 200, 200, 200, 200),
     ("GET", "/api/v1/uploads/{upload_id}"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("POST", "/api/v1/uploads/{upload_id}/parts"): (*REFUSED, 403, 404, 200, 200, 200, 200),
@@ -118,6 +158,7 @@ PATH_VALUES: dict[str, Any] = {
     "token_id": "0" * 16,
     "invitation_id": "0" * 16,
     "user": "ada",
+    "alias": "best",
 }
 
 ROUND = {
@@ -133,6 +174,12 @@ OPEN_FILE = {
     "digest": sha256(CONTENT),
     "file_name": "a.bin",
 }
+SCORES = {
+    "model": f"{SITE}/face@1",
+    "dataset": "ward",
+    "dataset_digest": "0" * 64,
+    "scores": {"recall": {"value": 0.5}},
+}
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/sites"): {"json": {"name": SITE}},
     ("PATCH", "/api/v1/sites/{site}"): {"json": {"contact": "room 3"}},
@@ -142,6 +189,12 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/tokens"): {
         "json": {"site": SITE, "name": "test-viewer", "role": "viewer"}
     },
+    ("PUT", "/api/v1/models/{site}/{name}/sharing"): {"json": {"visibility": "consortium"}},
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): {"json": {}},
+    ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): {"json": {"version": "1"}},
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): {"json": {"text": ""}},
+    ("GET", "/api/v1/evaluations"): {"params": {"score": "recall"}},
+    ("POST", "/api/v1/evaluations"): {"json": SCORES},
     ("POST", "/api/v1/uploads"): {"json": OPEN_FILE},
     ("POST", "/api/v1/uploads/{upload_id}/parts"): {
         "json": {"parts": [{"number": 1, "checksum": f"{zlib.crc32(CONTENT):08x}"}]}
@@ -223,7 +276,8 @@ def narrow(pool: PoolDriver) -> Narrow:
 def models(pool: PoolDriver) -> dict[str, Any]:
     """Publish what the rows are about."""
     client = pool.member(SITE)
-    upload(client, f"{SITE}/face")
+    face, heir = upload(client, f"{SITE}/face"), network_bytes()
+    upload(client, f"{SITE}/heir", heir, recipe=recipe_for(heir, face["digest"]))
     upload(client, f"{SITE}/forest", bytes(encode_model(make_predictor(5))))
     invited = pool.admin.post("/api/v1/invitations", json={"site": SITE}).json()["secret"]
     answer = pool.client(None).post(
@@ -285,6 +339,8 @@ def ask(pool: PoolDriver, secret: str | None, method: str, path: str) -> Any:
         # A fresh upload for each: some acts end it.
         opened = announce(client, f"{SITE}/open", CONTENT).json()
         values["upload_id"] = opened["upload_id"]
+    if "{alias}" in path:
+        client.put(f"/api/v1/models/{SITE}/face/aliases/best", json={"version": "1"})
     if "{round_id}" in path:
         values["round_id"] = client.post("/api/v1/rounds", json=ROUND).json()["round_id"]
     answer = pool.client(secret).request(
