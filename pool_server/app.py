@@ -10,18 +10,19 @@ from types import ModuleType
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
 
-import pool_server.invitations.endpoints as invitations
 import pool_server.aliases.endpoints as aliases
 import pool_server.audit.endpoints as audit
 import pool_server.cards.endpoints as cards
 import pool_server.curation.endpoints as curation
 import pool_server.evaluations.endpoints as evaluations
 import pool_server.events.endpoints as events
+import pool_server.invitations.endpoints as invitations
 import pool_server.lineage.endpoints as lineage
 import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
 import pool_server.registry.endpoints as registry
 import pool_server.rounds.endpoints as rounds
+import pool_server.sharing.endpoints as sharing
 import pool_server.signatures.endpoints as signatures
 import pool_server.sites.endpoints as sites
 import pool_server.tokens.endpoints as tokens
@@ -47,6 +48,7 @@ API_PREFIX = "/api/v1"
 NOUNS: tuple[ModuleType, ...] = (
     vocabulary,
     registry,
+    sharing,
     curation,
     aliases,
     cards,

@@ -124,6 +124,15 @@ class PoolSettings(BaseSettings):
         "they say of where a request came from is believed. Nobody else's word is.",
     )
 
+    default_visibility: Literal["private", "sites", "consortium"] = Field(
+        default="consortium", description="Who sees a new model, unless its uploader says it."
+    )
+    default_rights: str = Field(
+        default="download,merge",
+        pattern="^((download|merge|redistribute)(,(download|merge|redistribute))*)?$",
+        description="What those who see a new model may do beyond seeing it.",
+    )
+
     check_memory_bytes: int = Field(
         default=4 * GIB, ge=64 * MIB, description="Memory of the format check, beside the model."
     )
@@ -264,6 +273,10 @@ class PoolSettings(BaseSettings):
     @property
     def s3_url_lifetime(self) -> timedelta:
         return timedelta(minutes=self.s3_url_lifetime_minutes)
+
+    @property
+    def rights_of_new_models(self) -> list[str]:
+        return sorted(set(filter(None, self.default_rights.split(","))))
 
     @property
     def upload_lifetime(self) -> timedelta:

@@ -66,6 +66,7 @@ def upgrade() -> None:
         "uploads", sa.Column("terms", sa.JSON(), server_default=sa.text("'[]'"), nullable=False)
     )
     op.add_column("uploads", sa.Column("visibility", sa.String(length=16), nullable=True))
+    op.add_column("uploads", sa.Column("rights", sa.JSON(none_as_null=True), nullable=True))
     op.add_column(
         "uploads", sa.Column("as_draft", sa.Boolean(), server_default=sa.false(), nullable=False)
     )
@@ -134,6 +135,7 @@ def downgrade() -> None:
     op.drop_column("model_versions", "card")
     op.drop_column("uploads", "statement")
     op.drop_column("uploads", "as_draft")
+    op.drop_column("uploads", "rights")
     op.drop_column("uploads", "visibility")
     op.drop_column("uploads", "terms")
     op.drop_column("uploads", "card")

@@ -24,7 +24,8 @@ class UploadRecord(Record):
     `state` is ``receiving``, ``checking``, ``complete``, ``refused`` or ``expired``.
     `purpose` is what the file is to become: a ``version`` of a model, a ``contribution`` to the
     round `round_id` (of which `model_name` then holds the key), or the ``result`` of that round.
-    `card`, `terms`, `visibility`, `as_draft` and `statement` wait here for the version.
+    `card`, `terms`, `as_draft` and `statement` wait here for the version; `visibility` and
+    `rights` for the model, if the version is its first.
     `claim_expires_at` limits how long one process may hold the state ``checking``; a claim that
     has run out belongs to a process that died.
     """
@@ -66,6 +67,7 @@ class UploadRecord(Record):
         JSON, default=list, server_default=text("'[]'")
     )
     visibility: Mapped[str | None] = mapped_column(String(16))
+    rights: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     as_draft: Mapped[bool] = mapped_column(default=False, server_default=false())
     statement: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
     storage_handle: Mapped[str] = mapped_column(Text, default="")

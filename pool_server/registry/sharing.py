@@ -18,13 +18,13 @@ not there. Who may see it but not, say, download it is told which right is missi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy import ColumnElement, and_, or_, select, true
 
 from pool_server.errors import RightMissingError
 from pool_server.http.identity import Caller
-from pool_server.records import GrantRecord, ModelRecord
+from pool_server.records import GrantRecord, ModelRecord, UploadRecord
 from pool_server.wire.sharing import RIGHTS, Right, Visibility
 
 __all__ = [
@@ -35,6 +35,8 @@ __all__ = [
     "require_right",
     "rights_of",
     "rights_of_site",
+    "share_alike",
+    "sharing_of_first",
     "visible_to",
 ]
 
@@ -116,6 +118,28 @@ def require_right(caller: Caller, model: ModelRecord, right: Right) -> None:
         hint=f"Ask {model.site.name}{contact} for it; they grant it with "
         f"`poolctl models share {address}`.",
         details={"model": address, "right": right, "ask": model.site.name},
+    )
+
+
+def sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
+    """Return `visibility` and `rights` of the model whose first version an upload becomes."""
+    if upload.visibility is None or upload.rights is None:
+        return {}
+    return {"visibility": upload.visibility, "rights": upload.rights}
+
+
+def share_alike(model: ModelRecord, original: ModelRecord | None) -> None:
+    """List for a new model that only listed sites see those that another model lists.
+
+    The site of `original` is among them. Both were loaded with their grants.
+    """
+    if model.visibility != SITES or original is None:
+        return
+    rights = {grant.site_id: list(grant.rights) for grant in original.grants}
+    rights[original.site_id] = list(model.rights)
+    rights.pop(model.site_id, None)
+    model.grants.extend(
+        GrantRecord(site_id=site_id, rights=granted) for site_id, granted in rights.items()
     )
 
 

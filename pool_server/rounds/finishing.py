@@ -27,6 +27,7 @@ from pool_server.records import (
     now_utc,
 )
 from pool_server.registry import repository as registry
+from pool_server.registry.sharing import CONSORTIUM, share_alike
 from pool_server.rounds import repository, service
 from pool_server.rounds.contributing import get_upload_of, round_of
 from pool_server.rounds.methods import find_round_method
@@ -116,18 +117,22 @@ class ResultAnnouncement:
             upload = None
         if upload is None:
             upload = self._new_upload(site, current, AnnouncedFile.of(request, PURPOSE))
-            self._describe(upload)
+            self._describe(upload, current)
             require_signature(self.parts.settings, upload)
             check_upload(session, upload)
             return begin_upload(self.parts, session, upload), True
         upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
         if upload.state == uploads.RECEIVING:
             upload.round_id = current.id
-            self._describe(upload)
+            self._describe(upload, current)
         return describe_upload(self.parts, upload), False
 
-    def _describe(self, upload: UploadRecord) -> None:
+    def _describe(self, upload: UploadRecord, current: RoundRecord) -> None:
         request = self.request
+        base = current.base_version.model
+        if request.visibility is not None or base.visibility != CONSORTIUM:
+            # What came out of a round is shown to nobody who may not see what went in.
+            upload.visibility = request.visibility or base.visibility
         recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
         take_description(upload, request, recipe)
 
@@ -229,6 +234,9 @@ def settle_result(
             raise RoundClosedError(f"round {current.key} was cancelled")
         return _result_of(session, ended)
     version = add_version(session, caller, upload, upload.site.name, checked)
+    if version.number == 1:
+        base = current.base_version.model
+        share_alike(version.model, registry.find_model(session, base.site.name, base.name))
     ended = repository.lock_round(session, current.id)
     ended.result_version_id = version.id
     record_act(

@@ -22,6 +22,7 @@ from pool_server.signatures.statements import (
     check_upload,
     require_signature,
 )
+from pool_server.sites.quotas import require_room
 from pool_server.sites.repository import get_site
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel
@@ -30,11 +31,17 @@ from pool_server.transfers.descriptions import (
     require_description,
     take_description,
 )
-from pool_server.transfers.permissions import require_copy_rights, require_merge_rights
+from pool_server.transfers.permissions import (
+    begins_as,
+    require_copy_rights,
+    require_merge_rights,
+    require_visibility,
+)
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.publishing import add_version, require_not_deleted
 from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
+from pool_server.wire.sharing import Visibility
 from pool_server.wire.uploads import UploadRequest, UploadResponse, UploadState
 from pool_server.withdrawals.flagging import require_bytes_not_withdrawn
 
@@ -53,7 +60,8 @@ def announce_upload(
     Raises
     ------
     NotAllowedError, RightMissingError, SiteNotFoundError, TooLargeError, RecipeRefusedError,
-    TooManyUploadsError, ModelKindError, StatementRefusedError, SignatureRequiredError,
+    SharingRefusedError, TooManyUploadsError, QuotaExceededError, ModelKindError,
+    StatementRefusedError, SignatureRequiredError,
     BytesWithdrawnError
     """
     caller.require_upload_to(request.site)
@@ -79,9 +87,12 @@ class Announcement:
         request = self.request
         site = get_site(session, request.site)
         model = registry.find_model(session, site.name, request.name)
-        known = model and registry.find_by_digest(session, model.id, request.digest)
+        known = (
+            None if model is None else registry.find_by_digest(session, model.id, request.digest)
+        )
         announced = self._new_upload(site, "receiving")
         require_not_deleted(model, known)
+        require_visibility(model, request.visibility)
         require_bytes_not_withdrawn(session, request.digest)
         if known:
             if attach_if_fitting(session, self.caller, known, announced):
@@ -99,17 +110,23 @@ class Announcement:
             # Only one of the two sizes can be that of a file with this digest.
             upload.state = repository.EXPIRED
             session.flush()
-        elsewhere = self._find_copy(session, site)
+        elsewhere, visibility = self._settle_rights(session, site)
+        announced.visibility = visibility
         if elsewhere is not None and self.parts.storage.has_content(request.digest):
-            return self._publish_known(session, site, elsewhere), True
-        return self._begin(session, site), True
+            announced.state = repository.COMPLETE
+            return self._publish_known(session, announced, elsewhere), True
+        return begin_upload(self.parts, session, announced), True
 
     @property
     def _is_draft(self) -> bool:
         return arrives_as_draft(self.parts.settings, self.caller, self.request.site, self.request)
 
-    def _find_copy(self, session: Session, site: SiteRecord) -> ModelVersionRecord | None:
-        """Return a version with the same file that the caller may download, if there is one.
+    def _settle_rights(
+        self, session: Session, site: SiteRecord
+    ) -> tuple[ModelVersionRecord | None, Visibility]:
+        """Return a version with the same file to copy, and who is to see the new model.
+
+        Nothing is copied that the caller may not download.
 
         Raises
         ------
@@ -117,18 +134,18 @@ class Announcement:
             A parent may be seen but not merged, or the file itself seen but not handed on.
         """
         digest = self.request.digest
-        if self.recipe is not None:
-            parents = {each["digest"] for each in self.recipe["inputs"]} - {digest}
-            require_merge_rights(session, self.caller, parents)
-        homes = registry.visible_homes(session, self.caller, [digest]).get(digest, [])
-        require_copy_rights(self.caller, site.id, homes)
-        for model in homes:
-            if may(self.caller, model, "download"):
-                return registry.find_by_digest(session, model.id, digest)
-        return None
-
-    def _begin(self, session: Session, site: SiteRecord) -> UploadResponse:
-        return begin_upload(self.parts, session, self._new_upload(site, "receiving"))
+        inputs = [] if self.recipe is None else self.recipe["inputs"]
+        parents = {each["digest"] for each in inputs} - {digest}
+        homes = registry.visible_homes(session, self.caller, {digest, *parents})
+        own_homes = homes.get(digest, [])
+        require_copy_rights(self.caller, site.id, own_homes)
+        require_merge_rights(self.caller, [homes[each] for each in parents if each in homes])
+        copied = [model for model in own_homes if may(self.caller, model, "download")]
+        return (
+            registry.find_by_digest(session, copied[0].id, digest) if copied else None,
+            self.request.visibility
+            or begins_as(self.parts.settings.default_visibility, site.id, homes.values()),
+        )
 
     def _describe_anew(self, upload: UploadRecord) -> None:
         """Take over what the client says now of a file that is under way."""
@@ -136,12 +153,12 @@ class Announcement:
         if upload.state == repository.RECEIVING:
             take_description(upload, self.request, self.recipe)
             upload.as_draft = self._is_draft
+            upload.visibility = self.request.visibility or upload.visibility
 
     def _publish_known(
-        self, session: Session, site: SiteRecord, known: ModelVersionRecord
+        self, session: Session, upload: UploadRecord, known: ModelVersionRecord
     ) -> UploadResponse:
         """Make a version of a file that the pool has elsewhere: nothing is sent again."""
-        upload = self._new_upload(site, "complete")
         upload.size_bytes = known.size_bytes
         checked = CheckedModel(
             kind=known.kind,
@@ -149,7 +166,7 @@ class Announcement:
             fingerprint=known.fingerprint,
             merge_keys={each.method: each.key for each in known.merge_keys},
         )
-        version = add_version(session, self.caller, upload, site.name, checked)
+        version = add_version(session, self.caller, upload, upload.site.name, checked)
         return self._answer_complete(session, upload, version)
 
     def _answer_complete(
@@ -214,6 +231,8 @@ def new_upload(
         description="",
         labels={},
         metrics={},
+        visibility=settings.default_visibility,
+        rights=settings.rights_of_new_models,
         storage_handle="",
         state=state,
         expires_at=now_utc() + settings.upload_lifetime,
@@ -225,7 +244,7 @@ def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> 
 
     Raises
     ------
-    TooManyUploadsError, StorageFullError
+    TooManyUploadsError, QuotaExceededError, StorageFullError
     """
     most = parts.settings.max_open_uploads_per_site
     wait_for_turn(session, f"uploads of site {upload.site_id}")
@@ -234,6 +253,7 @@ def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> 
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
             hint="Complete or abort some; stale ones are cleared away by themselves.",
         )
+    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
     upload.storage_handle = parts.storage.begin(
         upload.id,
         digest=upload.digest,

@@ -7,32 +7,35 @@ answered as if the file were new.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy.orm import Session
-
+from pool_server.errors import SharingRefusedError
 from pool_server.http.identity import Caller
 from pool_server.records import ModelRecord
-from pool_server.registry import repository as registry
-from pool_server.registry.sharing import CONSORTIUM, Right, may, require_right
+from pool_server.registry.sharing import CONSORTIUM, PRIVATE, Right, may, require_right
+from pool_server.wire.sharing import Visibility
 
 # A copy in the hands of another site comes with all rights for that site: copying what everybody
 # may download and merge gives nobody anything new.
 FREELY_COPIED: frozenset[Right] = frozenset({"download", "merge"})
 
 
-def require_merge_rights(session: Session, caller: Caller, parents: Collection[str]) -> None:
+def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]]) -> None:
     """Raise unless the caller may merge every parent that it may see in the pool.
 
-    Parents that it may not see are as those that the pool does not have. Where the pool has a
-    parent under several names, one that may be merged is enough.
+    Parents that it may not see are as those that the pool does not have.
+
+    Parameters
+    ----------
+    parents : iterable of sequences of ModelRecord
+        For each parent, the models that have it; one that may be merged is enough.
 
     Raises
     ------
     RightMissingError
         Naming the parent.
     """
-    for homes in registry.visible_homes(session, caller, parents).values():
+    for homes in parents:
         if not any(may(caller, model, "merge") for model in homes):
             require_right(caller, homes[0], "merge")
 
@@ -47,6 +50,42 @@ def require_copy_rights(caller: Caller, site_id: int, homes: Sequence[ModelRecor
     """
     if homes and not any(_may_copy(caller, site_id, model) for model in homes):
         require_right(caller, homes[0], "redistribute")
+
+
+def begins_as(
+    default: Visibility, site_id: int, sources: Iterable[Sequence[ModelRecord]]
+) -> Visibility:
+    """Return who sees a new model when its uploader does not say it.
+
+    What was made from models that other sites do not share with all is not shown to all by
+    default.
+
+    Parameters
+    ----------
+    sources : iterable of sequences of ModelRecord
+        For each file that it was made from, the models that have it.
+    """
+    for homes in sources:
+        if not any(m.site_id == site_id or m.visibility == CONSORTIUM for m in homes):
+            return PRIVATE
+    return default
+
+
+def require_visibility(model: ModelRecord | None, wanted: Visibility | None) -> None:
+    """Raise if a version is announced for more, or fewer, than its model is shared with.
+
+    Raises
+    ------
+    SharingRefusedError
+    """
+    if model is not None and wanted not in {None, model.visibility}:
+        address = f"{model.site.name}/{model.name}"
+        raise SharingRefusedError(
+            f"{address} is there already, with visibility {model.visibility!r}, not {wanted!r}",
+            hint=f"Visibility is of the whole model: change it with `poolctl models share "
+            f"{address}`.",
+            details={"found": wanted, "expected": model.visibility},
+        )
 
 
 def _may_copy(caller: Caller, site_id: int, model: ModelRecord) -> bool:

@@ -21,9 +21,11 @@ from pool_server.records import (
     UploadRecord,
 )
 from pool_server.registry import repository
+from pool_server.registry.sharing import sharing_of_first
 from pool_server.registry.states import AVAILABLE, DELETED, DRAFT, QUARANTINE, move
 from pool_server.registry.terms import add_terms
 from pool_server.signatures.statements import attach_upload
+from pool_server.sites.quotas import require_room
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.recipes import read_recipe
 from pool_server.wire.data_use import Term
@@ -45,6 +47,8 @@ def add_version(
     ------
     ModelKindError
         Earlier versions of the model are of another kind.
+    QuotaExceededError
+        The site has no room for the file.
     ModelDeletedError, VersionStateError
         The model, or its version with this file, was deleted.
     BytesWithdrawnError
@@ -59,6 +63,7 @@ def add_version(
     require_not_deleted(model, known)
     if known is not None:
         return known
+    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
     version = ModelVersionRecord(
         model_id=model.id,
         number=repository.next_number(session, model.id),
@@ -118,7 +123,12 @@ def _find_or_make_model(
 ) -> ModelRecord:
     model = repository.find_model(session, site, upload.model_name)
     if model is None:
-        model = ModelRecord(site_id=upload.site_id, name=upload.model_name, kind=checked.kind)
+        model = ModelRecord(
+            site_id=upload.site_id,
+            name=upload.model_name,
+            kind=checked.kind,
+            **sharing_of_first(upload),
+        )
         session.add(model)
         session.flush()
     elif model.kind != checked.kind:

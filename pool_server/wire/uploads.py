@@ -13,6 +13,7 @@ from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import ModelDescription, ModelVersionResponse
 from pool_server.wire.names import Digest, FileName, Name
 from pool_server.wire.parts import PartChecksum
+from pool_server.wire.sharing import Visibility
 from pool_server.wire.signatures import SignedStatement
 
 MOST_TERMS = 32
@@ -89,6 +90,12 @@ class UploadRequest(ModelDescription):
         default=None,
         description="What a merged model is for, to be held against the terms of its inputs; "
         "not kept.",
+    )
+    visibility: Visibility | None = Field(
+        default=None,
+        description="Who sees a new model: its own site, sites that are listed later, or all; "
+        "null: as the pool's settings say, or only its own site where it was made from models "
+        "that other sites do not share with all.",
     )
     card: CardText = Field(default="", description="Markdown with YAML in front.")
     draft: bool = Field(

@@ -1,0 +1,1 @@
+"""With whom a model is shared: seeing and changing it."""
