@@ -86,6 +86,21 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/lineage"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,
     ),
+    ("GET", "/api/v1/lineage/{digest}"): (*REFUSED, 404, 404, 404, 404, 404, 404),
+    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/withdrawal-preview"): (
+        *REFUSED, 403, 403, 200, 200, 200, 200,
+    ),
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): (
+        *REFUSED, 403, 403, 422, 422, 422, 422,
+    ),
+    ("GET", "/api/v1/withdrawals"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("POST", "/api/v1/withdrawals/check"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("GET", "/api/v1/events"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("GET", "/api/v1/webhooks"): (*REFUSED, 403, 403, 403, 403, 200, 200),
+    ("POST", "/api/v1/webhooks"): (*REFUSED, 403, 403, 403, 403, 422, 422),
+    ("DELETE", "/api/v1/webhooks/{webhook_id}"): (*REFUSED, 403, 403, 403, 403, 404, 404),
+    ("POST", "/api/v1/webhooks/{webhook_id}/test"): (*REFUSED, 403, 403, 403, 403, 404, 404),
+    ("GET", "/api/v1/audit"): (*REFUSED, 403, 403, 403, 403, 200, 200),
     ("GET", "/api/v1/models/{site}/{name}/sharing"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,
     ),
@@ -159,6 +174,8 @@ PATH_VALUES: dict[str, Any] = {
     "invitation_id": "0" * 16,
     "user": "ada",
     "alias": "best",
+    "digest": "0" * 64,
+    "webhook_id": "0" * 16,
 }
 
 ROUND = {
@@ -190,6 +207,13 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
         "json": {"site": SITE, "name": "test-viewer", "role": "viewer"}
     },
     ("PUT", "/api/v1/models/{site}/{name}/sharing"): {"json": {"visibility": "consortium"}},
+    # An effect that the reason does not allow, so that the version stays for the others.
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): {
+        "json": {"reason": "licence", "effect": "warn"}
+    },
+    ("POST", "/api/v1/withdrawals/check"): {"json": {"digests": ["0" * 64]}},
+    # Not encrypted, which no pool calls unless it is told to.
+    ("POST", "/api/v1/webhooks"): {"json": {"url": "http://lab.example/events"}},
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): {"json": {}},
     ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): {"json": {"version": "1"}},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): {"json": {"text": ""}},
