@@ -114,6 +114,9 @@ def server_configuration(settings: PoolSettings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # By default uvicorn believes whatever a client on the same machine says of itself.
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         # The same on every machine, whatever else is installed.
         loop="asyncio",
         http="h11",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -207,6 +208,20 @@ class PoolSettings(BaseSettings):
     def _absolute(cls, folder: Path) -> Path:
         # The format check runs in another working directory.
         return folder.expanduser().absolute()
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        """Return addresses and networks with commas between them, each of which can be read."""
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        for word in words:
+            try:
+                ipaddress.ip_network(word)
+            except ValueError as error:
+                raise ValueError(
+                    f"{word!r} is no address or network, such as 10.0.0.0/8"
+                ) from error
+        return ",".join(words)
 
     @field_validator("database_url")
     @classmethod

@@ -24,6 +24,8 @@ from pool_server.errors import TooManyRequestsError
 from pool_server.settings import PoolSettings
 
 MOST_KEYS = 10_000
+# What a proxy says is not looked at more closely, but it has to fit into the audit.
+LONGEST_ADDRESS = 64
 # Whoever has one address of IPv6 has all that begin like it.
 IPV6_PREFIX_BITS = 64
 
@@ -112,7 +114,7 @@ def client_address(request: Request) -> str:
     Behind a reverse proxy that is what the proxy says, if the settings trust it
     (`PoolSettings.trusted_proxies`); uvicorn has put it here then.
     """
-    return request.client.host if request.client else ""
+    return request.client.host[:LONGEST_ADDRESS] if request.client else ""
 
 
 def limited_by(address: str) -> str:
