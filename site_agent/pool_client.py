@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import LineageResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.uploads import UploadRequest
 from site_agent import profiles
 from site_agent.cache import ModelCache
 from site_agent.errors import (
-    AddressError,
     NotFoundError,
     NotLoggedInError,
     PoolRefusedRequestError,
     PoolUnreachableError,
 )
+from site_agent.pool_addresses import parse_address, version_path
 from site_agent.pool_connection import PoolConnection
+from site_agent.pool_curation import PoolCuration
+from site_agent.pool_evaluations import PoolEvaluations
 from site_agent.pool_merges import PoolMerges
 from site_agent.pool_people import PoolPeople
 from site_agent.pool_rounds import PoolRounds
@@ -88,24 +92,11 @@ class ModelQuery:
         return {key: value for key, value in words.items() if value}
 
 
-def parse_address(text: str) -> ModelAddress:
-    """Read ``[pool://]SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``.
-
-    Raises
-    ------
-    AddressError
-    """
-    try:
-        return ModelAddress.parse(text)
-    except ValueError as error:
-        raise AddressError(str(error)) from error
-
-
 def _ignore(_fraction: float, _text: str) -> None:
     return
 
 
-class PoolClient(PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
+class PoolClient(PoolCuration, PoolEvaluations, PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
     """Everything that a site asks of its pool.
 
     Parameters
@@ -206,14 +197,14 @@ class PoolClient(PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
                     hint="download it once with POOL_OFFLINE unset",
                 )
             return ModelVersionResponse.model_validate(known)
-        version = self._connection.get(_version_path(where), ModelVersionResponse)
+        version = self._connection.get(version_path(where), ModelVersionResponse)
         self.cache.remember(host, version.model_dump(mode="json"), where.reference)
         return version
 
     def lineage(self, address: str | ModelAddress) -> LineageResponse:
         """Return ancestors and descendants of a version."""
         where = parse_address(address) if isinstance(address, str) else address
-        return self._connection.get(f"{_version_path(where)}/lineage", LineageResponse)
+        return self._connection.get(f"{version_path(where)}/lineage", LineageResponse)
 
     def upload(
         self,
@@ -224,10 +215,18 @@ class PoolClient(PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
         labels: Mapping[str, str] | None = None,
         metrics: Mapping[str, float] | None = None,
         recipe: Mapping[str, Any] | None = None,
+        terms: Sequence[Term] = (),
+        intended_use: IntendedUse | None = None,
+        card: str = "",
+        draft: bool = False,
         sign: bool = True,
         progress: Progress | None = None,
     ) -> Uploaded:
         """Upload a model file as the next version of ``SITE/NAME``.
+
+        Terms of use are those of this file; a merged model inherits those of its inputs besides,
+        and is refused where they forbid the merge or `intended_use`. A `draft` is seen by one's
+        own site and by curators until it is published.
 
         It is signed where there is a key for the site (`poolctl keys create`), unless `sign` is
         False.
@@ -259,6 +258,10 @@ class PoolClient(PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
             labels=dict(labels or {}),
             metrics=dict(metrics or {}),
             recipe=None if recipe is None else dict(recipe),
+            terms=list(terms),
+            intended_use=intended_use,
+            card=card,
+            draft=draft,
         )
         if sign:
             request = self._with_statement(request, file)
@@ -326,8 +329,3 @@ class PoolClient(PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
                 self.endpoint, self._token, timeout_s=self._timeout_s, attempts=self._attempts
             )
         return self._opened
-
-
-def _version_path(address: ModelAddress) -> str:
-    reference = address.reference or "latest"
-    return f"/api/v1/models/{address.site}/{address.name}/versions/{reference}"

@@ -137,7 +137,7 @@ class PoolSignatures(ABC):
             recipe = client.lineage(version.address).recipe
         card = ""
         if version.has_card:
-            card = self._connection.get(f"{_version_path(version)}/card", CardResponse).text
+            card = self._connection.get(f"{_version_path(version)}/card", CardResponse).source
         signed = sign_version(version, recipe, card, key.key)
         return self._put_statement(version, signed)
 

@@ -27,7 +27,7 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
     find what they look for in every card.
     """
     described = describe_version(version)
-    text = read_text(session, version)
+    source = text = read_text(session, version)
     parents = _name_parents(session, caller, described)
     evaluations = list_evaluations(session, version, limit=MOST_EVALUATIONS).items
     if not text:
@@ -40,6 +40,7 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
         address=described.address,
         written=version.has_card,
         text=text,
+        source=source,
         front_matter=dict(card.front_matter),
     )
 

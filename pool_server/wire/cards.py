@@ -31,6 +31,7 @@ _CARD_EXAMPLE: dict[str, Any] = {
     "address": "pool://site-a/face-68@2",
     "written": True,
     "text": "---\nlicense: cc-by-4.0\ntags:\n- face-landmarks\n---\n\n# Infants, hose in view\n",
+    "source": "---\nlicense: cc-by-4.0\ntags:\n- face-landmarks\n---\n\n# Infants, hose in view\n",
     "front_matter": {"license": "cc-by-4.0", "tags": ["face-landmarks"]},
 }
 
@@ -54,7 +55,8 @@ class CardResponse(BaseModel):
     written: bool = Field(
         description="False where nobody wrote one: the pool has made this of what it knows."
     )
-    text: str
+    text: str = Field(description="With front matter, which the pool adds where it is missing.")
+    source: str = Field(description="As it was written; empty where nobody wrote one.")
     front_matter: dict[str, Any] = Field(description="The YAML in front of it, read.")
 
 

@@ -82,6 +82,7 @@ def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     address = "/api/v1/models/cards/edited/versions/1/card"
     plain = home.put(address, json={"text": "# Only words\n"}).json()
     assert plain["written"]
+    assert plain["source"] == "# Only words\n"
     assert plain["text"].endswith("---\n\n# Only words\n")
     assert plain["front_matter"]["poolctl"]["address"] == "pool://cards/edited@1"
     assert home.put(address, json={"text": WRITTEN}).json()["text"] == WRITTEN
