@@ -149,6 +149,13 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.SigningKeyError: Outcome(ExitCode.USAGE, "signing_key"),
     agent_errors.ProfileError: Outcome(ExitCode.USAGE, "profile"),
     agent_errors.AddressError: Outcome(ExitCode.USAGE, "address"),
+    agent_errors.TermsFileError: Outcome(
+        ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"
+    ),
+    agent_errors.TermsForbidError: Outcome(
+        ExitCode.NOT_ALLOWED, "terms_forbid", "ask the sites whose terms they are"
+    ),
+    agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.AddressBusyError: Outcome(ExitCode.CONFLICT, "address_busy"),
@@ -181,6 +188,14 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.StudyBusyError: Outcome(ExitCode.CONFLICT, "study_busy"),
     agent_errors.ModelStudyError: Outcome(ExitCode.USAGE, "model_study"),
+    agent_errors.AgentConfigError: Outcome(
+        ExitCode.USAGE, "agent_config", "poolctl agent init writes an example with every key"
+    ),
+    agent_errors.AgentBusyError: Outcome(
+        ExitCode.CONFLICT, "agent_busy", "stop it first, or give each agent its own workspace"
+    ),
+    agent_errors.AgentWorkspaceError: Outcome(ExitCode.INTEGRITY, "agent_workspace"),
+    agent_errors.AgentTaskError: Outcome(ExitCode.INTEGRITY, "agent_task"),
     agent_errors.ReviewFolderError: Outcome(ExitCode.INTEGRITY, "review_folder"),
     agent_errors.ReviewBusyError: Outcome(ExitCode.CONFLICT, "review_busy"),
     agent_errors.ReviewOutdatedError: Outcome(ExitCode.INCOMPATIBLE, "review_outdated"),

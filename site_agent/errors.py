@@ -292,5 +292,56 @@ class ModelStudyError(SiteAgentError):
     """A study of models that cannot be done as asked: its parts, settings or folder."""
 
 
+class AgentConfigError(SiteAgentError):
+    """A configuration of an agent that cannot be used.
+
+    Attributes
+    ----------
+    path : Path
+    key : str
+        Where in the file (``merge[0].margin``); empty where it is the whole file.
+    """
+
+    def __init__(self, path: Path, key: str, found: str, expected: str) -> None:
+        self.path = path
+        self.key = key
+        place = f"{path}: {key}" if key else f"{path}"
+        super().__init__(f"{place}: found {found}, expected {expected}")
+
+
+class AgentBusyError(SiteAgentError):
+    """Another agent is at work in the same workspace."""
+
+
+class AgentWorkspaceError(SiteAgentError):
+    """An agent's workspace cannot be written, or what it remembers cannot be read."""
+
+
+class AgentTaskError(SiteAgentError):
+    """Something that an agent was told to do cannot be done with these files."""
+
+
+class TermsFileError(TableFileError):
+    """A file with terms of use that cannot be read; names every bad line."""
+
+
+class TermsForbidError(SiteAgentError):
+    """Terms of use forbid a merge, or handing a file on.
+
+    Attributes
+    ----------
+    problems : tuple of str
+        What each term says against it.
+    """
+
+    def __init__(self, what: str, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join([f"{what}:", *(f"  {each}" for each in self.problems)]))
+
+
+class CardFileError(SiteAgentError):
+    """A card whose front matter cannot be read."""
+
+
 class DatasetEditError(SiteAgentError):
     """A data set cannot be split, converted or drawn as asked."""

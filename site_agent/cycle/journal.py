@@ -1,0 +1,143 @@
+"""What an agent says: one line of JSON an event, on standard output.
+
+Every line has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning``, ``error``), ``event``
+and ``cycle`` (0 before the first one). What else it has depends on the event: `EVENTS`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+Level = Literal["info", "warning", "error"]
+
+COMMON_KEYS = ("time", "level", "event", "cycle")
+
+
+@dataclass(frozen=True)
+class EventKind:
+    """What an event means, and its keys besides those that all have."""
+
+    meaning: str
+    keys: tuple[str, ...]
+    level: Level = "info"
+
+
+EVENTS: dict[str, EventKind] = {
+    "agent_started": EventKind(
+        "The agent has its workspace.", ("config", "workspace", "pool", "version", "once")
+    ),
+    "agent_stopped": EventKind("It ends.", ("reason",)),
+    "cycle_started": EventKind("A cycle begins.", ("site",)),
+    "cycle_finished": EventKind(
+        "A cycle is done.", ("took_s", "uploads", "contributions", "failures")
+    ),
+    "waiting": EventKind("Nothing is done until the next cycle.", ("seconds",)),
+    "pool_unreachable": EventKind(
+        "The pool did not answer, or does not know the token; the cycle is tried again later.",
+        ("error",),
+        "warning",
+    ),
+    "models_found": EventKind(
+        "What the pool has for a [[merge]] table, and what of it is taken.",
+        ("name", "found", "taken", "new", "refused_before"),
+    ),
+    "model_fetched": EventKind(
+        "A sub-model is here.", ("name", "address", "digest", "received_bytes")
+    ),
+    "model_refused": EventKind(
+        "A model is left out, now and in later cycles.",
+        ("name", "address", "digest", "reason"),
+        "warning",
+    ),
+    "merged": EventKind("Models were merged.", ("name", "method", "inputs", "digest")),
+    "evaluated": EventKind(
+        "A model was scored on the validation faces; `what`: own, published, input or merged.",
+        ("name", "what", "model", "digest", "metric", "value"),
+    ),
+    "up_to_date": EventKind(
+        "Nothing is new for a [[merge]] table; `value`: of the best model known.",
+        ("name", "metric", "value"),
+    ),
+    "not_better": EventKind(
+        "The merged model is not better by the margin than `best`, and is not uploaded.",
+        ("name", "metric", "value", "best", "best_model", "margin"),
+    ),
+    "best_changed": EventKind(
+        "Another model is the best; it lies in the workspace.",
+        ("name", "what", "model", "digest", "metric", "value", "file"),
+    ),
+    "uploading": EventKind("A merged model goes to the pool.", ("name", "digest", "size_bytes")),
+    "uploaded": EventKind(
+        "It is in the pool.", ("name", "address", "digest", "sent_bytes", "metric", "value")
+    ),
+    "contributing": EventKind(
+        "A round is taken part in; this may take minutes.", ("round", "base", "deadline")
+    ),
+    "contributed": EventKind(
+        "The pool has the contribution.", ("round", "digest", "size_bytes", "sent_bytes")
+    ),
+    "round_refused": EventKind(
+        "A round is not taken part in, now and in later cycles.", ("round", "reason"), "warning"
+    ),
+    "round_finished": EventKind("The pool has combined a round.", ("round", "result")),
+    "failed": EventKind(
+        "Something failed and is tried again in the next cycle; the rest goes on. `subject`: the "
+        "name of a [[merge]] table, or a round.",
+        ("subject", "error", "hint"),
+        "error",
+    ),
+}
+
+
+@dataclass
+class Journal:
+    """Writes events.
+
+    Attributes
+    ----------
+    stream : TextIO or None
+        None: nowhere.
+    least : str
+        Events below this level are not written.
+    clock : callable
+        The time of day.
+    """
+
+    stream: TextIO | None
+    least: Level = "info"
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    cycle: int = 0
+
+    def tell(self, event: str, **values: Any) -> None:
+        """Write one event; its keys have to be those of `EVENTS`."""
+        kind = EVENTS[event]
+        assert set(values) == set(kind.keys), f"{event}: {sorted(values)}"
+        order = ("info", "warning", "error")
+        if self.stream is None or order.index(kind.level) < order.index(self.least):
+            return
+        moment = self.clock().astimezone(UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": kind.level,
+            "event": event,
+            "cycle": self.cycle,
+            **{key: _plain(values[key]) for key in kind.keys},
+        }
+        self.stream.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        self.stream.flush()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return value
