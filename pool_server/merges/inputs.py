@@ -11,6 +11,7 @@ from pool_server.merges import repository
 from pool_server.records import ModelVersionRecord
 from pool_server.registry.sharing import may, visible_to
 from pool_server.registry.states import AVAILABLE
+from pool_server.withdrawals.repository import find_refusal
 
 
 def require_mergeable_inputs(session: Session, caller: Caller, recipe: Recipe) -> int:
@@ -34,6 +35,13 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     ------
     MergeRefusedError
     """
+    refusal = find_refusal(session, recipe.input_digests)
+    if refusal is not None:
+        raise MergeRefusedError(
+            f"input {refusal.digest} was withdrawn ({refusal.reason}) and cannot be merged any "
+            "more, under no name",
+            hint="Make the recipe without it: `poolctl merge --replay RECIPE --without DIGEST`.",
+        )
     seen = repository.versions_of_digests(session, recipe.input_digests, visible_to(caller))
     inputs: dict[str, ModelVersionRecord] = {}
     for entry in recipe.inputs:

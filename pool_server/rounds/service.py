@@ -29,6 +29,7 @@ from pool_server.records import (
 from pool_server.registry.filters import ModelChoice
 from pool_server.registry.service import resolve_version
 from pool_server.registry.sharing import require_right, rights_of_site
+from pool_server.registry.standing import refusal_of
 from pool_server.rounds import repository
 from pool_server.rounds.methods import find_round_method
 from pool_server.sites.repository import get_site
@@ -362,6 +363,12 @@ def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecor
         )
     base = resolve_version(session, caller, address.site, address.name, address.reference)
     require_right(caller, base.model, "merge")
+    withdrawal = base.withdrawal or refusal_of(base)
+    if withdrawal is not None:
+        raise RoundRefusedError(
+            f"the base {address_of(base)} was withdrawn ({withdrawal.reason})",
+            hint="`poolctl models info` names what replaces it, if anything does.",
+        )
     return base
 
 

@@ -141,20 +141,20 @@ def set_flags(
     session.flush()
 
 
-def require_bytes_not_withdrawn(session: Session, digest: str) -> None:
-    """Raise if these bytes are not to be had any more, under whatever name.
+def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
+    """Raise if any of these files is not to be had any more, under whatever name.
 
     Raises
     ------
     BytesWithdrawnError
     """
-    refusal = repository.find_refusal(session, digest)
+    refusal = repository.find_refusal(session, digests)
     if refusal is not None:
         raise BytesWithdrawnError(
-            f"the file with digest {digest} was withdrawn ({refusal.reason}) and is not taken "
-            "again, under no name",
+            f"the file with digest {refusal.digest} was withdrawn ({refusal.reason}) and is not "
+            "taken any more, under no name",
             hint="Delete it; `poolctl models check FILES` finds what else holds it.",
-            details={"digest": digest, "reason": refusal.reason},
+            details={"digest": refusal.digest, "reason": refusal.reason},
         )
 
 

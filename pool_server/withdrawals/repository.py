@@ -38,11 +38,11 @@ def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | Non
     return session.scalar(select(WithdrawalRecord).where(WithdrawalRecord.version_id == version_id))
 
 
-def find_refusal(session: Session, digest: str) -> WithdrawalRecord | None:
-    """Return the first withdrawal of these bytes for which nobody shall have them, if any."""
+def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord | None:
+    """Return the first withdrawal of any of these files for which nobody shall have it."""
     return session.scalar(
         select(WithdrawalRecord)
-        .where(WithdrawalRecord.digest == digest, WithdrawalRecord.effect == "refuse")
+        .where(WithdrawalRecord.digest.in_(digests), WithdrawalRecord.effect == "refuse")
         .order_by(WithdrawalRecord.id)
         .limit(1)
     )

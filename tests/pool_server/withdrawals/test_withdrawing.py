@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import select, update
 
+from aggregators.formats import encode_model
 from pool_server.database import Database
 from pool_server.records import ModelRecord, SiteRecord
+from tests.aggregators.small_models import make_predictor
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 from tests.pool_server.withdrawals.families import Family, three_merges
@@ -282,6 +285,19 @@ def warning_of(response: httpx.Response) -> str | None:
     first = response.history[0] if response.history else response
     warning: str | None = first.headers.get("x-pool-warning")
     return warning
+
+
+def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
+    family = Family(pool, "begun")
+    family.files["a/base"] = bytes(encode_model(make_predictor(71)))
+    family.add("a/base")
+    base = f"{family.address('a/base')}@1"
+    deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    request = {"base": base, "sites": [family.site("b")], "deadline": deadline}
+    client = family.member("b")
+    assert client.post("/api/v1/rounds", json=request).status_code == 201
+    family.withdraw("a/base", "data-error")
+    assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
 
 
 def make_private(pool: PoolDriver, site: str) -> None:
