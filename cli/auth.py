@@ -11,6 +11,7 @@ import typer
 from cli.errors import UsageError
 from cli.options import command, group
 from cli.output import Invocation, Reply, TableText
+from cli.tokens import role_words
 
 app = group("Log in to a pool, log out, see who you are.")
 
@@ -39,7 +40,8 @@ def login(
     """Log in to a pool and make it the active one.
 
     The token comes from --token-stdin, --token, the variable POOL_TOKEN or a question, in this
-    order; the pool's admin makes one with 'poolctl tokens create'. It is checked with the pool
+    order; an admin makes one with 'poolctl tokens create', an invitation gives the first
+    ('poolctl auth accept-invitation'). It is checked with the pool
     and kept in a file that only you can read. Without --profile the login is kept under the
     pool's host name.
     """
@@ -60,6 +62,59 @@ def login(
     return Reply(data, f"{text}; profile {name}", [name])
 
 
+@command(
+    app,
+    "accept-invitation",
+    examples=[
+        "auth accept-invitation https://pool.example.org --name ada",
+        "auth accept-invitation https://pool.example.org --name ada --invitation-stdin < invitation",
+    ],
+)
+def accept(
+    invocation: Invocation,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the pool.")],
+    *,
+    name: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="What you are called at the site.", show_default=False),
+    ],
+    display_name: Annotated[str, typer.Option(help="Your name as people say it.")] = "",
+    email: Annotated[
+        str | None, typer.Option(help="For people; the invitation's when left out.")
+    ] = None,
+    token_name: Annotated[
+        str, typer.Option(metavar="NAME", help="Of your first token; as you when left out.")
+    ] = "",
+    invitation_stdin: Annotated[
+        bool, typer.Option("--invitation-stdin", help="Read it from standard input.")
+    ] = False,
+) -> Reply:
+    """Become a user of the site that invited you, and log in.
+
+    The invitation, which begins with invite_, is asked for or read from standard input; it is
+    used once. The token that it gives is kept in a file that only you can read.
+    """
+    from site_agent import profiles
+    from site_agent.pool_people import accept_invitation
+
+    endpoint = profiles.normalise_endpoint(url)
+    secret = _invitation(from_stdin=invitation_stdin, endpoint=endpoint)
+    token = accept_invitation(
+        endpoint,
+        secret,
+        name,
+        display_name=display_name,
+        email=email,
+        token_name=token_name or None,
+    )
+    profile = invocation.profile or profiles.host_of(endpoint)
+    profiles.store_profile(profiles.Profile(profile, endpoint, token.secret))
+    kept = token.model_dump(mode="json", exclude={"secret"})
+    data = {"profile": profile, "pool": endpoint, **kept}
+    text = f"welcome to {token.site}, {name}: logged in to {endpoint} ({token.role})"
+    return Reply(data, f"{text}; profile {profile}", [profile])
+
+
 def _token(option: str, *, from_stdin: bool, endpoint: str) -> str:
     if from_stdin:
         secret = sys.stdin.readline()
@@ -71,9 +126,23 @@ def _token(option: str, *, from_stdin: bool, endpoint: str) -> str:
         secret = getpass(f"Token for {endpoint}: ", stream=sys.stderr)
     else:
         raise UsageError("no token: give it with --token-stdin, or in the variable POOL_TOKEN")
-    secret = secret.strip()
+    return _clean(secret, "token")
+
+
+def _invitation(*, from_stdin: bool, endpoint: str) -> str:
+    if from_stdin:
+        return _clean(sys.stdin.readline(), "invitation")
+    if not sys.stdin.isatty():
+        raise UsageError("no invitation: give it with --invitation-stdin")
+    from getpass import getpass
+
+    return _clean(getpass(f"Invitation to {endpoint}: ", stream=sys.stderr), "invitation")
+
+
+def _clean(text: str, what: str) -> str:
+    secret = text.strip()
     if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise UsageError("the token is empty or has characters that no token has")
+        raise UsageError(f"the {what} is empty or has characters that no {what} has")
     return secret
 
 
@@ -99,7 +168,10 @@ def whoami(invocation: Invocation) -> Reply:
         endpoint = pool.endpoint
     data: dict[str, Any] = {"pool": endpoint, **identity.model_dump(mode="json")}
     expiry = f", until {identity.expires_at:%Y-%m-%d}" if identity.expires_at else ""
-    text = f"{identity.site}/{identity.token_name} ({identity.role}{expiry}) at {endpoint}"
+    role = role_words(identity.role, pool_wide=identity.pool_wide)
+    scopes = "" if identity.scopes is None else f", only {' '.join(identity.scopes) or 'nothing'}"
+    user = f", user {identity.user}" if identity.user else ""
+    text = f"{identity.site}/{identity.token_name} ({role}{scopes}{user}{expiry}) at {endpoint}"
     return Reply(data, text, [f"{identity.site}/{identity.token_name}"])
 
 

@@ -11,13 +11,13 @@ from cli.addresses import size_words
 from cli.errors import InputMissingError, UsageError, VerificationError
 from cli.options import DryRunOption, YesOption, command, group
 from cli.output import Invocation, Reply, TableText
+from cli.quantities import SIZE_UNITS, read_quantity
 
 if TYPE_CHECKING:
     from site_agent.cache import CacheEntry, ModelCache
 
 app = group("The models kept on this machine.")
 
-_SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _AGE_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -81,8 +81,8 @@ def prune(
         raise UsageError("what may go? Give --max-size, --older-than or both")
     cache = _cache()
     surplus = cache.prunable(
-        max_bytes=int(_quantity(max_size, _SIZE_UNITS, "--max-size")) if max_size else None,
-        max_age_s=_quantity(older_than, _AGE_UNITS_S, "--older-than") if older_than else None,
+        max_bytes=int(read_quantity(max_size, SIZE_UNITS, "--max-size")) if max_size else None,
+        max_age_s=read_quantity(older_than, _AGE_UNITS_S, "--older-than") if older_than else None,
     )
     return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
 
@@ -163,18 +163,3 @@ def _remove(
     gone = [entry.digest for entry in removed]
     data = {"removed": gone, "would_remove": [], "size_bytes": freed}
     return Reply(data, f"removed {len(removed)} files, {size_words(freed)}", gone)
-
-
-def _quantity(text: str, units: dict[str, int], option: str) -> float:
-    """Read a number with a unit (``10GB``, ``30d``)."""
-    number = text.strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text.strip().lower()[len(number) :].strip()
-    try:
-        value = float(number) * units[unit]
-    except (ValueError, KeyError):
-        raise UsageError(
-            f"{option} {text!r}: expected a number with one of {', '.join(units)}"
-        ) from None
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{option} {text!r}: expected a number that is not negative")
-    return value

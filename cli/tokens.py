@@ -1,4 +1,4 @@
-"""``poolctl tokens``: who may do what at a pool."""
+"""``poolctl tokens``, also ``poolctl admin tokens``: who may do what at a pool."""
 
 from __future__ import annotations
 
@@ -15,23 +15,34 @@ if TYPE_CHECKING:
 
 app = group("List, create and revoke tokens (admin).")
 
+RoleOption = Annotated[
+    Literal["viewer", "contributor", "curator", "admin"],
+    typer.Option(help="Each may all that the one before it may; 'poolctl admin roles ls' says it."),
+]
+PoolWideOption = Annotated[
+    bool, typer.Option("--pool-wide", help="The role holds for every site (pool admins give it).")
+]
+
 
 @command(app, "ls", examples=["tokens ls", "tokens ls --json"])
 def ls(invocation: Invocation) -> Reply:
-    """List tokens: never the secrets, which the pool does not keep."""
+    """List tokens of the sites that you look after: never the secrets, which nobody keeps."""
     with invocation.pool() as pool:
         tokens = pool.tokens()
     rows = [
         [
             token.token_id,
             f"{token.site}/{token.name}",
-            token.role,
+            role_words(token.role, pool_wide=token.pool_wide),
+            token.user or "",
+            "all" if token.scopes is None else " ".join(token.scopes) or "none",
             _state(token),
-            _day(token.last_used_at) or "never",
+            day(token.last_used_at) or "never",
         ]
         for token in tokens
     ]
-    table = TableText(["id", "token", "role", "state", "last used"], rows, empty="no tokens")
+    columns = ["id", "token", "role", "user", "scopes", "state", "last used"]
+    table = TableText(columns, rows, empty="no tokens")
     return Reply({"items": tokens}, table, [token.token_id for token in tokens])
 
 
@@ -41,6 +52,7 @@ def ls(invocation: Invocation) -> Reply:
     examples=[
         "tokens create infant-lab laptop",
         "tokens create infant-lab readonly --role viewer --expires-in-days 90",
+        "tokens create infant-lab nightly --scope models:read --scope merges --user ada",
     ],
 )
 def create(
@@ -49,20 +61,38 @@ def create(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="What it is used for, for example laptop.")
     ],
-    role: Annotated[
-        Literal["viewer", "contributor", "admin"],
-        typer.Option(help="viewer reads, contributor uploads, admin runs the pool."),
-    ] = "contributor",
+    *,
+    role: RoleOption = "contributor",
+    pool_wide: PoolWideOption = False,
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SCOPE",
+            help="Narrow it to this; several times for more. All that the role may without.",
+        ),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    user: Annotated[
+        str, typer.Option(metavar="USER", help="Whose it is: it never may more than that user.")
+    ] = "",
     expires_in_days: Annotated[
         int | None, typer.Option(min=1, max=3660, metavar="DAYS", help="Never when left out.")
     ] = None,
 ) -> Reply:
     """Create a token for a site and print its secret, this once."""
     with invocation.pool() as pool:
-        token = pool.create_token(site, name, role=role, expires_in_days=expires_in_days)
+        token = pool.create_token(
+            site,
+            name,
+            role=role,
+            pool_wide=pool_wide,
+            scopes=scope or None,
+            user=user or None,
+            expires_in_days=expires_in_days,
+        )
         endpoint = pool.endpoint
     invocation.note(
-        f"token {token.token_id} of {token.site}/{token.name} ({token.role}); it is shown only "
+        f"token {token.token_id} of {token.site}/{token.name} "
+        f"({role_words(token.role, pool_wide=token.pool_wide)}); it is shown only "
         f"now. Its holder logs in with: poolctl auth login {endpoint}"
     )
     return Reply(token, token.secret, [token.secret])
@@ -87,11 +117,15 @@ def revoke(
     return Reply(data, f"revoked token {token_id}", [token_id])
 
 
+def role_words(role: str, *, pool_wide: bool) -> str:
+    return f"{role} (pool)" if pool_wide else role
+
+
+def day(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment is not None else ""
+
+
 def _state(token: TokenResponse) -> str:
     if token.revoked_at is not None:
-        return f"revoked {_day(token.revoked_at)}"
-    return f"until {_day(token.expires_at)}" if token.expires_at else "valid"
-
-
-def _day(moment: datetime | None) -> str:
-    return f"{moment:%Y-%m-%d}" if moment is not None else ""
+        return f"revoked {day(token.revoked_at)}"
+    return f"until {day(token.expires_at)}" if token.expires_at else "valid"

@@ -162,7 +162,7 @@ class PoolPeople(ABC):
 
 
 def accept_invitation(
-    connection: PoolConnection,
+    endpoint: str,
     secret: str,
     name: str,
     *,
@@ -172,7 +172,21 @@ def accept_invitation(
 ) -> TokenCreatedResponse:
     """Become a user of the site that invited; the first token's secret is in the answer.
 
-    Needs no token: `connection` may have none.
+    Parameters
+    ----------
+    endpoint : str
+        Address of the pool; no token is needed.
+    secret : str
+        Of the invitation, which is used up.
+    name : str
+        What the user is called at the site.
+
+    Raises
+    ------
+    ForbiddenError
+        The pool does not take the invitation, or not any more.
+    ConflictError
+        The site has a user of that name; the invitation stays as it was.
     """
     request = build_request(
         AcceptanceRequest,
@@ -182,7 +196,11 @@ def accept_invitation(
         email=email,
         token_name=token_name,
     )
-    return connection.post(f"{_INVITATIONS}/accept", TokenCreatedResponse, request)
+    connection = PoolConnection(endpoint, "")
+    try:
+        return connection.post(f"{_INVITATIONS}/accept", TokenCreatedResponse, request)
+    finally:
+        connection.close()
 
 
 def _word(text: str) -> str:
