@@ -1,6 +1,6 @@
 """Requests to a pool: sent, repeated where that is safe, and failures told apart.
 
-The only module that knows httpx.
+This module and `storage_connection` are the only ones that know httpx.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from site_agent.errors import (
     PoolRefusedFileError,
     PoolRefusedRequestError,
     PoolUnreachableError,
+    WithdrawnError,
 )
+from site_agent.storage_connection import StorageConnection
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Content = bytes | Callable[[], Iterable[bytes]]
 """Bytes to send, or a function that starts giving them anew for each attempt."""
 
 _PASSING_STATUS = frozenset({408, 429, 502, 503, 504})
+_LEADING_STATUS = frozenset({302, 303, 307, 308})
 _FILE_REFUSALS = frozenset(
     {
         "format_refused",
@@ -44,6 +47,7 @@ _FILE_REFUSALS = frozenset(
         "statement_refused",
     }
 )
+_WITHDRAWN = frozenset({"version_withdrawn", "bytes_withdrawn"})
 _LONGEST_WAIT_S = 60.0
 
 
@@ -90,12 +94,18 @@ class PoolConnection:
         Longest silence to put up with.
     attempts : int
         Tries of a request that may safely be repeated.
+
+    Attributes
+    ----------
+    storage : StorageConnection
+        For addresses that the pool gives where its storage takes and gives the bytes itself.
     """
 
     def __init__(
         self, endpoint: str, token: str, *, timeout_s: float = 30.0, attempts: int = 5
     ) -> None:
         self.endpoint = endpoint
+        self.storage = StorageConnection(timeout_s=timeout_s)
         self._attempts = attempts
         host = urlsplit(endpoint).hostname or ""
         self._client = httpx.Client(
@@ -108,6 +118,7 @@ class PoolConnection:
 
     def close(self) -> None:
         self._client.close()
+        self.storage.close()
 
     def patience(self) -> Patience:
         return Patience(self._attempts, first_wait_s=0.25)
@@ -199,6 +210,8 @@ class PoolConnection:
     def stream(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """Start receiving bytes; one attempt.
 
+        An answer that leads elsewhere, to the pool's storage, is given as it is.
+
         Raises
         ------
         PoolUnreachableError
@@ -211,7 +224,7 @@ class PoolConnection:
         try:
             response = self._client.send(request, stream=True)
             try:
-                if not response.is_success:
+                if not response.is_success and response.status_code not in _LEADING_STATUS:
                     response.read()
                     raise self._failure(response)
                 yield response
@@ -273,6 +286,8 @@ def _error_type(status: int, code: str) -> type[PoolClientError]:
     }
     if code in _FILE_REFUSALS:
         return PoolRefusedFileError
+    if code in _WITHDRAWN:
+        return WithdrawnError
     if status in by_status:
         return by_status[status]
     if status in _PASSING_STATUS or status >= 500:
