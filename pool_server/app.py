@@ -17,6 +17,7 @@ import pool_server.curation.endpoints as curation
 import pool_server.evaluations.endpoints as evaluations
 import pool_server.events.endpoints as events
 import pool_server.invitations.endpoints as invitations
+import pool_server.exports.endpoints as exports
 import pool_server.lineage.endpoints as lineage
 import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
@@ -56,6 +57,7 @@ NOUNS: tuple[ModuleType, ...] = (
     lineage,
     withdrawals,
     signatures,
+    exports,
     transfers,
     merges,
     rounds,
@@ -105,6 +107,10 @@ TAGS = [
     {
         "name": "merges",
         "description": "Merges that the pool makes in the background, for sites that want it.",
+    },
+    {
+        "name": "exports",
+        "description": "Models that are handed on to where the pool cannot be reached from.",
     },
     {
         "name": "signatures",

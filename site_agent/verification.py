@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
+from pool_server.wire.data_use_rules import PERMISSIVE
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.signatures import KeyResponse, StatementResponse
 from pool_server.wire.signing_keys import PublicKey, readable_fingerprint
@@ -281,9 +282,9 @@ def difference_of(version: ModelVersionResponse, statement: Statement) -> str:
     for name, (signed, found) in shown.items():
         if signed != found:
             return f"{name} {_short(found)}, signed was {_short(signed)}"
-    missing = {(each.code, each.detail) for each in said.terms} - {
-        (each.code, each.detail) for each in version.terms
-    }
+    # A merge drops what would allow more than its inputs do.
+    binding = {(each.code, each.detail) for each in said.terms if each.code not in PERMISSIVE}
+    missing = binding - {(each.code, each.detail) for each in version.terms}
     if missing:
         return f"terms without {_short(missing)}"
     return ""

@@ -39,6 +39,8 @@ from pool_server.wire.signing_keys import PublicKey
 from pool_server.wire.statements import Statement, canonical_json, open_statement
 
 _SHOWN = 120
+# Of these a statement may be silent: nobody can tell what was not said.
+_MAY_BE_SILENT = frozenset({"kind", "card_digest"})
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Claims:
             },
         )
 
-    def difference(self, statement: Statement, site: str) -> str:
+    def difference(self, statement: Statement, site: str, *, is_import: bool) -> str:
         """Say where a statement by `site` differs; empty where it does not."""
         said = statement.predicate
         stated: dict[str, Any] = {
@@ -113,7 +115,10 @@ class Claims:
         }
         for name, expected in {"site": site, **self.fields}.items():
             found = stated[name]
-            if name == "kind" and not found:
+            if name in _MAY_BE_SILENT and not found:
+                continue
+            if name == "terms" and is_import and found <= expected:
+                # An imported version brings what it had inherited where it comes from.
                 continue
             if found != expected:
                 return f"signed was {name} {_short(found)}, expected {_short(expected)}"
@@ -292,7 +297,8 @@ def _check(session: Session, signed: SignedStatement, claims: Claims) -> PublicK
         statement = open_statement(signed.envelope, key)
     except ValueError as error:
         raise StatementRefusedError(str(error), hint=_HINT) from error
-    if difference := claims.difference(statement, said_by):
+    is_import = signed.foreign_key is not None
+    if difference := claims.difference(statement, said_by, is_import=is_import):
         raise StatementRefusedError(
             f"the signed statement is about something else: {difference}",
             hint="Sign what is uploaded; `poolctl upload` does so by itself.",
