@@ -32,12 +32,16 @@ _DAMAGED_ATTEMPTS = 3
 
 @dataclass
 class PartSender:
-    """Sends parts, a few at a time; the first failure stops the others."""
+    """Sends parts, a few at a time; the first failure stops the others.
+
+    What is sent begins at byte `start` of the file at `path`: a file may hold several others.
+    """
 
     connection: PoolConnection
     path: Path
     upload: UploadResponse
     progress: Progress
+    start: int = 0
     sent_bytes: int = 0
     _there_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -126,18 +130,21 @@ class PartSender:
             return None
         if self.upload.part_checksum == "crc32":
             crc = 0
-            for chunk in chunks(file, part.offset, part.size_bytes):
+            for chunk in self._pieces(file, part):
                 crc = zlib.crc32(chunk, crc)
             return f"{crc:08x}"
         if part.size_bytes == self.upload.size_bytes:
             return self.upload.digest
         digest = hashlib.sha256()
-        for chunk in chunks(file, part.offset, part.size_bytes):
+        for chunk in self._pieces(file, part):
             digest.update(chunk)
         return digest.hexdigest()
 
+    def _pieces(self, file: BinaryIO, part: UploadPart) -> Iterator[bytes]:
+        return chunks(file, self.start + part.offset, part.size_bytes)
+
     def _outgoing(self, file: BinaryIO, part: UploadPart) -> Iterator[bytes]:
-        for chunk in chunks(file, part.offset, part.size_bytes):
+        for chunk in self._pieces(file, part):
             if self._stopped.is_set():
                 raise _StoppedError
             yield chunk

@@ -116,10 +116,15 @@ MODELS = UploadPlace("/api/v1/uploads", "/api/v1/uploads/{upload_id}/complete")
 
 
 def send_file(
-    connection: PoolConnection, path: Path, request: UploadRequest, progress: Progress
+    connection: PoolConnection,
+    path: Path,
+    request: UploadRequest,
+    progress: Progress,
+    *,
+    start: int = 0,
 ) -> Uploaded:
     """Upload a model file as a version; see `send_upload`."""
-    upload, sent_bytes = send_upload(connection, path, MODELS, request, progress)
+    upload, sent_bytes = send_upload(connection, path, MODELS, request, progress, start=start)
     if upload.version is None:
         raise PoolAnswerError(f"{connection.endpoint} completed an upload without a version")
     return Uploaded(upload.version, sent_bytes)
@@ -131,11 +136,18 @@ def send_upload(
     place: UploadPlace,
     request: BaseModel,
     progress: Progress,
+    *,
+    start: int = 0,
 ) -> tuple[UploadResponse, int]:
     """Upload a file: announce it, send the parts that the pool does not have, complete.
 
     Announced again, an upload goes on where it was; so whatever came between (another process
     with the same file, a part that got lost) is cured by another round.
+
+    Parameters
+    ----------
+    start : int
+        Byte of the file at `path` with which the upload begins.
 
     Returns
     -------
@@ -155,7 +167,7 @@ def send_upload(
         upload = connection.post(place.announce, UploadResponse, request, repeatable=True)
         if upload.state == "complete":
             return upload, sent_bytes
-        sender = PartSender(connection, path, upload, progress)
+        sender = PartSender(connection, path, upload, progress, start)
         try:
             sender.send([part for part in upload.parts if not part.received])
             progress(1.0, "the pool is checking the file")
