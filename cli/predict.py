@@ -83,9 +83,16 @@ def predict(
                 upsample=upsample,
                 threshold=threshold,
                 workers=workers,
+                # One broken photograph must not cost the work on a whole folder.
+                skip_unreadable=not isinstance(images, list) or len(images) > 1,
                 progress=report,
             )
         )
+    broken = [each.problem for each in predictions if each.problem]
+    if len(broken) == len(predictions):
+        raise InputMissingError(f"no image could be read: {broken[0]}")
+    for problem in broken:
+        invocation.warn(f"left out: {problem}")
     overlays: list[Path] = []
     notes = []
     if xml is not None:

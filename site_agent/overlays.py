@@ -70,6 +70,8 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for prediction in predictions:
+            if prediction.problem:
+                continue
             image = read_image(prediction.path, apply_orientation=prediction.upright)
             path = _free_name(folder, prediction.path.stem, written)
             _write_png(draw_overlay(image, prediction.faces), path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from site_agent.datasets import (
     part_names,
     write_imglab_xml,
 )
-from site_agent.errors import PredictionInputError
+from site_agent.errors import ImageFileError, PredictionInputError
 from site_agent.evaluation.image_workers import (
     DetectedImage,
     DetectionTask,
@@ -32,13 +32,15 @@ from site_agent.evaluation.image_workers import (
     in_threads,
 )
 from site_agent.faces.detector import FaceDetector, open_detector
-from site_agent.faces.images import list_images, read_image
+from site_agent.faces.images import as_stored, exif_orientation, list_images, read_image
 from site_agent.faces.landmarks import open_landmarks
 
 Float64 = NDArray[np.float64]
 ProgressCallback = Callable[[float | None, str], None]
 
 _MOST_THREADS = 8
+_FIRST_LYING = 5
+"""EXIF orientations from here on exchange width and height."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,8 @@ class ImagePrediction:
         Whether coordinates are in the picture as its EXIF data turn it.
     part_names : tuple of str
         Of the landmarks, where the data set names them.
+    problem : str
+        Why the image could not be read; empty for one that was.
     """
 
     path: Path
@@ -100,6 +104,7 @@ class ImagePrediction:
     faces: tuple[PredictedFace, ...]
     upright: bool = True
     part_names: tuple[str, ...] = field(default=(), repr=False)
+    problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -108,7 +113,7 @@ class ImagePrediction:
             "width_px": self.width_px,
             "height_px": self.height_px,
             "faces": [face.to_dict() for face in self.faces],
-        }
+        } | ({"problem": self.problem} if self.problem else {})
 
 
 def find_images(paths: Iterable[Path | str]) -> list[Path]:
@@ -135,6 +140,7 @@ def predict_images(
     upsample: int | None = None,
     threshold: float = 0.0,
     workers: int = 1,
+    skip_unreadable: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Iterator[ImagePrediction]:
     """Find faces, place landmarks, or both.
@@ -157,6 +163,8 @@ def predict_images(
     workers : int
         Processes for detection; 0: as many as the machine has processors. A script that asks for
         more than one must guard its main part with ``if __name__ == "__main__":``.
+    skip_unreadable : bool
+        Go on past images that cannot be read; their predictions say why (`problem`).
     progress : callable, optional
         Called with the fraction done and a text after each image.
 
@@ -167,7 +175,7 @@ def predict_images(
     FaceModelError
         A file that is no such model.
     ImageFileError
-        While iterating: an image that cannot be read.
+        While iterating: an image that cannot be read, unless such are skipped.
     """
     annotated = _annotated(images)
     from_dataset = isinstance(images, FaceDataset)
@@ -186,26 +194,51 @@ def predict_images(
         if detector is None
         else _detected(
             detector,
-            [DetectionTask(im.path, upsample, threshold, not from_dataset) for im in annotated],
+            [
+                DetectionTask(im.path, upsample, threshold, not from_dataset, skip_unreadable)
+                for im in annotated
+            ],
             workers,
         )
     )
-    predictions = _with_landmarks(found, landmarks, not from_dataset, names)
+    predictions = _with_landmarks(
+        found, landmarks, not from_dataset, names, skip_unreadable=skip_unreadable
+    )
     return _counted(predictions, len(annotated), progress)
 
 
 def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "") -> FaceDataset:
-    """Make a data set of predictions, to correct by hand or to start a model from."""
-    images = tuple(
-        AnnotatedImage(
-            path=prediction.path,
-            boxes=tuple(_face_box(face, prediction.part_names) for face in prediction.faces),
-            width_px=prediction.width_px,
-            height_px=prediction.height_px,
-        )
-        for prediction in predictions
-    )
+    """Make a data set of predictions, to correct by hand or to start a model from.
+
+    Coordinates are of the pictures as they are stored: annotation tools ignore EXIF data.
+    """
+    images = tuple(_annotated_image(each) for each in predictions if not each.problem)
     return FaceDataset(None, name, "found by models, not marked by a person", images)
+
+
+def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
+    orientation = exif_orientation(prediction.path) if prediction.upright else 1
+    width_px, height_px = prediction.width_px, prediction.height_px
+
+    def stored(face: PredictedFace) -> PredictedFace:
+        corners = as_stored(np.reshape(face.box, (2, 2)), orientation, width_px, height_px)
+        (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
+        points = face.landmarks
+        return replace(
+            face,
+            box=(float(left), float(top), float(right), float(bottom)),
+            landmarks=None
+            if points is None
+            else as_stored(points, orientation, width_px, height_px),
+        )
+
+    sides = (height_px, width_px) if orientation >= _FIRST_LYING else (width_px, height_px)
+    return AnnotatedImage(
+        path=prediction.path,
+        boxes=tuple(_face_box(stored(face), prediction.part_names) for face in prediction.faces),
+        width_px=sides[0],
+        height_px=sides[1],
+    )
 
 
 def write_predictions_xml(predictions: Iterable[ImagePrediction], path: Path | str) -> None:
@@ -268,9 +301,21 @@ def _with_landmarks(
     landmarks: LandmarkPredictor | None,
     upright: bool,
     names: tuple[str, ...],
+    *,
+    skip_unreadable: bool,
 ) -> Iterator[ImagePrediction]:
     def finish(item: _Found) -> ImagePrediction:
+        try:
+            return place(item)
+        except ImageFileError as error:
+            if not skip_unreadable:
+                raise
+            return ImagePrediction(item[0], 0, 0, (), upright, names, str(error))
+
+    def place(item: _Found) -> ImagePrediction:
         path, detected, faces = item
+        if detected is not None and detected.problem:
+            return ImagePrediction(path, 0, 0, (), upright, names, detected.problem)
         if detected is not None and (landmarks is None or not faces):
             width, height = detected.width_px, detected.height_px
             return ImagePrediction(path, width, height, faces, upright, names)

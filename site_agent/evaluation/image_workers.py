@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from site_agent.errors import ImageFileError
 from site_agent.faces.detector import Detection, FaceDetector, open_detector
 from site_agent.faces.images import read_image
 
@@ -28,14 +29,16 @@ class DetectionTask(NamedTuple):
     upsample: int | None
     threshold: float
     apply_orientation: bool
+    skip_unreadable: bool = False
 
 
 class DetectedImage(NamedTuple):
-    """What was found in one image, best score first."""
+    """What was found in one image, best score first; `problem` says why it could not be read."""
 
     width_px: int
     height_px: int
     detections: list[Detection]
+    problem: str = ""
 
 
 def in_threads(
@@ -75,8 +78,19 @@ def detect_in_images(
 
 
 def detect_in_image(detector: FaceDetector, task: DetectionTask) -> DetectedImage:
-    """Read one image and find its faces."""
-    image = read_image(task.path, apply_orientation=task.apply_orientation)
+    """Read one image and find its faces.
+
+    Raises
+    ------
+    ImageFileError
+        It cannot be read, and is not to be skipped.
+    """
+    try:
+        image = read_image(task.path, apply_orientation=task.apply_orientation)
+    except ImageFileError as error:
+        if not task.skip_unreadable:
+            raise
+        return DetectedImage(0, 0, [], str(error))
     found = detector.detect(image, task.upsample, task.threshold)
     return DetectedImage(image.shape[1], image.shape[0], found)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from site_agent.errors import ImageFileError
 
 UInt8 = NDArray[np.uint8]
+Float64 = NDArray[np.float64]
 
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dib", ".jpeg", ".jpg", ".jpe", ".jp2", ".png", ".pbm", ".pgm", ".ppm", ".pnm"}
@@ -60,6 +61,48 @@ def read_image(path: Path | str, *, apply_orientation: bool = True) -> UInt8:
             f"{path}: found {_first_bytes(data)}, expected an image (JPEG, PNG, TIFF, BMP ...)"
         )
     return np.ascontiguousarray(image[:, :, ::-1], dtype=np.uint8)
+
+
+def exif_orientation(path: Path | str) -> int:
+    """Return how EXIF data say that a picture is stored: 1 upright, up to 8 (CIPA DC-008, 0x0112).
+
+    1 where there are no such data, or the format is one that only OpenCV decodes.
+    """
+    from PIL import ExifTags, Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as picture:
+            orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    except (OSError, UnidentifiedImageError, SyntaxError):
+        return 1
+    return orientation if orientation in range(1, 9) else 1
+
+
+def as_stored(points: Float64, orientation: int, width_px: int, height_px: int) -> Float64:
+    """Return where points of the upright picture are in the picture as it is stored.
+
+    Parameters
+    ----------
+    points : float64, shape (n, 2)
+        (x, y) in pixels.
+    orientation : int
+        As `exif_orientation` gives it.
+    width_px, height_px : int
+        Of the upright picture.
+    """
+    x, y = points[:, 0], points[:, 1]
+    right, bottom = width_px - 1 - x, height_px - 1 - y
+    places = {
+        1: (x, y),
+        2: (right, y),
+        3: (right, bottom),
+        4: (x, bottom),
+        5: (y, x),
+        6: (y, right),
+        7: (bottom, right),
+        8: (bottom, x),
+    }
+    return np.stack(places[orientation], axis=1)
 
 
 def resized(image: UInt8, factor: float) -> UInt8:

@@ -10,6 +10,7 @@ from pathlib import Path
 import dlib
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from site_agent.datasets import FaceDataset, part_names, parts_array, read_imglab_xml
 from site_agent.errors import FaceModelError, ImageFileError, PredictionInputError
@@ -161,3 +162,53 @@ def test_turned_photographs_are_turned_unless_annotated(
     (as_stored,) = predict_images(annotated, detector=trained_detector)
     assert (as_stored.width_px, as_stored.height_px) == (150, 200)
     assert not as_stored.upright
+
+
+def test_a_broken_photograph_costs_only_itself(
+    trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    whole = paths_of(test_faces)
+    paths = [whole[0], broken, whole[1]]
+    alone = list(predict_images([paths[0], paths[2]], detector=trained_detector))
+    found = list(predict_images(paths, detector=trained_detector, skip_unreadable=True))
+    assert [bool(each.problem) for each in found] == [False, True, False]
+    assert "broken.png" in found[1].problem
+    assert [each.to_dict() for each in (found[0], found[2])] == [e.to_dict() for e in alone]
+    assert len(predictions_to_dataset(found).images) == 2
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_annotations_are_of_the_picture_as_it_is_stored(
+    orientation: int, trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    """Annotation tools ignore EXIF, so what is written must hold without it."""
+    stored = tmp_path / "stored.jpg"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    with Image.open(test_faces.images[0].path) as upright:
+        narrow = upright.convert("RGB").crop((0, 0, 190, 200))
+    undo = {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+    same = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        7: Image.Transpose.TRANSVERSE,
+    }
+    how = (undo | same).get(orientation)
+    (narrow if how is None else narrow.transpose(how)).save(stored, exif=exif, quality=98)
+
+    [prediction] = predict_images([stored], detector=trained_detector)
+    assert (prediction.width_px, prediction.height_px) == (190, 200)
+    [image] = predictions_to_dataset([prediction]).images
+    as_stored, turned = read_image(stored, apply_orientation=False), read_image(stored)
+    assert (image.height_px, image.width_px) == as_stored.shape[:2]
+    for box, face in zip(image.boxes, prediction.faces, strict=True):
+        left, top, right, bottom = (round(edge) for edge in box.corners)
+        seen = as_stored[top : bottom + 1, left : right + 1]
+        left, top, right, bottom = (round(edge) for edge in face.box)
+        wanted = turned[top : bottom + 1, left : right + 1]
+        assert np.sort(seen, axis=None).tolist() == np.sort(wanted, axis=None).tolist()
+    assert prediction.faces, "a face was found"
