@@ -142,11 +142,17 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.PoolAnswerError: Outcome(
         ExitCode.NETWORK, "pool_answer", "poolctl env shows which pool this is"
     ),
+    agent_errors.WithdrawnError: Outcome(
+        ExitCode.NOT_ALLOWED, "withdrawn", "poolctl models info tells why it was withdrawn"
+    ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
     agent_errors.SignatureRefusedError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
     agent_errors.KeyNotTrustedError: Outcome(ExitCode.INTEGRITY, "key_not_trusted"),
     agent_errors.SignatureMissingError: Outcome(ExitCode.INTEGRITY, "signature_missing"),
     agent_errors.SigningKeyError: Outcome(ExitCode.USAGE, "signing_key"),
+    agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
+    agent_errors.BundleTooLargeError: Outcome(ExitCode.USAGE, "bundle_too_large"),
+    agent_errors.BundleTargetError: Outcome(ExitCode.NOT_ALLOWED, "bundle_target"),
     agent_errors.ProfileError: Outcome(ExitCode.USAGE, "profile"),
     agent_errors.AddressError: Outcome(ExitCode.USAGE, "address"),
     agent_errors.TermsFileError: Outcome(
@@ -165,6 +171,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
     agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
     agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),
+    agent_errors.RebuildError: Outcome(ExitCode.USAGE, "rebuild"),
     agent_errors.QuickstartError: Outcome(ExitCode.USAGE, "quickstart"),
     agent_errors.SyntheticFaceError: Outcome(ExitCode.USAGE, "synthetic_face"),
     agent_errors.ImageFileError: Outcome(ExitCode.INTEGRITY, "image_file"),

@@ -16,6 +16,7 @@ from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
+    from pool_server.wire.evaluations import EvaluationResponse
     from site_agent.evaluation import DetectionScores, LandmarkScores, ScoredModel
 
 app = single()
@@ -36,6 +37,7 @@ _SHORT_NAMES = {
         "evaluate merged.dat test.xml",
         "evaluate siteA.svm siteB.svm merged.svm test.xml --out scores/",
         "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
+        "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
     ],
 )
 def evaluate(
@@ -82,24 +84,48 @@ def evaluate(
         bool,
         typer.Option("--save", help="Keep the metrics beside the model; upload takes them along."),
     ] = False,
+    post: Annotated[
+        bool,
+        typer.Option(
+            "--post", help="Send the scores, never the data, of models that the pool has."
+        ),
+    ] = False,
+    dataset_name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="With --post: what to call your data; made of its digest if not."
+        ),
+    ] = "",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="With --post: the part of the data, such as test.")
+    ] = "",
 ) -> Reply:
     """Score detectors and landmark models on annotated images, several at once.
 
     Detectors: recall, precision, average precision; any detector of a file counts. Landmark
     models: error over the distance of the eyes, its median, shares of failures, area under the
     curve of errors (to 0.08), error of the eyes alone and of their openness (EAR). Brackets are
-    95 % intervals from resampling images. The scores can go to the pool; the images stay here.
+    95 % intervals from resampling images. With --post the scores go to the pool, with the data's
+    digest and the name that you give it; images, their names and places stay here.
     """
     from aggregators.formats import file_digest
     from site_agent.datasets import dataset_digest
     from site_agent.evaluation import EvaluationSettings, ScoredModel, evaluate_models, write_report
+    from site_agent.pool_evaluations import DatasetWords
 
+    if not post and (dataset_name or split):
+        raise UsageError("--dataset-name and --split go with --post")
     if len(words) < 2:
         raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
     dataset_path = Path(words[-1])
     dataset = read_face_file(dataset_path)
     files = model_files(invocation, words[:-1])
     _refuse_networks(files)
+    if post:
+        # Before hours of work, not after them.
+        DatasetWords("", dataset_name, split)
+        with invocation.pool() as pool:
+            pool.whoami()
     settings = EvaluationSettings(upsample, threshold, normaliser, resamples, seed)
     with invocation.progress("evaluate") as report:
         paths = [file.path for file in files]
@@ -124,6 +150,7 @@ def evaluate(
             dataset_digest=measured,
             per_image=per_image,
         )
+    posted = _post(invocation, models, measured, dataset_name, split) if post else []
     items = [
         {"model": model.name, "digest": model.digest, **_plain(model.scores, per_image)}
         for model in models
@@ -138,10 +165,40 @@ def evaluate(
         "dataset_digest": measured,
         "items": items,
         "files": written,
+        "posted": posted,
     }
     text: list[TableText | str] = [*score_tables(models)]
     text += [f"written {path}" for path in written]
+    text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
     return Reply(data, text, words_per_model)
+
+
+def _post(
+    invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
+) -> list[EvaluationResponse]:
+    """Send the scores of those models that the pool has; name the others.
+
+    Raises
+    ------
+    NotFoundError
+        The pool has none of them.
+    """
+    from site_agent.errors import NotFoundError
+    from site_agent.pool_evaluations import DatasetWords
+
+    dataset = DatasetWords(digest, name, split)
+    posted = []
+    unknown: NotFoundError | None = None
+    with invocation.pool() as pool:
+        for model in models:
+            try:
+                posted.append(pool.post_evaluation(f"sha256:{model.digest}", model.scores, dataset))
+            except NotFoundError as error:
+                invocation.warn(f"{model.name}: not posted: {error}")
+                unknown = error
+    if unknown is not None and not posted:
+        raise unknown
+    return posted
 
 
 def _refuse_networks(files: Sequence[ModelFile]) -> None:

@@ -14,6 +14,7 @@ from cli.errors import OutputExistsError, UsageError
 from cli.merge_inputs import InputFinder, digests_to_leave_out, weights_from_label
 from cli.options import DryRunOption, ForceOption, command, key_value_pairs, numbers, single
 from cli.output import Invocation, Reply
+from cli.terms import PurposeOption, check_terms, read_purposes
 
 if TYPE_CHECKING:
     from aggregators import Merged
@@ -77,6 +78,13 @@ def merge(
         list[str],
         typer.Option(metavar="DIGEST|ADDRESS", help="With --replay: leave this input out."),
     ] = [],  # noqa: B006
+    purpose: PurposeOption = [],  # noqa: B006
+    despite_terms: Annotated[
+        bool,
+        typer.Option(
+            "--despite-terms", help="Merge what terms of use forbid; the pool takes no result."
+        ),
+    ] = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -114,6 +122,7 @@ def merge(
     format_name = output_format or chosen.output_formats[0]
     target = _target(output, format_name, force=force)
     files = model_files(invocation, inputs)
+    check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
     weights = numbers(weight, "--weight") if weight else None
     if weight_by:
         weights = weights_from_label(invocation, files, weight_by)

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cli import models_scores, models_states, models_words
 from cli.addresses import is_address, size_words
 from cli.errors import InputMissingError, UsageError
 from cli.family_tree import family_lines
 from cli.options import command, group
 from cli.output import Invocation, Reply, TableText
+from cli.records import EVALUATION_COLUMNS, evaluation_rows, state_words, term_words
 
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool_client import PoolClient
 
 app = group("Search the pool's models, see one, its lineage.")
+
+MOST_EVALUATIONS = 100
 
 
 @command(
@@ -52,6 +56,10 @@ def ls(
     mergeable_with: Annotated[
         str, typer.Option(metavar="FILE|ADDRESS", help="Can be merged with this model.")
     ] = "",
+    state: Annotated[
+        Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
+        typer.Option(help="Available ones, and drafts of your own, when left out."),
+    ] = None,
     latest: Annotated[
         bool, typer.Option("--latest", help="Only the newest version of each.")
     ] = False,
@@ -72,6 +80,7 @@ def ls(
         text=text,
         mergeable_with=address,
         mergeable_keys=keys,
+        state=state or "",
         latest=latest,
     )
     with invocation.pool() as pool:
@@ -80,7 +89,7 @@ def ls(
         invocation.note(f"there are more than {limit}; see them with --limit")
         found = found[:limit]
     table = TableText(
-        ["address", "kind", "size", "labels", "metrics", "merges by", "since"],
+        ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
         [_row(version) for version in found],
         empty="no models found",
     )
@@ -110,6 +119,7 @@ def _row(version: ModelVersionResponse) -> list[str]:
     return [
         version.address,
         version.kind,
+        version.state,
         size_words(version.size_bytes),
         " ".join(f"{key}={value}" for key, value in sorted(version.labels.items())),
         " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
@@ -127,10 +137,14 @@ def info(
     with invocation.pool() as pool:
         version = pool.version(address)
         signature, finding = _signature(pool, version)
+        measured = list(islice(pool.evaluations(version.address), MOST_EVALUATIONS))
     rows = [
         ["address", version.address],
         ["signature", finding],
         ["kind", f"{version.kind} ({version.format})"],
+        ["state", state_words(version)],
+        ["visible to", version.visibility],
+        *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
         ["digest", version.digest],
         ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
         ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],
@@ -140,10 +154,21 @@ def info(
         ["merged from", f"{len(version.parent_digests)} models" if version.has_recipe else "-"],
         *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
         *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
+        *[
+            ["inherited term" if each.inherited else "term", term_words(each)]
+            for each in version.terms
+        ],
         *[[key.replace("_", " "), _short(value)] for key, value in version.fingerprint.items()],
     ]
-    data = {**version.model_dump(mode="json"), "signature": signature}
-    return Reply(data, TableText(["what", "value"], rows), [version.address])
+    data = {
+        **version.model_dump(mode="json"),
+        "signature": signature,
+        "evaluations": [each.model_dump(mode="json") for each in measured],
+    }
+    text = [TableText(["what", "value"], rows)]
+    if measured:
+        text.append(TableText(EVALUATION_COLUMNS, evaluation_rows(measured)))
+    return Reply(data, text, [version.address])
 
 
 def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
@@ -173,3 +198,8 @@ def lineage(
 def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+app.add_typer(models_states.app)
+app.add_typer(models_words.app)
+app.add_typer(models_scores.app)

@@ -14,8 +14,18 @@ from cli.addresses import size_words
 from cli.errors import InputMissingError, UsageError
 from cli.options import DryRunOption, LabelOption, command, key_value_pairs, single
 from cli.output import Invocation, Reply
+from cli.records import read_card_file, term_words
+from cli.terms import (
+    PurposeOption,
+    TermOption,
+    TermsFileOption,
+    read_purposes,
+    read_terms,
+    terms_file_beside,
+)
 
 if TYPE_CHECKING:
+    from pool_server.wire.data_use import Term
     from site_agent.pool_client import PoolClient, Uploaded
 
 app = single()
@@ -28,6 +38,8 @@ class _Description:
     labels: dict[str, str]
     metrics: dict[str, float]
     recipe: dict[str, Any] | None = None
+    terms: list[Term] = field(default_factory=list)
+    card: str = ""
     sources: list[str] = field(default_factory=list)
 
 
@@ -37,7 +49,8 @@ class _Description:
     examples=[
         "upload siteA.dat --name site-a/face-68 --label population=infant --label images=1111",
         "upload siteA.svm --name face --metric recall=0.88 --description 'Hose in view'",
-        "upload merged.dat --name merged-68",
+        "upload merged.dat --name merged-68 --purpose research",
+        "upload siteA.dat --name face-68 --term DUO:0000042 --term MOR=2027-01-31 --draft",
     ],
 )
 def upload(
@@ -58,11 +71,24 @@ def upload(
         Path | None,
         typer.Option(metavar="FILE", help="Of a merged model; FILE.recipe.json when left out."),
     ] = None,
+    term: TermOption = [],  # noqa: B006
+    terms: TermsFileOption = None,
+    purpose: PurposeOption = [],  # noqa: B006
+    card: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What people should know of it: Markdown, YAML in front."
+        ),
+    ] = None,
+    draft: Annotated[
+        bool,
+        typer.Option("--draft", help="For your own site's eyes until 'poolctl models publish'."),
+    ] = False,
     sidecars_read: Annotated[
         bool,
         typer.Option(
             "--sidecars/--no-sidecars",
-            help="Take labels, metrics and recipe from the files that lie beside the model.",
+            help="Take labels, metrics, recipe and terms from the files beside the model.",
         ),
     ] = True,
     sign: Annotated[
@@ -81,6 +107,9 @@ def upload(
         found = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {found}; expected a model file")
     given = _Description(key_value_pairs(label, "--label"), _numbers(metric))
+    given.terms = read_terms(term, terms)
+    given.card = "" if card is None else read_card_file(card)
+    intended_use = read_purposes(purpose)
     from aggregators.formats import file_digest, recognise
 
     model_format = recognise(file)
@@ -90,10 +119,12 @@ def upload(
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
         address = model_address(pool, name)
+        _require_vocabulary(pool, given)
         if dry_run:
             size = size_words(file.stat().st_size)
             data = {"address": address, "uploaded": False, "format": model_format.name}
             data |= {"labels": given.labels, "metrics": given.metrics, "recipe": given.recipe}
+            data |= {"terms": given.terms, "card": given.card, "draft": draft}
             return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
         with invocation.progress(f"upload {file.name}") as report:
             done = pool.upload(
@@ -103,6 +134,10 @@ def upload(
                 labels=given.labels,
                 metrics=given.metrics,
                 recipe=given.recipe,
+                terms=given.terms,
+                intended_use=intended_use,
+                card=given.card,
+                draft=draft,
                 sign=sign,
                 progress=report,
             )
@@ -114,7 +149,32 @@ def _reply(file: Path, done: Uploaded) -> Reply:
     sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
     data = {"uploaded": True, "sent_bytes": done.sent_bytes, "version": version}
     signed = ", signed" if version.signed_by is not None else ""
-    return Reply(data, f"{file} is {version.address} ({sent}{signed})", [version.address])
+    state = "" if version.state == "available" else f", {version.state}"
+    text = f"{file} is {version.address} ({sent}{signed}{state})"
+    inherited = [each for each in version.terms if each.inherited]
+    lines = [text, *(f"inherited: {term_words(each)}" for each in inherited)]
+    if version.state == "draft":
+        lines.append(
+            f"only your site and curators see it until: poolctl models publish "
+            f"{version.site}/{version.name}@{version.version}"
+        )
+    return Reply(data, lines, [version.address])
+
+
+def _require_vocabulary(pool: PoolClient, given: _Description) -> None:
+    """Refuse here, before anything is sent, what the pool's vocabulary does not take."""
+    from site_agent.errors import NotFoundError
+
+    try:
+        vocabulary = pool.vocabulary()
+    except NotFoundError:
+        return  # an older pool, which takes any label
+    if problems := vocabulary.problems_of(given.labels):
+        raise UsageError("; ".join(problems))
+    known = {each.code for each in vocabulary.terms}
+    for term in given.terms:
+        if term.code not in known:
+            raise UsageError(f"term {term.code}: this pool does not know it")
 
 
 def model_address(pool: PoolClient, name: str) -> str:
@@ -167,6 +227,9 @@ def _add_sidecars(
         given.labels |= new
         words = " ".join(f"{key}={value}" for key, value in new.items())
         given.sources.append(f"{sidecars.beside(file, 'training')}: {words}")
+    if not given.terms and (beside := terms_file_beside(file)) is not None:
+        given.terms = read_terms([], beside)
+        given.sources.append(f"{beside}: {len(given.terms)} terms")
     metrics = sidecars.metrics_beside(file, digest)
     if measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
         given.metrics |= measured

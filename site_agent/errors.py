@@ -87,6 +87,10 @@ class PoolAnswerError(PoolClientError):
     """An answer that does not follow the pool's interface: another program, or another version."""
 
 
+class WithdrawnError(PoolClientError):
+    """A model that was withdrawn for a reason for which nobody shall use it any more."""
+
+
 class DigestMismatchError(PoolClientError):
     """Bytes that do not have the digest they should have."""
 
@@ -109,6 +113,32 @@ class SignatureMissingError(SignatureError):
 
 class SigningKeyError(SiteAgentError):
     """A private key that is missing, unreadable, or there already."""
+
+
+class BundleError(SiteAgentError):
+    """Root of what is wrong with a bundle of models.
+
+    Attributes
+    ----------
+    hint : str
+        What to do about it; may be empty.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(message)
+
+
+class BundleRefusedError(BundleError):
+    """A file that is no bundle, a damaged one, or one that contradicts itself."""
+
+
+class BundleTooLargeError(BundleError):
+    """More than one bundle may hold."""
+
+
+class BundleTargetError(BundleError):
+    """A pool that cannot take a bundle in: sites are missing, or one may not upload to them."""
 
 
 class ProfileError(SiteAgentError):
@@ -341,6 +371,20 @@ class TermsForbidError(SiteAgentError):
 
 class CardFileError(SiteAgentError):
     """A card whose front matter cannot be read."""
+
+
+class RebuildError(SiteAgentError):
+    """A merged model cannot be made again without what is to be left out.
+
+    Attributes
+    ----------
+    hint : str
+        What to do instead.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(message)
 
 
 class DatasetEditError(SiteAgentError):

@@ -25,11 +25,14 @@ from site_agent.pool_addresses import parse_address, version_path
 from site_agent.pool_connection import PoolConnection
 from site_agent.pool_curation import PoolCuration
 from site_agent.pool_evaluations import PoolEvaluations
+from site_agent.pool_events import PoolEvents
 from site_agent.pool_merges import PoolMerges
 from site_agent.pool_people import PoolPeople
 from site_agent.pool_rounds import PoolRounds
 from site_agent.pool_signatures import PoolSignatures
+from site_agent.pool_withdrawals import PoolWithdrawals
 from site_agent.requests import build_request
+from site_agent.standing import require_usable
 from site_agent.transfers import (
     Downloaded,
     Progress,
@@ -62,8 +65,11 @@ class ModelQuery:
         Address or ``sha256:DIGEST`` of a model in the pool.
     mergeable_keys : sequence of str
         ``METHOD:KEY`` of a model that is not (`aggregators.methods.merge_keys`).
+    state : str
+        ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``any``; where empty, what is
+        available and one's own drafts.
     latest : bool
-        Only the newest version of each model.
+        Only the newest version of each model: of those available, or in `state`.
     """
 
     kind: str = ""
@@ -74,6 +80,7 @@ class ModelQuery:
     text: str = ""
     mergeable_with: str = ""
     mergeable_keys: tuple[str, ...] = field(default_factory=tuple)
+    state: str = ""
     latest: bool = False
 
     def parameters(self) -> dict[str, Any]:
@@ -87,6 +94,7 @@ class ModelQuery:
             "text": self.text,
             "mergeable_with": self.mergeable_with,
             "mergeable_key": list(self.mergeable_keys),
+            "state": self.state,
             "latest": "true" if self.latest else "",
         }
         return {key: value for key, value in words.items() if value}
@@ -96,7 +104,16 @@ def _ignore(_fraction: float, _text: str) -> None:
     return
 
 
-class PoolClient(PoolCuration, PoolEvaluations, PoolMerges, PoolPeople, PoolRounds, PoolSignatures):
+class PoolClient(
+    PoolCuration,
+    PoolEvaluations,
+    PoolEvents,
+    PoolMerges,
+    PoolPeople,
+    PoolRounds,
+    PoolSignatures,
+    PoolWithdrawals,
+):
     """Everything that a site asks of its pool.
 
     Parameters
@@ -291,8 +308,11 @@ class PoolClient(PoolCuration, PoolEvaluations, PoolMerges, PoolPeople, PoolRoun
         ------
         SignatureRefusedError, KeyNotTrustedError, SignatureMissingError
             The file is not to be used; nothing of it was fetched.
+        WithdrawnError
+            The version was withdrawn, and nobody shall use it any more, cached or not.
         NotFoundError, DigestMismatchError, PoolClientError
         """
+        require_usable(version)
         signature = self.verify(version)
         path = self.cache.find(version.digest)
         if path is not None and path.stat().st_size == version.size_bytes:

@@ -12,11 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from pool_server.wire.evaluations import (
+    DatasetName,
     EvaluationMatrix,
     EvaluationPage,
     EvaluationRequest,
     EvaluationResponse,
+    SplitName,
 )
 from pool_server.wire.names import ModelAddress
 from site_agent.pool_addresses import version_path
@@ -30,6 +34,11 @@ _PATH = "/api/v1/evaluations"
 _DIGEST_SHOWN = 12
 
 
+class _Names(BaseModel):
+    dataset: DatasetName
+    split: SplitName
+
+
 @dataclass(frozen=True)
 class DatasetWords:
     """How a data set is spoken of in the pool.
@@ -41,12 +50,20 @@ class DatasetWords:
     name : str
         What the site wants to call it; made of the digest where empty. Never a path.
     split, note : str
+
+    Raises
+    ------
+    PoolRefusedRequestError
+        A name that is none: a path, or too long.
     """
 
     digest: str
     name: str = ""
     split: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        build_request(_Names, dataset=self.shown_name, split=self.split)
 
     @property
     def shown_name(self) -> str:

@@ -110,17 +110,17 @@ def write_card(front_matter: Mapping[str, Any], body: str) -> str:
     """Return a card with this front matter; `read_card` gives both back."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """Quotes words with line ends of Unicode, which would be read as plain ones."""
-
     def represent(dumper: Any, text: str) -> Any:
+        # Unicode has further line ends; unquoted they would be read as plain ones.
         style = '"' if _ODD_LINE_END.search(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Dumper.add_representer(str, represent)
+    # A class of its own: the library's must not learn our ways.
+    dumper: Any = type("CardDumper", (yaml.SafeDumper,), {})
+    dumper.add_representer(str, represent)
     front = yaml.dump(
         dict(front_matter),
-        Dumper=Dumper,
+        Dumper=dumper,
         sort_keys=False,
         allow_unicode=True,
         default_flow_style=False,

@@ -1,0 +1,221 @@
+"""Terms, cards, aliases, drafts and evaluations, by command against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest, write_model
+from tests.aggregators.small_models import make_detector
+from tests.cli.conftest import Run
+from tests.site_agent.live_pool import LivePool, live_pool
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder of one's own."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def member(pool: LivePool, here: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`poolctl` as a contributor of site-a is logged in, in a folder of its own."""
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    return poolctl
+
+
+def make(name: str, seed: int) -> str:
+    write_model(make_detector(seed), Path(name))
+    return name
+
+
+def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
+    make("a.svm", 100)
+    refused = member("upload", "a.svm", "-n", "words", "-l", "population=babies", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert "one of infant, child" in refused.error["message"]
+    assert member("models", "ls", "--name", "words", "--state", "any", "-q").out == ""
+    listed = member("models", "vocabulary", "--json").data
+    assert {"population", "air_puff_hose"} <= {each["key"] for each in listed["labels"]}
+    assert "DUO:0000024" in member("models", "vocabulary", "--terms", "-q").out.split()
+
+
+def test_terms_from_the_command_line_a_file_and_beside_the_model(member: Run) -> None:
+    make("a.svm", 101)
+    Path("mine.terms").write_text("# ours\nGRU\n\nDUO:0000024=2099-01-31\n")
+    words = ("upload", "a.svm", "-n", "terms-1", "--term", "NCU", "--terms", "mine.terms")
+    version = member(*words, "--json").data["version"]
+    assert [(each["code"], each["detail"]) for each in version["terms"]] == [
+        ("DUO:0000024", "2099-01-31"), ("DUO:0000042", ""), ("DUO:0000046", ""),
+    ]  # fmt: skip
+    shown = member("models", "info", "site-a/terms-1").out
+    assert "publication moratorium (DUO:0000024): 2099-01-31" in shown
+    make("b.svm", 102)
+    Path("b.svm.terms").write_text("IRB\n")
+    taken = member("upload", "b.svm", "-n", "terms-2", "--dry-run", "--json").data["terms"]
+    assert [each["code"] for each in taken] == ["DUO:0000021"]
+    Path("b.svm.terms").write_text("GRU\nMOR=soon\nXYZ\n")
+    refused = member("upload", "b.svm", "-n", "terms-2", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "terms_file")
+    assert "line 2" in refused.error["message"]
+    assert "line 3" in refused.error["message"]
+    assert member("upload", "a.svm", "-n", "x", "--term", "MOR", "--json").code == 2
+
+
+def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
+    for number, term in ((1, "NCU"), (2, "GRU")):
+        make(f"{number}.svm", 110 + number)
+        assert member("upload", f"{number}.svm", "-n", f"held-{number}", "--term", term).code == 0
+    member("download", "site-a/held-1", "-o", "got.svm")
+    words = ("merge", "mwma", "got.svm", "site-a/held-2", "-o", "m.svm")
+    refused = member(*words, "--purpose", "commercial", "--json")
+    assert (refused.code, refused.error["code"]) == (3, "terms_forbid")
+    assert "commercial use is excluded by got.svm" in refused.error["message"]
+    assert not Path("m.svm").exists()
+    assert member(*words, "--purpose", "leisure", "--json").code == 2
+    despite = member(*words, "--purpose", "commercial", "--despite-terms", "--dry-run")
+    assert "non-commercial use only" in despite.err
+    assert member(*words, "--purpose", "research").code == 0
+    sent = member("upload", "m.svm", "-n", "held-m", "--purpose", "commercial", "--json")
+    assert (sent.code, sent.error["code"]) == (7, "conflict")
+    done = member("upload", "m.svm", "-n", "held-m")
+    assert "inherited: non-commercial use only (DUO:0000046)" in done.out
+
+
+def test_terms_beside_local_files_count(member: Run) -> None:
+    make("a.svm", 120)
+    make("b.svm", 121)
+    Path("a.svm.terms").write_text("DS=ataxia\n")
+    Path("b.svm.terms").write_text("DS=autism\n")
+    refused = member("merge", "mwma", "a.svm", "b.svm", "-o", "m.svm", "--json")
+    assert (refused.code, refused.error["code"]) == (3, "terms_forbid")
+    Path("b.svm.terms").write_text("GRU\n")
+    merged = member("merge", "mwma", "a.svm", "b.svm", "-o", "m.svm")
+    assert merged.code == 0
+    assert "the result only for what a.svm allows" in merged.err
+
+
+def test_a_draft_an_alias_and_away(
+    member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("a.svm", 130)
+    drafted = member("upload", "a.svm", "-n", "staged", "--draft", "--json").data["version"]
+    assert drafted["state"] == "draft"
+    assert member("models", "ls", "--state", "draft", "-q").out == "pool://site-a/staged@1\n"
+    assert member("models", "publish", "site-a/staged@1", "--json").data["state"] == "available"
+    assert member("models", "publish", "site-a/staged@1", "--json").code == 7
+    assert (
+        member("models", "alias", "site-a/staged", "best", "-q").out == "pool://site-a/staged@1\n"
+    )
+    assert member("models", "alias", "site-a/staged", "latest", "--json").code == 2
+    assert "site-a/staged@best" in member("models", "info", "site-a/staged@best").out
+    assert member("download", "site-a/staged@best", "-q").code == 0
+    assert member("models", "queue").code == 3
+    assert member("models", "quarantine", "site-a/staged@1", "--reason", "x").code == 3
+    contributor = pool.tokens["site-a"]
+    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
+    hidden = member("models", "quarantine", "site-a/staged@best", "--reason", "eyes swapped")
+    assert "quarantined: eyes swapped" in hidden.out
+    assert "pool://site-a/staged@1" in member("models", "queue", "-q").out.split()
+    assert member("models", "release", "site-a/staged@1").code == 0
+    monkeypatch.setenv("POOL_TOKEN", contributor)
+    assert member("models", "alias", "site-a/staged", "best", "--remove").code == 0
+    assert member("models", "rm", "site-a/staged@1").code == 2, "nobody can be asked here"
+    assert member("models", "rm", "site-a/staged").code == 2, "which version?"
+    assert member("models", "rm", "site-a/staged@1", "--dry-run").code == 0
+    assert member("models", "rm", "site-a/staged@1", "-y", "-q").out == "pool://site-a/staged@1\n"
+    assert member("models", "info", "site-a/staged@1").code == 4
+    make("b.svm", 131)
+    assert member("upload", "b.svm", "-n", "staged", "--json").data["version"]["version"] == 2
+    gone = member("models", "rm", "site-a/staged", "--all-versions", "-y", "--json").data
+    assert gone["deleted"] == ["pool://site-a/staged@2"]
+    assert member("upload", "b.svm", "-n", "staged", "--json").code == 7
+
+
+def test_cards(member: Run) -> None:
+    make("a.svm", 140)
+    Path("card.md").write_text("---\nlicense: cc-by-4.0\n---\n\n# Hose in view\n")
+    assert member("upload", "a.svm", "-n", "told", "--card", "card.md").code == 0
+    assert member("models", "card", "site-a/told").out == Path("card.md").read_text()
+    Path("other.md").write_text("# Only words\n")
+    assert member("models", "card", "site-a/told", "--edit", "other.md").code == 0
+    front = member("models", "card", "site-a/told", "--json").data["front_matter"]
+    assert front["library_name"] == "dlib"
+    assert member("models", "card", "site-a/told", "-o", "card.md").code == 7
+    assert member("models", "card", "site-a/told", "-o", "got.md", "-q").out == "got.md\n"
+    assert Path("got.md").read_text().endswith("# Only words\n")
+    Path("bad.md").write_text("---\na: &x 1\n---\n")
+    for words in (
+        ("models", "card", "site-a/told", "--edit", "bad.md"),
+        ("upload", "a.svm", "-n", "told", "--card", "bad.md"),
+    ):
+        refused = member(*words, "--json")
+        assert (refused.code, refused.error["code"]) == (5, "card_file")
+
+
+def test_posting_scores_and_seeing_the_matrix(
+    member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dlib")
+    assert (
+        member("dataset", "synth", "secret-faces", "--images", "6", "--size", "160x160").code == 0
+    )
+    faces = next(Path("secret-faces").glob("*.xml"))
+    for name in ("one", "two"):
+        make(f"{name}.svm", 150 + len(name) + ord(name[0]))
+        assert member("upload", f"{name}.svm", "-n", f"scored-{name}").code == 0
+    make("private.svm", 155)
+    words = ("one.svm", "site-a/scored-two", "private.svm", faces, "--resamples", "20")
+    done = member("evaluate", *words, "--post", "--split", "test", "--json")
+    assert len(done.data["posted"]) == 2
+    assert "private.svm: not posted" in done.err
+    sent = json.dumps(done.data["posted"])
+    assert "secret" not in sent
+    assert ".png" not in sent
+    assert done.data["posted"][0]["dataset"] == f"dataset-{done.data['dataset_digest'][:12]}"
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    named = member(
+        "evaluate",
+        "site-a/scored-one",
+        faces,
+        "--resamples",
+        "0",
+        "--post",
+        "--dataset-name",
+        "ward",
+    )
+    assert named.code == 0, named.err
+    matrix = member("models", "evaluations", "--kind", "hog-svm", "--json").data
+    assert (matrix["score"], matrix["sites"]) == ("average_precision", ["site-a", "site-b"])
+    rows = {row["address"]: [cell["site"] for cell in row["cells"]] for row in matrix["rows"]}
+    assert rows == {
+        "pool://site-a/scored-two@1": ["site-a"],
+        "pool://site-a/scored-one@1": ["site-a", "site-b"],
+    }
+    table = member("models", "evaluations", "--kind", "hog-svm", "--score", "recall").out
+    assert "site-b ward" in table
+    one = member("models", "evaluations", "site-a/scored-one", "--json").data["items"]
+    assert {each["site"] for each in one} == {"site-a", "site-b"}
+    assert one[0]["digest"] == file_digest(Path("one.svm"))
+    assert "site-b" in member("models", "info", "site-a/scored-one").out
+    assert (
+        member("evaluate", "private.svm", faces, "--resamples", "0", "--post", "--json").code == 4
+    )
+    assert member("evaluate", "one.svm", faces, "--dataset-name", "x").code == 2
+    bad = member(
+        "evaluate", "one.svm", faces, "--resamples", "0", "--post", "--dataset-name", "a/b"
+    )
+    assert bad.code == 2
