@@ -67,7 +67,7 @@ def login(
     "accept-invitation",
     examples=[
         "auth accept-invitation https://pool.example.org --name ada",
-        "auth accept-invitation https://pool.example.org --name ada --invitation-stdin < invitation",
+        "auth accept-invitation https://pool.example.org --name ada --invitation-stdin < file",
     ],
 )
 def accept(
