@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cli import sidecars
-from cli.addresses import ModelFile, fetch, is_address, known_version, model_files
+from cli.addresses import ModelFile, fetch, known_version, model_files
 from cli.errors import UsageError
 from cli.output import Invocation
 
 if TYPE_CHECKING:
-    from aggregators import Recipe
+    from aggregators.methods import RecipeInput
     from site_agent.pool_client import PoolClient
+    from site_agent.recipe_sources import RecipeSources
 
 
 def weights_from_label(
@@ -54,39 +55,34 @@ def weights_from_label(
     return weights
 
 
-def digests_to_leave_out(invocation: Invocation, recipe: Recipe, words: Sequence[str]) -> list[str]:
-    """Return the digests that ``--without`` means: the start of one, or an input's address."""
-    left_out: list[str] = []
-    for word in words:
-        text = word.removeprefix("sha256:")
-        address = word if word.startswith("pool://") else f"pool://{word}"
-        matching = {entry.digest for entry in recipe.inputs if entry.digest.startswith(text)}
-        matching = matching if len(text) >= 4 else set()
-        matching |= {entry.digest for entry in recipe.inputs if entry.address == address}
-        if not matching and is_address(word):
-            with invocation.pool() as pool:
-                matching = {pool.version(word).digest} & set(recipe.input_digests)
-        if len(matching) != 1:
-            known = ", ".join(entry.address or entry.digest[:12] for entry in recipe.inputs)
-            raise UsageError(
-                f"--without {word}: {'several' if matching else 'none'} of the recipe's inputs "
-                f"are meant; there are: {known}"
-            )
-        left_out.extend(matching)
-    return left_out
-
-
 class InputFinder:
-    """Finds the inputs of a recipe: among given files, beside it, in the cache, in the pool."""
+    """Finds inputs of recipes: among given files, beside the recipe, in the cache, in the pool.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the recipe is.
+    words : sequence of str
+        Files and addresses that the user named.
+    mentions : mapping
+        What recipes say of each input, by digest.
+    sources : RecipeSources
+        Knows addresses that no recipe mentions.
+    """
 
     def __init__(
-        self, invocation: Invocation, recipe_file: Path, recipe: Recipe, words: Sequence[str]
+        self,
+        invocation: Invocation,
+        folder: Path,
+        words: Sequence[str],
+        mentions: Mapping[str, Sequence[RecipeInput]],
+        sources: RecipeSources,
     ) -> None:
         self._invocation = invocation
-        self._folder = recipe_file.parent
-        self._addresses = {entry.digest: entry.address for entry in recipe.inputs}
-        self._file_names = {entry.digest: entry.file_name for entry in recipe.inputs}
+        self._folder = folder
+        self._mentions = mentions
         self._words = words
+        self._sources = sources
         self._given: dict[str, Path] | None = None
         self._pool: PoolClient | None = None
         self._stack = ExitStack()
@@ -111,22 +107,28 @@ class InputFinder:
             Where it was looked for in vain.
         """
         from site_agent.cache import ModelCache
-        from site_agent.errors import ForbiddenError, NotFoundError, NotLoggedInError
+        from site_agent.errors import (
+            ForbiddenError,
+            NotFoundError,
+            NotLoggedInError,
+            WithdrawnError,
+        )
 
         given = self._given_files()
         path = given.get(digest) or self._beside_recipe(digest) or ModelCache().find(digest)
         if path is not None:
             return path
-        address = self._addresses.get(digest)
         searched = f"not among the {len(given)} files given, not beside the recipe or in the cache"
-        if not address:
+        addresses = [each.address for each in self._mentions.get(digest, []) if each.address]
+        addresses += self._sources.addresses_of(digest)
+        if not addresses:
             raise LookupError(
                 f"{searched}, and the recipe knows no address of it in a pool; "
                 "name the file after the options"
             )
         try:
-            return self._from_pool(address.split("@")[0] + f"@sha256:{digest}")
-        except (NotFoundError, ForbiddenError, NotLoggedInError) as error:
+            return self._from_pool(addresses[0].split("@")[0] + f"@sha256:{digest}")
+        except (NotFoundError, ForbiddenError, NotLoggedInError, WithdrawnError) as error:
             raise LookupError(f"{searched}, and from the pool: {error}") from error
 
     def _from_pool(self, address: str) -> Path:
@@ -138,11 +140,11 @@ class InputFinder:
         """Return the file of that name in the recipe's folder, if it has the digest."""
         from aggregators.formats import file_digest
 
-        name = self._file_names.get(digest)
-        path = self._folder / Path(name).name if name else None
-        if path is None or not path.is_file():
-            return None
-        return path if file_digest(path) == digest else None
+        for entry in self._mentions.get(digest, []):
+            path = self._folder / Path(entry.file_name).name if entry.file_name else None
+            if path is not None and path.is_file() and file_digest(path) == digest:
+                return path
+        return None
 
     def _given_files(self) -> dict[str, Path]:
         from aggregators.formats import file_digest

@@ -22,6 +22,7 @@ from site_agent.errors import (
     PoolUnreachableError,
 )
 from site_agent.pool_addresses import parse_address, version_path
+from site_agent.pool_bundles import PoolBundles
 from site_agent.pool_connection import PoolConnection
 from site_agent.pool_curation import PoolCuration
 from site_agent.pool_evaluations import PoolEvaluations
@@ -105,6 +106,7 @@ def _ignore(_fraction: float, _text: str) -> None:
 
 
 class PoolClient(
+    PoolBundles,
     PoolCuration,
     PoolEvaluations,
     PoolEvents,

@@ -15,10 +15,9 @@ All of it is read from what `pool_server.registry.repository.whole_versions` has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy.orm import joinedload, selectinload
-from sqlalchemy.orm.interfaces import ORMOption
 
 from pool_server.errors import VersionWithdrawnError
 from pool_server.records import (
@@ -40,7 +39,7 @@ from pool_server.wire.withdrawals import (
 CONSORTIUM = "consortium"
 
 
-def standing_options() -> tuple[ORMOption, ...]:
+def standing_options() -> tuple[Any, ...]:
     """Return what a query of versions has to load; costs nothing for versions in good standing."""
     flag, successor = ModelVersionRecord.flags, ModelVersionRecord.successors
     return (
