@@ -45,6 +45,7 @@ COMMANDS = (
     CommandEntry("sites", "cli.sites", "List, create, change, suspend sites (admin).", _SHARE),
     CommandEntry("tokens", "cli.tokens", "List, create and revoke tokens (admin).", _SHARE),
     CommandEntry("keys", "cli.keys", "Sign what you publish, trust what others sign.", _SHARE),
+    CommandEntry("bundle", "cli.bundle", "Carry models between pools in one file.", _SHARE),
     CommandEntry("cache", "cli.cache", "The models kept on this machine.", _SHARE),
     CommandEntry("dataset", "cli.dataset", "Check, convert, split annotations; draw faces.", _MAKE),
     CommandEntry("train", "cli.train", "Train a face detector or a landmark model.", _MAKE),

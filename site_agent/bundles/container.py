@@ -1,0 +1,414 @@
+"""The file that models travel in: an uncompressed tar that can be written in one way only.
+
+==========================  =====================================================================
+member                      content
+==========================  =====================================================================
+``manifest.json``           first: schema, and path, size and SHA-256 of every other member
+``records/00001.json`` ...  what is known of one version each (`PortableVersion`), parents first
+``blobs/<sha256>``          model files, by digest
+==========================  =====================================================================
+
+The end is two blocks of zeros. Headers hold nothing but name and size (mode 0644, owner 0, time
+0), JSON is canonical, and the order is fixed: the same models give the same bytes, and the SHA-256
+of the manifest names the whole. Any tar program lists and unpacks it.
+
+Reading trusts nothing. The manifest is read first, limited in size and count; from it follows
+every byte of structure, and a file that differs in any of them is refused. Nothing is
+decompressed, no path of the file is ever opened, and memory holds one record at a time.
+
+Source of the headers: POSIX ustar (IEEE Std 1003.1), with GNU's base-256 sizes from 8 GiB on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
+from pool_server.wire.names import Digest
+from pool_server.wire.statements import canonical_json
+from site_agent.errors import BundleRefusedError, BundleTooLargeError
+from site_agent.file_chunks import Progress, chunks
+
+SCHEMA = "poolctl-bundle/1"
+BLOCK_BYTES = 512
+MANIFEST = "manifest.json"
+MOST_MANIFEST_BYTES = 8 * 1024 * 1024
+MOST_RECORD_BYTES = 8 * 1024 * 1024
+_END = bytes(2 * BLOCK_BYTES)
+_LARGEST_OCTAL = 8**11 - 1
+_RECORD_PATH = re.compile(r"^records/[0-9]{5}\.json$")
+_BLOB_PATH = re.compile(r"^blobs/([0-9a-f]{64})$")
+
+
+class Member(BaseModel):
+    """One member of a bundle, after the manifest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Annotated[str, StringConstraints(max_length=100)]
+    size_bytes: int = Field(ge=1, le=2**50)
+    sha256: Digest
+
+
+class Manifest(BaseModel):
+    """What a bundle holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_name: Literal["poolctl-bundle/1"] = Field(alias="schema")
+    members: tuple[Member, ...] = Field(min_length=2, max_length=2 * MOST_VERSIONS)
+
+    def to_bytes(self) -> bytes:
+        return canonical_json(self.model_dump(mode="json", by_alias=True)) + b"\n"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a member's bytes lie in the file.
+
+    Attributes
+    ----------
+    member : Member
+    offset : int
+        Of its first byte.
+    """
+
+    member: Member
+    offset: int
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A file whose structure is right; its content is checked by `verify_content`.
+
+    Attributes
+    ----------
+    path : Path
+    identifier : str
+        SHA-256 of the manifest.
+    records : tuple of Span
+    blobs : mapping
+        By digest.
+    """
+
+    path: Path
+    identifier: str
+    records: tuple[Span, ...]
+    blobs: dict[str, Span]
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of all members."""
+        spans = [*self.records, *self.blobs.values()]
+        return sum(span.member.size_bytes for span in spans)
+
+    def read_record(self, span: Span) -> PortableVersion:
+        """Return one record, verified once more: the file may have been changed meanwhile.
+
+        Raises
+        ------
+        BundleRefusedError
+        """
+        with self.path.open("rb") as file:
+            content = b"".join(chunks(file, span.offset, span.member.size_bytes))
+        if hashlib.sha256(content).hexdigest() != span.member.sha256:
+            raise _damaged(self.path, span)
+        try:
+            record = PortableVersion.model_validate_json(content)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(str(step) for step in problem["loc"]) or "the whole"
+            raise BundleRefusedError(
+                f"{self.path}: {span.member.path}: {where}: {problem['msg']}"
+            ) from error
+        if record_bytes(record) != content:
+            raise BundleRefusedError(
+                f"{self.path}: {span.member.path} is not written as records are: it has fields "
+                "that this version of poolctl does not know, or another order",
+                hint="it may come from a newer poolctl",
+            )
+        return record
+
+    def verify_content(self, progress: Progress) -> None:
+        """Hash all members.
+
+        Raises
+        ------
+        BundleRefusedError
+            One has another digest than the manifest says.
+        """
+        total, done = self.content_bytes, 0
+        with self.path.open("rb") as file:
+            for span in [*self.records, *self.blobs.values()]:
+                hasher = hashlib.sha256()
+                for chunk in chunks(file, span.offset, span.member.size_bytes):
+                    hasher.update(chunk)
+                    done += len(chunk)
+                    progress(done / total, f"checking {span.member.path[:30]}")
+                if hasher.hexdigest() != span.member.sha256:
+                    raise _damaged(self.path, span)
+
+
+def record_bytes(record: PortableVersion) -> bytes:
+    """Return a record as it is written."""
+    return canonical_json(record.model_dump(mode="json")) + b"\n"
+
+
+# -- writing --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A model file that is to be packed."""
+
+    path: Path
+    digest: str
+    size_bytes: int
+
+
+class BundleWriter:
+    """Writes a bundle beside its place, and moves it there as a whole."""
+
+    def __init__(self, destination: Path) -> None:
+        self.destination = destination
+        self._temporary = destination.with_name(
+            f".{destination.name[:100]}.{secrets.token_hex(4)}.{os.getpid()}.part"
+        )
+
+    @contextmanager
+    def collecting(self) -> Iterator[Callable[[PortableVersion], None]]:
+        """Give a function that takes records; they wait in a file, not in memory."""
+        self._waiting = self._temporary.with_suffix(".records.part")
+        self._members: list[Member] = []
+        try:
+            with self._waiting.open("xb") as file:
+
+                def add(record: PortableVersion) -> None:
+                    content = record_bytes(record)
+                    if len(content) > MOST_RECORD_BYTES:
+                        raise BundleTooLargeError(
+                            f"what is known of {record.address} takes {len(content):,} bytes, more "
+                            f"than the {MOST_RECORD_BYTES:,} that a record may have"
+                        )
+                    number = len(self._members) + 1
+                    file.write(content)
+                    self._members.append(
+                        Member(
+                            path=f"records/{number:05}.json",
+                            size_bytes=len(content),
+                            sha256=hashlib.sha256(content).hexdigest(),
+                        )
+                    )
+
+                yield add
+        finally:
+            self._waiting.unlink(missing_ok=True)
+
+    def write(self, blobs: list[Blob], progress: Progress) -> str:
+        """Write everything that was collected, and the blobs; return the bundle's identifier.
+
+        Within `collecting`.
+
+        Raises
+        ------
+        BundleRefusedError
+            A blob has other bytes than it should.
+        """
+        unique = {each.digest: each for each in blobs}
+        ordered = [unique[digest] for digest in sorted(unique)]
+        manifest = Manifest(
+            schema_name=SCHEMA,
+            members=(
+                *self._members,
+                *(
+                    Member(
+                        path=f"blobs/{each.digest}",
+                        size_bytes=each.size_bytes,
+                        sha256=each.digest,
+                    )
+                    for each in ordered
+                ),
+            ),
+        ).to_bytes()
+        try:
+            with self._temporary.open("xb") as file:
+                self._write_all(file, manifest, ordered, progress)
+                file.flush()
+                os.fsync(file.fileno())
+            self._temporary.replace(self.destination)
+        finally:
+            self._temporary.unlink(missing_ok=True)
+        return hashlib.sha256(manifest).hexdigest()
+
+    def _write_all(
+        self, file: BinaryIO, manifest: bytes, blobs: list[Blob], progress: Progress
+    ) -> None:
+        file.write(member_header(MANIFEST, len(manifest)))
+        file.write(manifest + padding(len(manifest)))
+        with self._waiting.open("rb") as waiting:
+            position = 0
+            for member in self._members:
+                file.write(member_header(member.path, member.size_bytes))
+                for chunk in chunks(waiting, position, member.size_bytes):
+                    file.write(chunk)
+                file.write(padding(member.size_bytes))
+                position += member.size_bytes
+        total, done = sum(each.size_bytes for each in blobs), 0
+        for blob in blobs:
+            file.write(member_header(f"blobs/{blob.digest}", blob.size_bytes))
+            hasher = hashlib.sha256()
+            with blob.path.open("rb") as source:
+                for chunk in chunks(source, 0, blob.size_bytes):
+                    hasher.update(chunk)
+                    file.write(chunk)
+                    done += len(chunk)
+                    progress(done / max(total, 1), f"packing {blob.digest[:12]}")
+            if hasher.hexdigest() != blob.digest:
+                raise BundleRefusedError(
+                    f"{blob.path}: expected the digest {blob.digest}, found "
+                    f"{hasher.hexdigest()}; nothing was written"
+                )
+            file.write(padding(blob.size_bytes))
+        file.write(_END)
+
+
+def member_header(path: str, size_bytes: int) -> bytes:
+    """Return the one header that a member may have."""
+    size = b"%011o\0" % size_bytes
+    if size_bytes > _LARGEST_OCTAL:
+        size = b"\x80" + size_bytes.to_bytes(11, "big")
+    fields = [
+        path.encode("ascii").ljust(100, b"\0"),
+        b"0000644\0",  # mode
+        b"0000000\0",  # owner
+        b"0000000\0",  # group
+        size,
+        b"00000000000\0",  # time
+        b"        ",  # in place of the checksum
+        b"0",  # a regular file
+        bytes(100),  # no link
+        b"ustar\x0000",
+    ]
+    header = b"".join(fields).ljust(BLOCK_BYTES, b"\0")
+    checksum = b"%06o\0 " % sum(header)
+    return header[:148] + checksum + header[156:]
+
+
+def padding(size_bytes: int) -> bytes:
+    """Return the zeros that fill a member's last block."""
+    return bytes(-size_bytes % BLOCK_BYTES)
+
+
+# -- reading --------------------------------------------------------------------------------
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Read the manifest of a bundle and hold the whole structure of the file against it.
+
+    Raises
+    ------
+    BundleRefusedError
+        It is no bundle, is cut off or too long, or is put together in another way.
+    OSError
+        It cannot be read.
+    """
+    with path.open("rb") as file:
+        file_bytes = os.fstat(file.fileno()).st_size
+        manifest, content = _read_manifest(path, file)
+        _require_members(path, manifest)
+        position = BLOCK_BYTES + len(content) + len(padding(len(content)))
+        spans = []
+        for member in manifest.members:
+            spans.append(Span(member, position + BLOCK_BYTES))
+            position += BLOCK_BYTES + member.size_bytes + len(padding(member.size_bytes))
+        expected_bytes = position + len(_END)
+        if file_bytes != expected_bytes:
+            what = "is cut off" if file_bytes < expected_bytes else "goes on behind its end"
+            raise BundleRefusedError(
+                f"{path}: {what}: {file_bytes:,} bytes, expected {expected_bytes:,}"
+            )
+        _require_structure(path, file, spans, len(content))
+    records = tuple(span for span in spans if _RECORD_PATH.match(span.member.path))
+    blobs = {span.member.sha256: span for span in spans if _BLOB_PATH.match(span.member.path)}
+    return Bundle(path, hashlib.sha256(content).hexdigest(), records, blobs)
+
+
+def _read_manifest(path: Path, file: BinaryIO) -> tuple[Manifest, bytes]:
+    header = file.read(BLOCK_BYTES)
+    try:
+        size_bytes = int(header[124:135], 8)
+    except ValueError:
+        size_bytes = -1
+    if not 0 < size_bytes <= MOST_MANIFEST_BYTES or header != member_header(MANIFEST, size_bytes):
+        raise BundleRefusedError(
+            f"{path}: is no bundle of poolctl",
+            hint="poolctl bundle export makes them",
+        )
+    content = file.read(size_bytes)
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(step) for step in problem["loc"]) or "the whole"
+        raise BundleRefusedError(f"{path}: {MANIFEST}: {where}: {problem['msg']}") from error
+    except json.JSONDecodeError as error:
+        raise BundleRefusedError(f"{path}: {MANIFEST}: {error}") from error
+    if manifest.to_bytes() != content:
+        raise BundleRefusedError(f"{path}: {MANIFEST} is cut off, or not written as manifests are")
+    return manifest, content
+
+
+def _require_members(path: Path, manifest: Manifest) -> None:
+    """Raise unless the members are records, counted from 1, and then blobs by digest."""
+    records = [each for each in manifest.members if each.path.startswith("records/")]
+    blobs = manifest.members[len(records) :]
+    for number, member in enumerate(manifest.members, start=1):
+        if number <= len(records):
+            is_right = member.path == f"records/{number:05}.json"
+            is_right = is_right and member.size_bytes <= MOST_RECORD_BYTES
+        else:
+            is_right = member.path == f"blobs/{member.sha256}"
+        if not is_right:
+            raise BundleRefusedError(
+                f"{path}: member {number} is {member.path!r} of {member.size_bytes:,} bytes, which "
+                "has no place there in a bundle"
+            )
+    digests = [each.sha256 for each in blobs]
+    if digests != sorted(set(digests)) or not records or not blobs:
+        raise BundleRefusedError(f"{path}: its files are not in order, or none, or there twice")
+
+
+def _require_structure(path: Path, file: BinaryIO, spans: list[Span], manifest_bytes: int) -> None:
+    """Raise unless every header and every byte between members is as it must be."""
+    places = [(BLOCK_BYTES, manifest_bytes), *((s.offset, s.member.size_bytes) for s in spans)]
+    for index, (offset, size_bytes) in enumerate(places):
+        end = offset + size_bytes
+        expected = padding(size_bytes)
+        if index < len(spans):
+            member = spans[index].member
+            expected += member_header(member.path, member.size_bytes)
+        else:
+            expected += _END
+        if os.pread(file.fileno(), len(expected), end) != expected:
+            raise BundleRefusedError(
+                f"{path}: what stands at byte {end:,} does not follow from the manifest"
+            )
+
+
+def _damaged(path: Path, span: Span) -> BundleRefusedError:
+    return BundleRefusedError(
+        f"{path}: {span.member.path} does not have the digest {span.member.sha256[:16]}... that "
+        "the manifest gives: the file was damaged or changed",
+        hint="copy it again from where it was made",
+    )

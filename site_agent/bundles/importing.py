@@ -1,0 +1,325 @@
+"""Taking the models of a bundle into a pool: nothing is sent before all of it was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pool_server.wire.bundles import PortableEvaluation, PortableVersion
+from pool_server.wire.data_use import Term
+from pool_server.wire.evaluations import EvaluationResponse
+from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.sharing import Visibility
+from pool_server.wire.signatures import ForeignKey, SignedStatement
+from pool_server.wire.signing_keys import readable_fingerprint
+from pool_server.wire.uploads import UploadRequest
+from site_agent.bundles.container import Bundle, open_bundle
+from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
+from site_agent.errors import (
+    BundleRefusedError,
+    BundleTargetError,
+    KeyNotTrustedError,
+    NotFoundError,
+)
+from site_agent.file_chunks import Progress
+from site_agent.requests import build_request
+
+if TYPE_CHECKING:
+    from site_agent.pool_client import PoolClient
+
+# Checking reads all of it from the disk, sending goes over the line.
+_CHECKING_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class ImportedVersion:
+    """What became of one version of a bundle.
+
+    Attributes
+    ----------
+    source : str
+        Its address in the pool that it comes from.
+    address : str
+        Its address now; without a number where it was not sent (`dry_run`).
+    digest : str
+    was_there : bool
+        The pool had it, from an earlier run or otherwise.
+    sent_bytes : int
+    signed : bool
+        It has the statement that it came with.
+    evaluations : int
+        How many were posted now.
+    """
+
+    source: str
+    address: str
+    digest: str
+    was_there: bool
+    sent_bytes: int
+    signed: bool
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class ImportOutcome:
+    """What became of a bundle.
+
+    Attributes
+    ----------
+    report : BundleReport
+    versions : tuple of ImportedVersion
+    evaluations_left_out : mapping
+        How many, by the site that the pool does not have or that one may not speak for.
+    """
+
+    report: BundleReport
+    versions: tuple[ImportedVersion, ...]
+    evaluations_left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def import_bundle(
+    pool: PoolClient,
+    path: Path,
+    *,
+    site_map: Mapping[str, str] | None = None,
+    visibility: Visibility | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ImportOutcome:
+    """Take models in under the names that they have, with all that came with them.
+
+    Parents go before what was merged from them. What the pool has already is left as it is, so
+    that an import that was interrupted, or is repeated, goes on where it was. The pool counts
+    versions itself: their numbers are the same only if it had none of that name.
+
+    Parameters
+    ----------
+    site_map : mapping
+        Under which site of this pool the models of a site are to stand; by the same name where
+        nothing is said. The sites must be there.
+    visibility : Visibility, optional
+        Who sees the models; as this pool's settings say when None.
+    dry_run : bool
+        Only check.
+
+    Raises
+    ------
+    BundleRefusedError
+        Something is wrong with the file, or with this pool's view of it; nothing was sent.
+    BundleTargetError
+        A site is missing here, or one may not upload to it; nothing was sent.
+    PoolClientError
+        Run it again: it goes on where it stopped.
+    """
+    tell = progress or _ignore
+    report = inspect_bundle(path, progress=lambda part, text: tell(_CHECKING_SHARE * part, text))
+    bundle = open_bundle(path)
+    if bundle.identifier != report.identifier:
+        raise BundleRefusedError(f"{path}: was changed while it was read")
+    _require_trustworthy(report)
+    sites = _require_targets(pool, report, dict(site_map or {}))
+    if dry_run:
+        return ImportOutcome(report, tuple(_planned(each, sites) for each in report.versions))
+    intake = _Intake(pool, bundle, sites, visibility, tell)
+    versions = tuple(intake.take(bundle.read_record(span)) for span in bundle.records)
+    return ImportOutcome(report, versions, intake.left_out)
+
+
+class _Intake:
+    """Sends one version after the other."""
+
+    def __init__(
+        self,
+        pool: PoolClient,
+        bundle: Bundle,
+        sites: Mapping[str, str],
+        visibility: Visibility | None,
+        tell: Progress,
+    ) -> None:
+        self._pool = pool
+        self._bundle = bundle
+        self._sites = sites
+        self._visibility = visibility
+        self._tell = tell
+        self._total_bytes = sum(span.member.size_bytes for span in bundle.blobs.values())
+        self._done_bytes = 0
+        who = pool.whoami()
+        self._own_site, self._speaks_for_all = who.site, who.pool_wide
+        self._sites_here = {each.name for each in pool.sites()}
+        self.left_out: dict[str, int] = {}
+
+    def take(self, record: PortableVersion) -> ImportedVersion:
+        """Send one version, unless the pool has it, and what was measured of it."""
+        site = self._sites[record.site]
+        blob = self._bundle.blobs[record.digest]
+        was_there = self._find(f"{site}/{record.name}@sha256:{record.digest}") is not None
+        uploaded = self._pool.take_in(
+            self._bundle.path, blob.offset, self._request(record, site), self._tell_part(record)
+        )
+        self._done_bytes += record.size_bytes
+        version = uploaded.version
+        return ImportedVersion(
+            source=record.address,
+            address=version.address,
+            digest=version.digest,
+            was_there=was_there,
+            sent_bytes=uploaded.sent_bytes,
+            signed=version.signed_by is not None,
+            evaluations=self._repeat_evaluations(version, record.evaluations),
+        )
+
+    def _find(self, address: str) -> ModelVersionResponse | None:
+        try:
+            return self._pool.version(address)
+        except NotFoundError:
+            return None
+
+    def _request(self, record: PortableVersion, site: str) -> UploadRequest:
+        # What it inherits comes with its parents; where they are not here, it brings it itself.
+        has_parents = all(parent in self._bundle.blobs for parent in record.parents)
+        terms = [
+            Term(code=each.code, detail=each.detail)
+            for each in record.terms
+            if not (each.inherited and has_parents)
+        ]
+        signed = record.statement
+        statement = None
+        if signed is not None and signed.origin is not None:
+            statement = SignedStatement(
+                envelope=signed.envelope,
+                foreign_key=ForeignKey(
+                    origin=signed.origin, name=signed.key_name, public_key=signed.public_key
+                ),
+            )
+        return build_request(
+            UploadRequest,
+            site=site,
+            name=record.name,
+            size_bytes=record.size_bytes,
+            digest=record.digest,
+            file_name=record.file_name,
+            description=record.description,
+            labels=record.labels,
+            metrics=record.metrics,
+            terms=terms,
+            card=record.card,
+            recipe=record.recipe,
+            statement=statement,
+            visibility=self._visibility,
+        )
+
+    def _tell_part(self, record: PortableVersion) -> Progress:
+        begun = self._done_bytes / self._total_bytes
+        share = record.size_bytes / self._total_bytes
+
+        def tell(part: float, words: str) -> None:
+            whole = min(1.0, begun + part * share)
+            self._tell(_CHECKING_SHARE + (1 - _CHECKING_SHARE) * whole, f"{record.name}: {words}")
+
+        return tell
+
+    def _repeat_evaluations(
+        self, version: ModelVersionResponse, evaluations: Sequence[PortableEvaluation]
+    ) -> int:
+        """Post what the pool does not have, the oldest first; return how many."""
+        if not evaluations:
+            return 0
+        known = {_measurement(each) for each in self._pool.evaluations(version.address)}
+        posted = 0
+        for evaluation in reversed(evaluations):
+            site = self._sites.get(evaluation.site, evaluation.site)
+            may_speak = self._speaks_for_all or site == self._own_site
+            if site not in self._sites_here or not may_speak:
+                self.left_out[evaluation.site] = self.left_out.get(evaluation.site, 0) + 1
+            elif _measurement(evaluation.model_copy(update={"site": site})) not in known:
+                self._pool.repeat_evaluation(version.address, site, evaluation)
+                posted += 1
+        return posted
+
+
+def _measurement(evaluation: PortableEvaluation | EvaluationResponse) -> str:
+    """Return what tells one measurement from another: who, on what, how, and with what result."""
+    return evaluation.model_dump_json(
+        include={"site", "dataset_digest", "split", "protocol", "scores"}
+    )
+
+
+def _require_trustworthy(report: BundleReport) -> None:
+    for version in report.versions:
+        if version.revoked_as == "compromised":
+            raise BundleRefusedError(
+                f"{report.path}: {version.address}: signed with key {version.key_id[:16]}..., "
+                f"which {version.origin} declared compromised",
+                hint="have it signed anew and exported again",
+            )
+        if version.trust == "changed":
+            site, _, pool = version.origin.partition("@")
+            raise KeyNotTrustedError(
+                f"{report.path}: {version.address}: signed with key "
+                f"{readable_fingerprint(version.key_id)}, which is none of those that this "
+                f"machine trusts for {version.origin}",
+                hint=f"ask {site} for the fingerprint of its key; if it is this one, forget the "
+                f"old one with the login of {pool}: poolctl keys forget {site}",
+            )
+
+
+def _require_targets(
+    pool: PoolClient, report: BundleReport, site_map: dict[str, str]
+) -> dict[str, str]:
+    """Return the site here for each site of the bundle."""
+    sources = {each.site for each in report.versions}
+    if unknown := sorted(set(site_map) - sources):
+        raise BundleTargetError(
+            f"the bundle has no models of site {unknown[0]!r}; it has some of "
+            f"{', '.join(sorted(sources))}"
+        )
+    sites = {source: site_map.get(source, source) for source in sources}
+    missing = sorted(set(sites.values()) - {each.name for each in pool.sites()})
+    if missing:
+        raise BundleTargetError(
+            f"{pool.endpoint} has no site {', '.join(missing)}",
+            hint=f"an admin creates it (poolctl sites create {missing[0]}), or put its models "
+            f"under another: --site-map {missing[0]}=SITE",
+        )
+    who = pool.whoami()
+    foreign = sorted(set(sites.values()) - {who.site})
+    if who.role == "viewer" or (foreign and not who.pool_wide):
+        raise BundleTargetError(
+            f"{who.site}/{who.token_name} ({who.role}) may not upload to "
+            f"{', '.join(foreign or [who.site])}",
+            hint="import as an admin of the pool, or put all models under your own site: "
+            f"--site-map {sorted(sources)[0]}={who.site}",
+        )
+    _require_apart(report, sites)
+    return sites
+
+
+def _require_apart(report: BundleReport, sites: Mapping[str, str]) -> None:
+    """Raise if models of two sites would become one."""
+    becomes: dict[tuple[str, str], str] = {}
+    for version in report.versions:
+        place = (sites[version.site], version.name)
+        if becomes.setdefault(place, version.site) != version.site:
+            raise BundleTargetError(
+                f"{becomes[place]}/{version.name} and {version.site}/{version.name} would both "
+                f"become {place[0]}/{place[1]}",
+                hint="put them under different sites",
+            )
+
+
+def _planned(version: InspectedVersion, sites: Mapping[str, str]) -> ImportedVersion:
+    return ImportedVersion(
+        source=version.address,
+        address=f"pool://{sites[version.site]}/{version.name}",
+        digest=version.digest,
+        was_there=False,
+        sent_bytes=0,
+        signed=bool(version.key_id),
+        evaluations=0,
+    )
+
+
+def _ignore(_fraction: float, _text: str) -> None:
+    return

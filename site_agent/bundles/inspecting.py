@@ -1,0 +1,235 @@
+"""What a bundle holds, and whether all of it is true: without any pool."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from aggregators.errors import RecipeError
+from pool_server.wire.bundles import PortableStatement, PortableVersion
+from pool_server.wire.signing_keys import PublicKey
+from pool_server.wire.statements import Statement, canonical_json, open_statement
+from site_agent import trust
+from site_agent.bundles.container import Bundle, open_bundle
+from site_agent.errors import BundleRefusedError
+from site_agent.file_chunks import Progress
+
+Trust = Literal["", "trusted", "changed", "unknown"]
+
+
+@dataclass(frozen=True)
+class InspectedVersion:
+    """One version of a bundle, whose record, file and signature agree.
+
+    Attributes
+    ----------
+    address : str
+        In the pool that it comes from.
+    site, name : str
+    version : int
+    digest : str
+    size_bytes : int
+    kind : str
+    key_id : str
+        With which it is signed; empty where it is not.
+    origin : str
+        ``SITE@POOL`` that signed it.
+    trust : str
+        ``trusted`` where this machine knows the key as one of the site that signed, ``changed``
+        where it knows others of that site, ``unknown`` where it knows none; empty without
+        signature.
+    revoked_as : str
+        What the pool said of the key.
+    parents : tuple of str
+        Digests.
+    parents_here : int
+        How many of them are in the bundle.
+    evaluations : int
+    """
+
+    address: str
+    site: str
+    name: str
+    version: int
+    digest: str
+    size_bytes: int
+    kind: str
+    key_id: str
+    origin: str
+    trust: Trust
+    revoked_as: str
+    parents: tuple[str, ...]
+    parents_here: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class BundleReport:
+    """What a bundle holds.
+
+    Attributes
+    ----------
+    path : Path
+    identifier : str
+        SHA-256 of its manifest.
+    size_bytes : int
+    versions : tuple of InspectedVersion
+        Parents before what was merged from them.
+    """
+
+    path: Path
+    identifier: str
+    size_bytes: int
+    versions: tuple[InspectedVersion, ...]
+
+
+def inspect_bundle(path: Path, *, progress: Progress | None = None) -> BundleReport:
+    """Check a bundle as a whole: structure, digests, signatures, recipes.
+
+    Raises
+    ------
+    BundleRefusedError
+        Names what is wrong.
+    OSError
+        It cannot be read.
+    """
+    bundle = open_bundle(path)
+    bundle.verify_content(progress or _ignore)
+    versions = []
+    addresses: set[str] = set()
+    used: set[str] = set()
+    for span in bundle.records:
+        record = bundle.read_record(span)
+        if record.address in addresses:
+            raise BundleRefusedError(f"{path}: {record.address} is there twice")
+        addresses.add(record.address)
+        used.add(record.digest)
+        key = check_record(bundle, record)
+        versions.append(_describe(bundle, record, key))
+    if unused := sorted(set(bundle.blobs) - used):
+        raise BundleRefusedError(f"{path}: no record speaks of the file {unused[0]}")
+    return BundleReport(path, bundle.identifier, path.stat().st_size, tuple(versions))
+
+
+def check_record(bundle: Bundle, record: PortableVersion) -> PublicKey | None:
+    """Hold what a record says against its file, its recipe and its signature.
+
+    Returns
+    -------
+    PublicKey or None
+        With which it is signed.
+
+    Raises
+    ------
+    BundleRefusedError
+    """
+    blob = bundle.blobs.get(record.digest)
+    if blob is None or blob.member.size_bytes != record.size_bytes:
+        raise _wrong(bundle, record, f"its file {record.digest} is missing, or of another size")
+    _check_recipe(bundle, record)
+    signed = record.statement
+    if signed is None:
+        return None
+    try:
+        key = PublicKey.from_text(signed.public_key)
+        statement = open_statement(signed.envelope, key)
+    except ValueError as error:
+        raise _wrong(bundle, record, f"its signature does not hold: {error}") from error
+    if difference := _difference(record, statement):
+        raise _wrong(bundle, record, f"its signature is about something else: {difference}")
+    return key
+
+
+def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
+    if record.recipe is None:
+        if record.parents:
+            raise _wrong(bundle, record, "it has parents, and no recipe that names them")
+        return
+    from aggregators.methods import parse_recipe
+
+    try:
+        recipe = parse_recipe(json.dumps(record.recipe))
+    except RecipeError as error:
+        raise _wrong(bundle, record, str(error)) from error
+    made = recipe.output.digest if recipe.output is not None else None
+    if made != record.digest:
+        raise _wrong(bundle, record, f"its recipe makes {made}")
+    inputs = [each for each in recipe.input_digests if each != record.digest]
+    if inputs != record.parents:
+        raise _wrong(bundle, record, "its parents are not the inputs of its recipe")
+
+
+def _difference(record: PortableVersion, statement: Statement) -> str:
+    """Say in what a record differs from what was signed; empty if in nothing."""
+    said = statement.predicate
+    origin = record.statement.origin if record.statement is not None else None
+    if origin is None:
+        return "it does not say which site and pool it was signed for"
+    shown = {
+        "digest": (statement.digest, record.digest),
+        "file name": (statement.file_name, record.file_name),
+        "site": (said.site, origin.partition("@")[0]),
+        "name": (said.name, record.name),
+        "size": (said.size_bytes, record.size_bytes),
+        "kind": (said.kind or record.kind, record.kind),
+        "description": (said.description, record.description),
+        "labels": (said.labels, record.labels),
+        "metrics": (said.metrics, record.metrics),
+        "recipe": (said.recipe_digest, _recipe_digest(record)),
+        "parents": (set(said.parents), set(record.parents)),
+    }
+    for name, (signed, found) in shown.items():
+        if signed != found:
+            return f"{name} is {found!r:.120}, signed was {signed!r:.120}"
+    terms = {(each.code, each.detail) for each in record.terms}
+    missing = {(each.code, each.detail) for each in said.terms} - terms
+    return f"terms without {sorted(missing)}" if missing else ""
+
+
+def _recipe_digest(record: PortableVersion) -> str | None:
+    if record.recipe is None:
+        return None
+    return hashlib.sha256(canonical_json(record.recipe)).hexdigest()
+
+
+def _describe(bundle: Bundle, record: PortableVersion, key: PublicKey | None) -> InspectedVersion:
+    signed = record.statement
+    return InspectedVersion(
+        address=record.address,
+        site=record.site,
+        name=record.name,
+        version=record.version,
+        digest=record.digest,
+        size_bytes=record.size_bytes,
+        kind=record.kind,
+        key_id="" if key is None else key.key_id,
+        origin=(signed.origin or "") if signed is not None else "",
+        trust=_trust(key, signed),
+        revoked_as=(signed.revoked_as or "") if signed is not None else "",
+        parents=tuple(record.parents),
+        parents_here=sum(parent in bundle.blobs for parent in record.parents),
+        evaluations=len(record.evaluations),
+    )
+
+
+def _trust(key: PublicKey | None, signed: PortableStatement | None) -> Trust:
+    if key is None or signed is None:
+        return ""
+    site, _, pool = (signed.origin or "").partition("@")
+    known = trust.trusted_keys(pool, site)
+    if not known:
+        return "unknown"
+    return "trusted" if key.key_id in known else "changed"
+
+
+def _wrong(bundle: Bundle, record: PortableVersion, why: str) -> BundleRefusedError:
+    return BundleRefusedError(
+        f"{bundle.path}: {record.address}: {why}", hint="nothing of this bundle should be used"
+    )
+
+
+def _ignore(_fraction: float, _text: str) -> None:
+    return
