@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from cli.addresses import SUFFIX_OF_FORMAT, ModelFile, known_version, model_files, size_words
-from cli.errors import OutputExistsError, UsageError
-from cli.merge_inputs import InputFinder, digests_to_leave_out, weights_from_label
+from cli.addresses import ModelFile, known_version, model_files
+from cli.errors import UsageError
+from cli.merge_again import ReplayRequest, choose_target, merged_reply, replay_merge
+from cli.merge_inputs import weights_from_label
 from cli.options import DryRunOption, ForceOption, command, key_value_pairs, numbers, single
 from cli.output import Invocation, Reply
 from cli.terms import PurposeOption, check_terms, read_purposes
-
-if TYPE_CHECKING:
-    from aggregators import Merged
 
 app = single()
 
@@ -71,12 +69,18 @@ def merge(
         typer.Option(metavar="FILE", help="Where to write the recipe; beside the output."),
     ] = None,
     replay: Annotated[
-        Path | None,
-        typer.Option(metavar="RECIPE", help="Make the same bytes again from this recipe."),
-    ] = None,
+        str,
+        typer.Option(
+            metavar="RECIPE|ADDRESS",
+            help="Make the same bytes again: from this file, or that of a merged model.",
+        ),
+    ] = "",
     without: Annotated[
         list[str],
-        typer.Option(metavar="DIGEST|ADDRESS", help="With --replay: leave this input out."),
+        typer.Option(
+            metavar="DIGEST|ADDRESS",
+            help="With --replay: leave this out, also where it is in an input of an input.",
+        ),
     ] = [],  # noqa: B006
     purpose: PurposeOption = [],  # noqa: B006
     despite_terms: Annotated[
@@ -92,22 +96,16 @@ def merge(
 
     The recipe written beside the result holds method, options, weights and the digests of the
     inputs; --replay makes the same bytes again from it, with inputs found among the files given,
-    beside the recipe, in the cache and in the pool.
+    beside the recipe, in the cache and in the pool. With --without, merged inputs that hold what
+    is left out are made again first; the recipe then says what the result replaces, and the pool
+    links the two when it is uploaded.
     """
-    if replay is not None:
+    if replay:
         settings = [weight, weight_by, step, thin, option, output_format]
         if any(setting not in (None, "", []) for setting in settings):
             raise UsageError("--replay takes method, weights and options from the recipe")
-        return _replay(
-            invocation,
-            replay,
-            words or [],
-            without=without,
-            output=output,
-            recipe=recipe,
-            force=force,
-            dry_run=dry_run,
-        )
+        request = ReplayRequest(replay, words or [], without, output, recipe, force, dry_run)
+        return replay_merge(invocation, request)
     if without:
         raise UsageError("--without goes with --replay RECIPE")
     if weight and weight_by:
@@ -120,7 +118,7 @@ def merge(
 
     chosen = find_method(method)
     format_name = output_format or chosen.output_formats[0]
-    target = _target(output, format_name, force=force)
+    target = choose_target(output, format_name, force=force)
     files = model_files(invocation, inputs)
     check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
     weights = numbers(weight, "--weight") if weight else None
@@ -141,77 +139,7 @@ def merge(
             **_origins(files),
             progress=report,
         )
-    return _reply(invocation, merged, target, recipe)
-
-
-def _replay(
-    invocation: Invocation,
-    recipe_file: Path,
-    words: Sequence[str],
-    *,
-    without: Sequence[str],
-    output: Path | None,
-    recipe: Path | None,
-    force: bool,
-    dry_run: bool,
-) -> Reply:
-    """Make a merged model again."""
-    from aggregators import read_recipe
-    from aggregators import replay as replay_recipe
-
-    old = read_recipe(recipe_file)
-    promised = old.output.format if old.output else ""
-    target = _target(output, promised, force=force)
-    left_out = digests_to_leave_out(invocation, old, without)
-    if dry_run:
-        kept = [digest for digest in old.input_digests if digest not in left_out]
-        plan = {"method": old.method.name, "inputs": kept, "left_out": left_out, "output": target}
-        return Reply(plan, f"would merge {len(kept)} models into {target}")
-    with (
-        InputFinder(invocation, recipe_file, old, words) as finder,
-        invocation.progress(f"replay {old.method.name}") as report,
-    ):
-        merged = replay_recipe(old, finder.find, target, without=left_out, progress=report)
-    return _reply(invocation, merged, target, recipe)
-
-
-def _reply(invocation: Invocation, merged: Merged, target: Path, recipe: Path | None) -> Reply:
-    from aggregators import recipe_path
-
-    written = recipe_path(target)
-    if recipe is not None and recipe.resolve() != written.resolve():
-        recipe.parent.mkdir(parents=True, exist_ok=True)
-        recipe.write_bytes(merged.recipe.to_json())
-        written.unlink()
-        written = recipe
-    for warning in merged.warnings:
-        invocation.warn(warning)
-    size_bytes = target.stat().st_size
-    data = {
-        "output": target,
-        "digest": merged.digest,
-        "size_bytes": size_bytes,
-        "recipe_file": written,
-        "recipe": merged.recipe.model_dump(mode="json", by_alias=True),
-        "warnings": merged.warnings,
-    }
-    count = len(merged.recipe.inputs)
-    text = [
-        f"{target}  ({count} models by {merged.recipe.method.name}, {size_words(size_bytes)})",
-        f"sha256 {merged.digest}",
-        f"recipe {written}",
-    ]
-    return Reply(data, text, [str(target)])
-
-
-def _target(output: Path | None, format_name: str, *, force: bool) -> Path:
-    """Return where to write; only a name that the user did not choose may be in the way."""
-    if output is not None:
-        return output
-    target = Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
-    if target.exists() and not force:
-        raise OutputExistsError(f"{target}: is there already")
-    return target
+    return merged_reply(invocation, merged, target, recipe)
 
 
 def method_options(words: list[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
