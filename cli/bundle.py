@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -119,8 +118,6 @@ def import_file(
     """
     _require_file(file)
     sites = key_value_pairs(site_map, "--site-map")
-    if same := [site for site, count in Counter(sites.values()).items() if count > 1]:
-        invocation.note(f"several sites are put under {same[0]}")
     with invocation.pool() as pool, invocation.progress(f"import {file}") as progress:
         outcome = pool.import_bundle(
             file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress

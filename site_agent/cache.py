@@ -125,7 +125,7 @@ class ModelCache:
         temporary = destination.with_name(
             f".{destination.name}.{secrets.token_hex(4)}.{os.getpid()}{_PART}"
         )
-        _remove_leftovers(destination)
+        remove_leftovers(destination)
         try:
             with self._open(digest) as source, temporary.open("wb") as target:
                 found = _copy_hashed(source, target)
@@ -282,7 +282,7 @@ def _copy_hashed(source: BinaryIO, target: BinaryIO) -> str:
     return hasher.hexdigest()
 
 
-def _remove_leftovers(destination: Path) -> None:
+def remove_leftovers(destination: Path) -> None:
     """Remove temporary files of copies to `destination` whose process was killed."""
     for path in destination.parent.glob(f".{glob.escape(destination.name)}.*{_PART}"):
         process = path.name.removesuffix(_PART).rsplit(".", 1)[-1]

@@ -37,6 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
 from pool_server.wire.statements import canonical_json
+from site_agent.cache import remove_leftovers
 from site_agent.errors import BundleRefusedError, BundleTooLargeError
 from site_agent.file_chunks import Progress, chunks
 
@@ -182,15 +183,15 @@ class BundleWriter:
 
     def __init__(self, destination: Path) -> None:
         self.destination = destination
-        self._temporary = destination.with_name(
-            f".{destination.name[:100]}.{secrets.token_hex(4)}.{os.getpid()}.part"
-        )
+        mark = f"{secrets.token_hex(4)}.{os.getpid()}"
+        self._temporary = destination.with_name(f".{destination.name}.{mark}.part")
+        self._waiting = destination.with_name(f".{destination.name}.records-{mark}.part")
 
     @contextmanager
     def collecting(self) -> Iterator[Callable[[PortableVersion], None]]:
         """Give a function that takes records; they wait in a file, not in memory."""
-        self._waiting = self._temporary.with_suffix(".records.part")
         self._members: list[Member] = []
+        remove_leftovers(self.destination)
         try:
             with self._waiting.open("xb") as file:
 
@@ -203,6 +204,7 @@ class BundleWriter:
                         )
                     number = len(self._members) + 1
                     file.write(content)
+                    file.flush()
                     self._members.append(
                         Member(
                             path=f"records/{number:05}.json",
