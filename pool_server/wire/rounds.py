@@ -26,7 +26,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "method": "leaf-refit",
     "method_version": 1,
     "mode": "one-shot",
-    "options": {"mode": "one-shot", "starts": 20, "min_count": 1},
+    "options": {"mode": "one-shot", "starts": 20},
     "description": "",
     "number": 1,
     "rounds_total": 3,
