@@ -7,6 +7,7 @@ that the caller may see, and to what can be reached by those alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import (
     CTE,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    true,
     union,
 )
 from sqlalchemy.orm import Session
@@ -31,10 +33,11 @@ from pool_server.records import (
     WithdrawalFlagRecord,
     WithdrawalRecord,
 )
-from pool_server.registry.sharing import visible_to
+from pool_server.registry.sharing import has_all_rights, visible_to
 from pool_server.registry.states import DELETED, readable_by
 
 EdgeRow = Row[str, str, float, str]
+RecipeRow = Row[str, dict[str, Any], bool]
 PlaceRow = Row[str, str, str, int, str, str | None, bool]
 
 
@@ -98,8 +101,11 @@ def places_of_family(session: Session, caller: Caller, digest: str) -> Sequence[
     ).all()
 
 
-def recipes_of_family(session: Session, caller: Caller, digest: str) -> Sequence[Row[str, dict]]:  # type: ignore[type-arg]
-    """Return (digest, recipe) of every version in the family that the caller may see."""
+def recipes_of_family(session: Session, caller: Caller, digest: str) -> Sequence[RecipeRow]:
+    """Return the recipe of every version in the family that the caller may see, oldest last.
+
+    Rows are (digest, recipe, whether its inputs' names are the caller's to know).
+    """
     family = _family(digest).subquery()
     return session.execute(
         _recipes(caller)
@@ -108,15 +114,17 @@ def recipes_of_family(session: Session, caller: Caller, digest: str) -> Sequence
     ).all()
 
 
-def find_recipe(session: Session, caller: Caller, digest: str) -> dict[str, object] | None:
-    """Return the oldest recipe that makes the file of this digest, of those one may see."""
-    row = session.execute(
+def recipes_of(session: Session, caller: Caller, digest: str) -> Sequence[RecipeRow]:
+    """Return the oldest recipe that makes the file of this digest, if there is one to be seen.
+
+    As `recipes_of_family`.
+    """
+    return session.execute(
         _recipes(caller)
         .where(ModelVersionRecord.digest == digest)
         .order_by(ModelVersionRecord.id)
         .limit(1)
-    ).first()
-    return None if row is None else row[1]
+    ).all()
 
 
 def knows(session: Session, caller: Caller, digest: str) -> bool:
@@ -134,9 +142,14 @@ def _family(digest: str) -> CompoundSelect[str]:
     return union(select(ancestors_of(digest).c.digest), select(descendants_of(digest).c.digest))
 
 
-def _recipes(caller: Caller) -> Select[str, dict]:  # type: ignore[type-arg]
+def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
+    knows_inputs = true() if has_all_rights(caller) else ModelRecord.site_id == caller.site_id
     return (
-        select(ModelVersionRecord.digest, RecipeRecord.document)
+        select(
+            ModelVersionRecord.digest,
+            RecipeRecord.document,
+            knows_inputs.label("knows_inputs"),
+        )
         .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
         .where(visible_to(caller), readable_by(caller))

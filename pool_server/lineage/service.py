@@ -48,12 +48,13 @@ def trace_lineage(
         node.kind = kind
         node.withdrawn = node.withdrawn or reason
         node.flagged = node.flagged or bool(flagged)
-    if with_recipes:
-        for digest, document in repository.recipes_of_family(session, caller, root):
-            known[digest].recipe = document
-        recipe = known[root].recipe
-    else:
-        recipe = repository.find_recipe(session, caller, root)
+    placed = set(known)
+    find_recipes = repository.recipes_of_family if with_recipes else repository.recipes_of
+    for digest, document, knows_inputs in find_recipes(session, caller, root):
+        known[digest].recipe = document if knows_inputs else _without_names(document, placed)
+    recipe = known[root].recipe
+    if not with_recipes:
+        known[root].recipe = None
     return LineageResponse(
         root=root,
         nodes=[
@@ -81,6 +82,15 @@ def trace_digest(
             hint="The recipe beside a merged file names what it was made from.",
         )
     return trace_lineage(session, caller, digest, with_recipes=with_recipes)
+
+
+def _without_names(document: dict[str, Any], placed: set[str]) -> dict[str, Any]:
+    """Return a recipe whose inputs have a digest only, but for those that the caller may see."""
+    inputs = [
+        each if each["digest"] in placed else {**each, "address": None, "file_name": None}
+        for each in document["inputs"]
+    ]
+    return {**document, "inputs": inputs}
 
 
 @dataclass
