@@ -95,7 +95,10 @@ class PoolSettings(BaseSettings):
 
     max_model_bytes: int = Field(default=8 * GIB, ge=1, description="Largest model accepted.")
     part_bytes: int = Field(
-        default=16 * MIB, ge=1, description="Size of one part of an upload; larger for huge files."
+        default=16 * MIB,
+        ge=1,
+        description="Size of one part of an upload; up to four times that for large files, and more "
+        "where they would be more than `max_parts`.",
     )
     max_parts: int = Field(default=1000, ge=1, le=10_000)
     max_request_bytes: int = Field(

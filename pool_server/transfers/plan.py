@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pool_server.errors import PartMismatchError
 from pool_server.settings import MIB
 
+FEW_PARTS = 16
+MOST_GROWTH = 4
+
 
 @dataclass(frozen=True)
 class PartPlan:
@@ -25,7 +28,14 @@ class PartPlan:
 
     @classmethod
     def choose(cls, size_bytes: int, part_bytes: int, max_parts: int) -> PartPlan:
-        """Cut a file into parts of `part_bytes`, or larger ones where they would be too many."""
+        """Cut a file into parts of `part_bytes`, or larger ones where they would be many.
+
+        Each part costs a few requests, and when a transfer is interrupted some parts are sent
+        again: so they grow with the file, up to `MOST_GROWTH` times, and beyond that only as far
+        as `max_parts` demands.
+        """
+        wanted = -(-size_bytes // (FEW_PARTS * part_bytes)) * part_bytes
+        part_bytes = max(part_bytes, min(wanted, MOST_GROWTH * part_bytes))
         least = -(-size_bytes // max_parts)
         if least > part_bytes:
             part_bytes = -(-least // MIB) * MIB

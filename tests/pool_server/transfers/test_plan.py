@@ -22,6 +22,15 @@ def test_the_parts_cover_the_file_exactly_once(size: int, part: int, most: int) 
     assert end == size
 
 
+@pytest.mark.parametrize(
+    ("size", "count", "part"),
+    [(1, 1, 100), (1600, 16, 100), (1601, 9, 200), (6400, 16, 400), (64_000, 160, 400)],
+)
+def test_parts_grow_with_the_file_up_to_a_point(size: int, count: int, part: int) -> None:
+    plan = PartPlan.choose(size, 100, 1000)
+    assert (plan.count, plan.part_bytes) == (count, part)
+
+
 @pytest.mark.parametrize("number", [0, -1, 4, 10**9])
 def test_there_is_no_such_part(number: int) -> None:
     with pytest.raises(PartMismatchError, match="parts 1 to 3"):
