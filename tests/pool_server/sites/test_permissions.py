@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import update
@@ -101,6 +102,25 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("DELETE", "/api/v1/webhooks/{webhook_id}"): (*REFUSED, 403, 403, 403, 403, 404, 404),
     ("POST", "/api/v1/webhooks/{webhook_id}/test"): (*REFUSED, 403, 403, 403, 403, 404, 404),
     ("GET", "/api/v1/audit"): (*REFUSED, 403, 403, 403, 403, 200, 200),
+    ("GET", "/api/v1/sites/{site}/keys"): ANY_TOKEN,
+    ("POST", "/api/v1/sites/{site}/keys/challenge"): (*REFUSED, 403, 403, 200, 200, 200, 200),
+    # No proof comes with it.
+    ("POST", "/api/v1/sites/{site}/keys"): (*REFUSED, 403, 403, 422, 422, 422, 422),
+    ("POST", "/api/v1/sites/{site}/keys/{key_id}/revoke"): (
+        *REFUSED, 403, 403, 404, 404, 404, 404,
+    ),
+    # What the path names is not signed.
+    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/statement"): (
+        *REFUSED, 404, 404, 404, 404, 404, 404,
+    ),
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/statement"): (
+        *REFUSED, 403, 403, 422, 422, 422, 422,
+    ),
+    # Its site may hand it on, and whoever looks after the whole pool.
+    ("POST", "/api/v1/exports"): (*REFUSED, 200, 403, 200, 200, 200, 200),
+    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/record"): (
+        *REFUSED, 200, 403, 200, 200, 200, 200,
+    ),
     ("GET", "/api/v1/models/{site}/{name}/sharing"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,
     ),
@@ -176,6 +196,7 @@ PATH_VALUES: dict[str, Any] = {
     "alias": "best",
     "digest": "0" * 64,
     "webhook_id": "0" * 16,
+    "key_id": "0" * 64,
 }
 
 ROUND = {
@@ -197,7 +218,18 @@ SCORES = {
     "dataset_digest": "0" * 64,
     "scores": {"recall": {"value": 0.5}},
 }
+KEY = {"public_key": f"{'A' * 43}="}
+ENVELOPE = {"payloadType": "text/plain", "payload": "", "signatures": [{"sig": ""}]}
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/api/v1/sites/{site}/keys/challenge"): {"json": KEY},
+    ("POST", "/api/v1/sites/{site}/keys"): {
+        "json": KEY | {"name": "desk", "challenge": "", "signature": ""}
+    },
+    ("POST", "/api/v1/sites/{site}/keys/{key_id}/revoke"): {"json": {"reason": "superseded"}},
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/statement"): {
+        "json": {"envelope": ENVELOPE}
+    },
+    ("POST", "/api/v1/exports"): {"json": {"addresses": [f"{SITE}/face@1"]}},
     ("POST", "/api/v1/sites"): {"json": {"name": SITE}},
     ("PATCH", "/api/v1/sites/{site}"): {"json": {"contact": "room 3"}},
     ("PATCH", "/api/v1/users/{site}/{user}"): {"json": {"display_name": "Ada"}},
@@ -316,19 +348,30 @@ def test_every_route_has_a_row(pool: PoolDriver) -> None:
     documented = {
         (method.upper(), path) for path, methods in schema["paths"].items() for method in methods
     }
-    hidden = {("GET", "/"), ("GET", "/docs")}
-    assert sorted((documented | hidden) - set(MATRIX)) == []
-    assert sorted(set(MATRIX) - documented - hidden) == []
+    pages = {("GET", "/"), ("GET", "/docs")}
+    assert sorted((documented | pages) - set(MATRIX)) == []
+    assert sorted(set(MATRIX) - documented - pages) == []
     app = create_app(pool.settings)
+    app.state.parts.database.close()
+    routes = list(routes_of(app.routes))
+    assert len(routes) >= len(MATRIX) - 1, "one of them answers GET and HEAD"
     undocumented = {
         (method, route.path)
-        for route in app.routes
-        if isinstance(route, APIRoute) and not route.include_in_schema
+        for route in routes
+        if not route.include_in_schema
         for method in route.methods
     }
-    app.state.parts.database.close()
-    assert undocumented <= hidden
+    assert undocumented == pages
     assert {route: len(row) for route, row in MATRIX.items() if len(row) != len(CALLERS)} == {}
+
+
+def routes_of(routes: Iterable[Any]) -> Iterator[APIRoute]:
+    """Yield all routes, also of routers that an application includes as they are."""
+    for route in routes:
+        if isinstance(route, APIRoute):
+            yield route
+        elif hasattr(route, "original_router"):
+            yield from routes_of(route.original_router.routes)
 
 
 @pytest.mark.parametrize(("method", "path"), MATRIX)
@@ -373,6 +416,40 @@ def ask(pool: PoolDriver, secret: str | None, method: str, path: str) -> Any:
     if opened is not None:
         client.delete(f"/api/v1/uploads/{opened['upload_id']}")
     return answer
+
+
+ABOUT_A_MODEL = [row for row in MATRIX if row[1].startswith("/api/v1/models/{site}/{name}")]
+
+
+@pytest.mark.parametrize(("method", "path"), ABOUT_A_MODEL)
+@pytest.mark.parametrize("role", ["contributor", "curator", "admin"])
+def test_a_private_model_is_not_there_for_a_foreign_site(
+    pool: PoolDriver, hidden: httpx.Response, method: str, path: str, role: str
+) -> None:
+    """Whatever is asked of it is answered as if there had never been such a model."""
+    stranger = pool.member(FOREIGN, role)
+    body = BODIES.get((method, path), {})
+    if path.endswith("/quarantine"):
+        body = {"json": {"reason": "doubt"}}
+    # Where contributors may nothing even at home, they are told so whatever the name.
+    at_home = dict(zip(CALLERS, MATRIX[method, path], strict=True))["own"]
+    expected = 403 if role == "contributor" and at_home == 403 else 404
+    of_hidden, of_none = (
+        stranger.request(method, path.format(**(PATH_VALUES | {"name": name})), **body)
+        for name in ("hidden", "never-was")
+    )
+    assert (of_hidden.status_code, of_none.status_code) == (expected, expected)
+    if method != "HEAD":
+        told, wanted = (each.json()["error"] | {"request_id": ""} for each in (of_hidden, of_none))
+        assert str(told) == str(wanted).replace("never-was", "hidden")
+    assert pool.member(SITE).get(f"/api/v1/models/{SITE}/hidden").json() == hidden.json()
+
+
+@pytest.fixture(scope="module")
+def hidden(pool: PoolDriver) -> httpx.Response:
+    """Publish a private model, and return what its own site is told of it."""
+    upload(pool.member(SITE), f"{SITE}/hidden", visibility="private")
+    return pool.member(SITE).get(f"/api/v1/models/{SITE}/hidden")
 
 
 def test_a_refusal_says_how_to_authenticate(pool: PoolDriver) -> None:
