@@ -7,6 +7,7 @@ along, least of all the token.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -48,6 +49,7 @@ class StorageConnection:
         limit_s = max(timeout_s, _LEAST_TIMEOUT_S)
         self._timeout = httpx.Timeout(limit_s, connect=min(timeout_s, 10.0))
         self._clients: dict[str, httpx.Client] = {}
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -105,11 +107,13 @@ class StorageConnection:
 
     def _client(self, url: str) -> httpx.Client:
         host = _host(url)
-        if host not in self._clients:
-            # One on this machine is not reached through a proxy.
-            on_this_machine = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
-            self._clients[host] = httpx.Client(timeout=self._timeout, trust_env=not on_this_machine)
-        return self._clients[host]
+        # Several threads send their first parts at once.
+        with self._lock:
+            if host not in self._clients:
+                # One on this machine is not reached through a proxy.
+                is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+                self._clients[host] = httpx.Client(timeout=self._timeout, trust_env=not is_local)
+            return self._clients[host]
 
 
 def _host(url: str) -> str:
