@@ -7,13 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pool_server.wire.bundles import (
-    ExportRequest,
-    ExportResponse,
-    GrantedVersion,
-    PortableEvaluation,
-    PortableVersion,
-)
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.uploads import UploadRequest
 from site_agent.pool_addresses import version_path
@@ -22,6 +15,7 @@ from site_agent.requests import build_request
 from site_agent.transfers import Progress, Uploaded, send_file
 
 if TYPE_CHECKING:
+    from pool_server.wire.bundles import GrantedVersion, PortableEvaluation, PortableVersion
     from site_agent.bundles import Exported, ImportOutcome
     from site_agent.pool_client import PoolClient
 
@@ -56,11 +50,15 @@ class PoolBundles(ABC):
             Some may not leave; each is named with the reason.
         PoolClientError
         """
+        from pool_server.wire.bundles import ExportRequest, ExportResponse
+
         request = build_request(ExportRequest, addresses=list(addresses), with_parents=with_parents)
         return self._connection.post("/api/v1/exports", ExportResponse, request).items
 
     def portable_version(self, address: str, *, evaluations: bool = False) -> PortableVersion:
         """Return all that goes with a version when it leaves the pool."""
+        from pool_server.wire.bundles import PortableVersion
+
         parameters = {"evaluations": "true"} if evaluations else {}
         return self._connection.get(f"{version_path(address)}/record", PortableVersion, parameters)
 
