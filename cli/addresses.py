@@ -111,11 +111,20 @@ def known_version(file: ModelFile) -> ModelVersionResponse | None:
 
 
 def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionResponse) -> Downloaded:
-    """Bring one version into the cache, with a progress bar."""
+    """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
     with invocation.progress(f"download {version.address}") as report:
         downloaded = pool.fetch(version, progress=report)
     tell_signature(invocation, downloaded.signature)
+    tell_standing(invocation, version)
     return downloaded
+
+
+def tell_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
+    """Say so if a version was withdrawn, or holds something that was."""
+    from site_agent.standing import warning_of
+
+    if warning := warning_of(version):
+        invocation.warn(warning)
 
 
 def tell_signature(invocation: Invocation, signature: Verification) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.addresses import fetch, file_name_of, size_words, tell_signature
+from cli.addresses import fetch, file_name_of, size_words, tell_signature, tell_standing
 from cli.errors import OutputExistsError, UsageError
 from cli.options import DryRunOption, ForceOption, command, single
 from cli.output import Invocation, Reply
@@ -51,6 +51,9 @@ def download(
     The keys of a site are remembered when they are first met; a signature by any other key, or
     none where there should be one, is refused. POOL_SIGNATURES=require refuses everything that
     is not signed, POOL_SIGNATURES=ignore looks at no signature.
+
+    A model that was withdrawn is refused, or comes with a warning, as the reason demands; one
+    that was merged from such a model comes with a warning.
     """
     is_folder = not output or output.endswith("/") or Path(output).is_dir()
     if len(addresses) > 1 and not is_folder:
@@ -84,8 +87,10 @@ def _place(
     force: bool,
 ) -> dict[str, object]:
     """Put a version's file where it is wanted, unless it is there already."""
+    from site_agent.standing import require_usable
     from site_agent.transfers import hash_file
 
+    require_usable(version)
     if destination.is_dir():
         raise OutputExistsError(f"{destination}: is a folder; expected the name of a file")
     if destination.exists():
@@ -94,6 +99,7 @@ def _place(
         if found == version.digest:
             signature = pool.verify(version)
             tell_signature(invocation, signature)
+            tell_standing(invocation, version)
             note = f"{version.address}, {signature.words}, was there already"
             return _result(version, destination, 0, note, signature.status)
         if not force:
@@ -117,6 +123,8 @@ def _result(
     note: str,
     signature: str = "unchecked",
 ) -> dict[str, object]:
+    from site_agent.standing import warning_of
+
     return {
         "address": version.address,
         "digest": version.digest,
@@ -124,5 +132,7 @@ def _result(
         "path": path,
         "received_bytes": received_bytes,
         "signature": signature,
+        "warning": warning_of(version),
+        "successors": version.successors,
         "note": note,
     }

@@ -63,6 +63,14 @@ class MergeFailedError(CliError):
     """A merge that the pool could not make."""
 
 
+class WithdrawnFilesError(CliError):
+    """Model files on this machine that were withdrawn, or hold something that was."""
+
+
+class WebhookSilentError(CliError):
+    """An address that does not take events when the pool calls it."""
+
+
 class BatchIncompleteError(CliError):
     """Some sessions of a batch have failed; the others are there."""
 
@@ -92,6 +100,15 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
     MergeFailedError: Outcome(ExitCode.INCOMPATIBLE, "merge_failed"),
+    WithdrawnFilesError: Outcome(
+        ExitCode.NOT_ALLOWED,
+        "withdrawn",
+        "use what replaces them, or make them again: "
+        "poolctl merge --replay RECIPE --without ADDRESS",
+    ),
+    WebhookSilentError: Outcome(
+        ExitCode.NETWORK, "webhook_silent", "poolctl webhooks ls shows what is called"
+    ),
     BatchIncompleteError: Outcome(
         ExitCode.INTEGRITY, "batch_incomplete", "run it again: finished sessions are skipped"
     ),
@@ -164,6 +181,8 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
+    server_errors.BackupUnusableError: Outcome(ExitCode.INTEGRITY, "backup"),
+    server_errors.PoolNotEmptyError: Outcome(ExitCode.CONFLICT, "pool_not_empty"),
     server_errors.AddressBusyError: Outcome(ExitCode.CONFLICT, "address_busy"),
     server_errors.FolderBusyError: Outcome(ExitCode.CONFLICT, "folder_busy"),
     server_errors.SchemaNewerError: Outcome(ExitCode.INCOMPATIBLE, "schema_newer"),

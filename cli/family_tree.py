@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pool_server.wire.models import LineageResponse
+    from pool_server.wire.models import LineageNode, LineageResponse
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ def family_lines(lineage: LineageResponse) -> Iterator[str]:
     A model that occurs a second time is not followed again: families can share ancestors so
     often that a full tree would never end.
     """
-    names = {node.digest: _name(node.digest, node.addresses) for node in lineage.nodes}
+    names = {node.digest: _marked_name(node) for node in lineage.nodes}
     parents: dict[str, list[_Branch]] = {}
     heirs: dict[str, list[_Branch]] = {}
     for edge in lineage.edges:
@@ -58,6 +58,14 @@ def _tree(
             seen.add(branch.digest)
             children = branches.get(branch.digest, [])
             stack.extend((child, depth + "  ") for child in reversed(children))
+
+
+def _marked_name(node: LineageNode) -> str:
+    """Return what to call a model, and whether it was withdrawn or holds something that was."""
+    name = _name(node.digest, node.addresses)
+    if node.withdrawn is not None:
+        return f"{name} [withdrawn: {node.withdrawn}]"
+    return f"{name} [flagged]" if node.flagged else name
 
 
 def _name(digest: str, addresses: list[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli import models_scores, models_states, models_words
+from cli import models_scores, models_sharing, models_states, models_withdrawals, models_words
 from cli.addresses import is_address, size_words
 from cli.errors import InputMissingError, UsageError
 from cli.family_tree import family_lines
@@ -119,7 +119,7 @@ def _row(version: ModelVersionResponse) -> list[str]:
     return [
         version.address,
         version.kind,
-        version.state,
+        _state(version),
         size_words(version.size_bytes),
         " ".join(f"{key}={value}" for key, value in sorted(version.labels.items())),
         " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
@@ -143,6 +143,7 @@ def info(
         ["signature", finding],
         ["kind", f"{version.kind} ({version.format})"],
         ["state", state_words(version)],
+        *_standing_rows(version),
         ["visible to", version.visibility],
         *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
         ["digest", version.digest],
@@ -200,6 +201,34 @@ def _short(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
+def _state(version: ModelVersionResponse) -> str:
+    """Return a version's state, and whether it is flagged or replaced."""
+    from site_agent.standing import standing_words
+
+    words = standing_words(version)
+    if not words or version.withdrawal is not None:
+        return words or version.state
+    return f"{version.state}, {words}"
+
+
+def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
+    """Return what was withdrawn, of the version or of what it holds, and what replaces it."""
+    rows = []
+    if (own := version.withdrawal) is not None:
+        meaning = "not given out" if own.effect == "refuse" else "given out with a warning"
+        rows.append(["withdrawn", f"{own.reason}, {meaning} ({own.withdrawn_by})"])
+    rows += [
+        [
+            "flagged",
+            f"holds {flag.address}, withdrawn {flag.flagged_at:%Y-%m-%d} ({flag.reason})",
+        ]
+        for flag in version.flags
+    ]
+    return rows + [["replaced by", address] for address in version.successors]
+
+
+app.add_typer(models_sharing.app)
 app.add_typer(models_states.app)
+app.add_typer(models_withdrawals.app)
 app.add_typer(models_words.app)
 app.add_typer(models_scores.app)

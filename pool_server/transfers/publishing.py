@@ -107,10 +107,10 @@ def add_version(
     )
     session.flush()
     flag_published(session, caller, version)
-    if recipe is not None:
-        link_published(session, caller, version, recipe)
     session.expire(version)
     published = repository.get_version(session, version.id)
+    if recipe is not None:
+        link_published(session, caller, published, recipe)
     if upload.statement is None:
         return published
     attach_upload(session, caller, published, upload)

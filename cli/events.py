@@ -1,0 +1,102 @@
+"""``poolctl events``: what happened that concerns one's site."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.default_command import group_with_default
+from cli.options import command
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.events import EventResponse
+
+app = group_with_default("ls")
+
+
+@command(
+    app,
+    "ls",
+    examples=[
+        "events ls --limit 10",
+        "events ls --kind version.flagged -q",
+        "events ls --follow --after 42 --json",
+    ],
+)
+def ls(
+    invocation: Invocation,
+    *,
+    after: Annotated[int, typer.Option(min=0, metavar="ID", help="Only those after this one.")] = 0,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="Only such, for example version.flagged.")
+    ] = "",
+    site: Annotated[
+        str, typer.Option(metavar="SITE", help="Another site's (admins of the pool).")
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further ones, until Ctrl-C.")
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="The newest of those there are.")
+    ] = 50,
+) -> Reply | None:
+    """Tell what happened: models withdrawn or flagged, replaced, drafts that wait.
+
+    Oldest first. With --follow each event is a line as it comes; with --json besides, each line
+    is one JSON object.
+    """
+    with invocation.pool() as pool:
+        found = deque(pool.events(after, kind=kind, site=site), maxlen=limit)
+        if follow:
+            last = found[-1].event_id if found else after
+            _print_lines(invocation, found)
+            further = pool.events(last, kind=kind, site=site, follow=True)
+            _print_lines(invocation, further)
+            return None
+    table = TableText(
+        ["id", "at", "kind", "subject", "details"],
+        [_row(event) for event in found],
+        empty="nothing happened",
+    )
+    return Reply({"items": list(found)}, table, [str(event.event_id) for event in found])
+
+
+def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:
+    conventions = invocation.conventions
+    for event in events:
+        if conventions.as_json:
+            line = json.dumps(event.model_dump(mode="json"), ensure_ascii=False)
+        elif conventions.quiet:
+            line = str(event.event_id)
+        else:
+            line = "  ".join(_row(event))
+        print(line, flush=True)
+
+
+def _row(event: EventResponse) -> list[str]:
+    return [
+        str(event.event_id),
+        f"{event.at:%Y-%m-%d %H:%M}",
+        event.kind,
+        event.subject,
+        _details(event),
+    ]
+
+
+def _details(event: EventResponse) -> str:
+    """Return what an event says besides, in a line."""
+    words = []
+    for key, value in event.details.items():
+        if isinstance(value, list):
+            text = ", ".join(str(each) for each in value[:3])
+            text += f" and {len(value) - 3} more" if len(value) > 3 else ""
+        else:
+            text = str(value)
+        if text and key != "digest":
+            words.append(f"{key}: {text}")
+    return "; ".join(words)

@@ -1,0 +1,107 @@
+"""``poolctl webhooks``: addresses that the pool calls with the events of a site."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.errors import WebhookSilentError
+from cli.options import DryRunOption, YesOption, command, group
+from cli.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.events import WebhookResponse
+
+app = group("Have the pool call an address with your site's events (site admins).")
+
+WebhookArgument = Annotated[
+    str, typer.Argument(metavar="WEBHOOK", help="As 'poolctl webhooks ls' shows it.")
+]
+SiteOption = Annotated[str, typer.Option(metavar="SITE", help="Your own when left out.")]
+
+
+@command(app, "ls", examples=["webhooks ls", "webhooks ls --json"])
+def ls(invocation: Invocation, *, site: SiteOption = "") -> Reply:
+    """List the addresses that are called, with what went wrong last."""
+    with invocation.pool() as pool:
+        found = pool.webhooks(site)
+    table = TableText(
+        ["id", "address", "kinds", "state", "waiting", "last error"],
+        [_row(each) for each in found],
+        empty="no webhooks",
+    )
+    return Reply({"items": found}, table, [each.webhook_id for each in found])
+
+
+@command(
+    app,
+    "create",
+    examples=[
+        "webhooks create https://lab.example/pool-events",
+        "webhooks create https://lab.example/pool-events --kind version.flagged "
+        "--kind version.withdrawn",
+    ],
+)
+def create(
+    invocation: Invocation,
+    url: Annotated[str, typer.Argument(metavar="URL", help="An https:// address.")],
+    *,
+    kind: Annotated[
+        list[str],
+        typer.Option(metavar="KIND", help="Only these events; all of them when left out."),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    site: SiteOption = "",
+) -> Reply:
+    """Have an address called with every further event, and print the secret that signs them.
+
+    The secret is shown this once. X-Pool-Signature is sha256= and the HMAC-SHA256 of
+    X-Pool-Timestamp, a full stop, and the body, under the secret.
+    """
+    with invocation.pool() as pool:
+        created = pool.create_webhook(url, kinds=kind, site=site)
+    invocation.note(
+        f"webhook {created.webhook_id} calls {created.url}; its secret is shown only now. Try it "
+        f"with: poolctl webhooks test {created.webhook_id}"
+    )
+    return Reply(created, created.secret, [created.secret])
+
+
+@command(app, "test", examples=["webhooks test 4f1d2c3b4a596877"])
+def test(invocation: Invocation, webhook: WebhookArgument) -> Reply:
+    """Have the address called now with an event 'webhook.test', and tell what it said."""
+    with invocation.pool() as pool:
+        said = pool.try_webhook(webhook)
+    if not said.delivered:
+        raise WebhookSilentError(f"webhook {webhook} did not take the event: {said.error}")
+    return Reply(said, f"webhook {webhook} answered {said.status}", [webhook])
+
+
+@command(app, "rm", examples=["webhooks rm 4f1d2c3b4a596877 --yes"])
+def rm(
+    invocation: Invocation,
+    webhook: WebhookArgument,
+    *,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Stop calling an address; what it still waits for is dropped."""
+    data = {"webhook_id": webhook, "deleted": not dry_run}
+    if dry_run:
+        return Reply(data, f"would delete webhook {webhook}", [webhook])
+    invocation.confirm(f"Delete webhook {webhook}?", assume_yes=yes)
+    with invocation.pool() as pool:
+        pool.delete_webhook(webhook)
+    return Reply(data, f"deleted webhook {webhook}", [webhook])
+
+
+def _row(webhook: WebhookResponse) -> list[str]:
+    since = webhook.disabled_at
+    return [
+        webhook.webhook_id,
+        webhook.url,
+        ", ".join(webhook.kinds) or "all",
+        "called" if since is None else f"disabled {since:%Y-%m-%d}",
+        str(webhook.waiting),
+        webhook.last_error,
+    ]
