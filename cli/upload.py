@@ -12,6 +12,7 @@ import typer
 from cli import sidecars
 from cli.addresses import size_words
 from cli.errors import InputMissingError, UsageError
+from cli.models_sharing import VisibilityOption
 from cli.options import DryRunOption, LabelOption, command, key_value_pairs, single
 from cli.output import Invocation, Reply
 from cli.records import read_card_file, term_words
@@ -84,6 +85,7 @@ def upload(
         bool,
         typer.Option("--draft", help="For your own site's eyes until 'poolctl models publish'."),
     ] = False,
+    visibility: VisibilityOption = None,
     sidecars_read: Annotated[
         bool,
         typer.Option(
@@ -125,6 +127,7 @@ def upload(
             data = {"address": address, "uploaded": False, "format": model_format.name}
             data |= {"labels": given.labels, "metrics": given.metrics, "recipe": given.recipe}
             data |= {"terms": given.terms, "card": given.card, "draft": draft}
+            data["visibility"] = visibility
             return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
         with invocation.progress(f"upload {file.name}") as report:
             done = pool.upload(
@@ -138,6 +141,7 @@ def upload(
                 intended_use=intended_use,
                 card=given.card,
                 draft=draft,
+                visibility=visibility,
                 sign=sign,
                 progress=report,
             )
@@ -150,6 +154,7 @@ def _reply(file: Path, done: Uploaded) -> Reply:
     data = {"uploaded": True, "sent_bytes": done.sent_bytes, "version": version}
     signed = ", signed" if version.signed_by is not None else ""
     state = "" if version.state == "available" else f", {version.state}"
+    state += "" if version.visibility == "consortium" else f", {version.visibility}"
     text = f"{file} is {version.address} ({sent}{signed}{state})"
     inherited = [each for each in version.terms if each.inherited]
     lines = [text, *(f"inherited: {term_words(each)}" for each in inherited)]

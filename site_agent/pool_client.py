@@ -12,6 +12,7 @@ from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.models import LineageResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.names import ModelAddress
+from pool_server.wire.sharing import Visibility
 from pool_server.wire.uploads import UploadRequest
 from site_agent import profiles
 from site_agent.cache import ModelCache
@@ -30,6 +31,7 @@ from site_agent.pool_events import PoolEvents
 from site_agent.pool_merges import PoolMerges
 from site_agent.pool_people import PoolPeople
 from site_agent.pool_rounds import PoolRounds
+from site_agent.pool_sharing import PoolSharing
 from site_agent.pool_signatures import PoolSignatures
 from site_agent.pool_withdrawals import PoolWithdrawals
 from site_agent.requests import build_request
@@ -113,6 +115,7 @@ class PoolClient(
     PoolMerges,
     PoolPeople,
     PoolRounds,
+    PoolSharing,
     PoolSignatures,
     PoolWithdrawals,
 ):
@@ -238,6 +241,7 @@ class PoolClient(
         intended_use: IntendedUse | None = None,
         card: str = "",
         draft: bool = False,
+        visibility: Visibility | None = None,
         sign: bool = True,
         progress: Progress | None = None,
     ) -> Uploaded:
@@ -245,7 +249,8 @@ class PoolClient(
 
         Terms of use are those of this file; a merged model inherits those of its inputs besides,
         and is refused where they forbid the merge or `intended_use`. A `draft` is seen by one's
-        own site and by curators until it is published.
+        own site and by curators until it is published. `visibility` says who sees a model of which
+        this is the first version; by default the pool does.
 
         It is signed where there is a key for the site (`poolctl keys create`), unless `sign` is
         False.
@@ -281,6 +286,7 @@ class PoolClient(
             intended_use=intended_use,
             card=card,
             draft=draft,
+            visibility=visibility,
         )
         if sign:
             request = self._with_statement(request, file)
