@@ -12,11 +12,13 @@ from pathlib import Path
 from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import merge_keys
+from pool_server.wire.data_use_rules import TermsOf
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.cycle.config import OWN, MergeGoal
 from site_agent.cycle.workspace import GoalState, Refusal
-from site_agent.errors import AgentTaskError
+from site_agent.errors import AgentTaskError, TermsForbidError
 from site_agent.pool_client import ModelQuery, PoolClient
+from site_agent.terms import require_mergeable, terms_of_version
 from site_agent.training import read_training_metadata
 
 
@@ -162,8 +164,8 @@ def choose(
             refused[version.digest] = why
         elif len(taken) < goal.most:
             taken.append(version)
-    taken.sort(key=lambda version: version.address)
-    return Choice(tuple(own), tuple(taken), refused, before, len(asked), reference)
+    permitted = _permitted(goal, sorted(taken, key=lambda version: version.address), refused)
+    return Choice(tuple(own), tuple(permitted), refused, before, len(asked), reference)
 
 
 def check_downloaded(goal: MergeGoal, path: Path, address: str, key: str) -> Refusal | None:
@@ -196,6 +198,27 @@ def _is_meant(
     if version.digest in {model.digest for model in own}:
         return False
     return not goal.sites or version.site in goal.sites
+
+
+def _permitted(
+    goal: MergeGoal, versions: Sequence[ModelVersionResponse], refused: dict[str, Refusal]
+) -> list[ModelVersionResponse]:
+    """Leave out, one by one, what the terms of use keep from being merged with those before."""
+    kept: list[ModelVersionResponse] = []
+    terms: list[TermsOf] = []
+    for version in versions:
+        own = TermsOf(version.address, tuple(terms_of_version(version)))
+        try:
+            require_mergeable([*terms, own], goal.use)
+        except TermsForbidError as error:
+            reason = "terms of use: " + "; ".join(error.problems)
+            # Time limits and moratoria end.
+            refusal = Refusal(address=version.address, reason=reason, against=today())
+            refused[version.digest] = refusal
+            continue
+        kept.append(version)
+        terms.append(own)
+    return kept
 
 
 def _obstacle(

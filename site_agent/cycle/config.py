@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from aggregators.methods import METHODS
+from pool_server.wire.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
 from site_agent.errors import AgentConfigError
 
@@ -54,6 +55,8 @@ class MergeGoal(_Table):
     text: str = ""
     merged_too: bool = False
     most: int = Field(default=50, ge=1, le=1000)
+    purposes: list[Purpose] = []
+    diseases: list[str] = []
     own: list[Path] = []
     method: str = ""
     options: dict[str, Any] = {}
@@ -114,6 +117,13 @@ class MergeGoal(_Table):
                 f"{first['msg']}"
             ) from error
         return self
+
+    @property
+    def use(self) -> IntendedUse | None:
+        """What the merged model is for, as far as the configuration says."""
+        if not self.purposes and not self.diseases:
+            return None
+        return IntendedUse(purposes=tuple(self.purposes), diseases=tuple(self.diseases))
 
     @property
     def method_name(self) -> str:

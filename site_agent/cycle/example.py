@@ -41,6 +41,11 @@ labels = ["population=infant"]
 # most = 50
 # merged_too = false              # models that were merged themselves, too
 
+# What the merged model is for: models whose terms of use exclude it are left out, as are those
+# whose terms contradict each other. For example ["research"].
+# purposes = []
+# diseases = []
+
 # Your own models, which are always merged with them. Where there are some, those that your site
 # has in the pool are left out.
 own = ["mine.dat"]

@@ -96,6 +96,7 @@ class Shelf:
             labels=self._goal.upload_labels,
             metrics=waiting.metrics,
             recipe=json.loads(read_recipe(recipe_path(path)).to_json()),
+            intended_use=self._goal.use,
         )
         self._known.uploaded.append(waiting.digest)
         self._known.outgoing = None

@@ -32,7 +32,7 @@ from time import perf_counter
 
 import numpy as np
 
-from aggregators import merge, read_model
+from aggregators import merge
 from aggregators.methods.refitting import RefitSettings
 from site_agent.datasets import AnnotatedImage, FaceDataset, part_names, read_imglab_xml
 from site_agent.datasets.split import split_dataset
@@ -234,7 +234,7 @@ def _plans(arguments: argparse.Namespace) -> Iterator[tuple[str, RefinementPlan]
 
 
 def _errors(model: Path, test: FaceDataset, numbers: dict[Path, int]) -> list[tuple[int, float]]:
-    scores = evaluate_landmarks(read_model(model), test, resamples=0)
+    scores = evaluate_landmarks(model, test, resamples=0)
     return [(numbers[test.images[face.image_index].path], face.mean) for face in scores.per_face]
 
 

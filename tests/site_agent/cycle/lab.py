@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,32 @@ def make_materials(folder: Path) -> Materials:
     return Materials(faces[0], validation, models[0], tuple(models[1:]), deep.model_path)
 
 
+class Ear(io.StringIO):
+    """Listens to an agent.
+
+    Attributes
+    ----------
+    said : list of dict
+        Every line so far.
+    on_event : callable or None
+        Told the name of each event at once.
+    """
+
+    def __init__(self, on_event: Callable[[str], None] | None = None) -> None:
+        super().__init__()
+        self.said: list[dict[str, Any]] = []
+        self.on_event = on_event
+
+    def write(self, text: str) -> int:
+        self.said.append(json.loads(text))
+        if self.on_event is not None:
+            self.on_event(self.said[-1]["event"])
+        return len(text)
+
+    def journal(self) -> Journal:
+        return Journal(self)
+
+
 @dataclass
 class Lab:
     """One site's agent; `merge` and `rounds` are its tables in the configuration."""
@@ -93,13 +120,13 @@ class Lab:
         self.config_file.write_text("\n".join(lines) + "\n")
         return self.config_file
 
-    def cycle(self) -> tuple[CycleReport, list[dict[str, Any]]]:
-        """Run one cycle and return what it said."""
-        stream = io.StringIO()
-        try:
-            report = run_agent(read_config(self.write_config()), Journal(stream), once=True)
-        finally:
-            self.said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    def cycle(
+        self, on_event: Callable[[str], None] | None = None
+    ) -> tuple[CycleReport, list[dict[str, Any]]]:
+        """Run one cycle and return what it said; `said` has it, too, where the cycle fails."""
+        ear = Ear(on_event)
+        self.said = ear.said
+        report = run_agent(read_config(self.write_config()), ear.journal(), once=True)
         return report, self.said
 
     def client(self, site: str) -> PoolClient:

@@ -15,12 +15,13 @@ import pytest
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.models import ShapePredictor
-from site_agent.cycle import EVENTS, Journal, Stopped, plan_cycle, read_config, run_agent
+from pool_server.wire.data_use import Term
+from site_agent.cycle import EVENTS, Stopped, plan_cycle, read_config, run_agent
 from site_agent.cycle.journal import COMMON_KEYS
 from site_agent.datasets import read_imglab_xml
 from site_agent.errors import AgentBusyError, AgentWorkspaceError, PoolUnreachableError
 from site_agent.evaluation import evaluate_landmarks
-from tests.site_agent.cycle.lab import Lab, Materials, events, make_materials
+from tests.site_agent.cycle.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 
@@ -264,6 +265,30 @@ def test_filters_weights_and_own_models(lab: Lab, materials: Materials) -> None:
     assert {line["reason"][:15] for line in events(said, "model_refused")} == {"label 'persons'"}
 
 
+def test_terms_of_use_are_kept(lab: Lab, materials: Materials) -> None:
+    with lab.client("site-b") as client:
+        for number, (path, term) in enumerate(
+            zip(materials.others, ("DUO:0000042", "DUO:0000006"), strict=True)
+        ):
+            client.upload(
+                path, f"site-b/{lab.name}-{number}", labels={"study": lab.name},
+                terms=[Term(code=term)],
+            )  # fmt: skip
+    lab.merge = {"margin": 0.0, "against": ["own"], "purposes": ["ancestry"]}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert refused["address"] == f"pool://site-b/{lab.name}-1@1"
+    assert refused["reason"].startswith("terms of use: ")
+    assert [line["inputs"] for line in events(said, "merged")] == [2]
+    assert report.uploads == 1
+    assert events(lab.cycle()[1], "model_refused") == []
+    # Another purpose: the next day looks at it again, and so does a new state.
+    (lab.workspace / "state.json").unlink()
+    lab.merge["purposes"] = ["health"]
+    assert events(lab.cycle()[1], "model_refused") == []
+
+
 def test_a_withdrawn_model_goes_out_of_the_merged_one(
     lab: Lab, own_pool: LivePool, materials: Materials
 ) -> None:
@@ -377,14 +402,10 @@ def test_an_outage_is_waited_out(
             if len(waits) == 4:
                 raise Stopped("enough")
 
-        lines: list[str] = []
+        ear = Ear()
         with pytest.raises(Stopped):
-            run_agent(
-                read_config(lab.write_config()),
-                Journal(_Collector(lines)),
-                wait=wait,  # type: ignore[arg-type]
-            )
-    said = [json.loads(each) for each in lines]
+            run_agent(read_config(lab.write_config()), ear.journal(), wait=wait)
+    said = ear.said
     assert len(events(said, "pool_unreachable")) == 2
     assert waits[0] < waits[1], "longer each time"
     assert waits[2] <= 0.2
@@ -393,29 +414,20 @@ def test_an_outage_is_waited_out(
     assert said[-1]["reason"] == "enough"
 
 
-class _Collector:
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-
-    def write(self, text: str) -> None:
-        self._lines.append(text)
-
-    def flush(self) -> None:
-        pass
-
-
 def test_a_line_that_breaks_costs_nothing_that_was_done(
     lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.share(materials.others[0], "face")
-    lab.merge = {"margin": "90%", "against": ["own"]}
-    assert lab.cycle()[0].uploads == 0
-    lab.merge["margin"] = 0.0
+    lab.merge = {"margin": 0.0, "against": ["own"]}
     with UnreliableLine(pool.url) as line:
         monkeypatch.setenv("POOL_ENDPOINT", line.url)
-        line.cut_after_bytes, line.cuts_left = 50_000, 10**9  # less than a part
+
+        def break_line(event: str) -> None:
+            if event == "uploading":
+                line.cut_after_bytes, line.cuts_left = 0, 10**9
+
         with pytest.raises(PoolUnreachableError):
-            lab.cycle()
+            lab.cycle(break_line)
         assert events(lab.said, "uploaded") == []
         [merged] = events(lab.said, "merged")
         assert lab.remembered["outgoing"]["digest"] == merged["digest"]

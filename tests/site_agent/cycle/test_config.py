@@ -53,7 +53,16 @@ def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
     goal, table = config.merge[0], shown["merge"][0]
     for key in ("metrics", "sites", "text", "most", "merged_too", "weight_by", "weights"):
         assert getattr(goal, key) == table[key], key
-    for key in ("margin", "against", "parts", "upload", "upload_labels", "description"):
+    for key in (
+        "purposes",
+        "diseases",
+        "margin",
+        "against",
+        "parts",
+        "upload",
+        "upload_labels",
+        "description",
+    ):
         assert getattr(goal, key) == table[key], key
     assert goal.method_name == table["method"]
     assert goal.method_options == table["options"]
@@ -93,6 +102,7 @@ def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
         (('"ert"', '"ert"\nmargin = "much"'), "merge[0].margin", "'much'", '"1%"'),
         (('"ert"', '"ert"\nmargin = -1'), "merge[0].margin", "-1", "a number from 0"),
         (('"ert"', '"ert"\nlabels = "x=y"'), "merge[0].labels", "'x=y'", "list"),
+        (('"ert"', '"ert"\npurposes = ["fun"]'), "merge[0].purposes[0]", "'fun'", "'research'"),
         (('"ert"', '"ert"\nupload = 1'), "merge[0].upload", "1", "boolean"),
         (('"ert"', '"ert"\nweights = { own = 0.0 }'), "merge[0].weights", "own", "above 0"),
         (('"ert"', '"ert"\nlable = []'), "merge[0].lable", "a key that there is not", "labels"),
