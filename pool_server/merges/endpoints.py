@@ -13,6 +13,7 @@ from pool_server.errors import (
     NotAuthenticatedError,
     QueryError,
     SiteNotFoundError,
+    TermsForbidError,
     TooManyMergesError,
 )
 from pool_server.http.error_responses import documented
@@ -51,6 +52,7 @@ MergeId = Annotated[
         NotAllowedError,
         SiteNotFoundError,
         MergeRefusedError,
+        TermsForbidError,
         TooManyMergesError,
     ),
 )

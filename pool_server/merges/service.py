@@ -24,6 +24,7 @@ from pool_server.http.session import ServerParts
 from pool_server.merges import repository
 from pool_server.merges.inputs import require_mergeable_inputs
 from pool_server.records import MergeJobRecord
+from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.sites.repository import get_site
 from pool_server.wire.merges import (
@@ -44,6 +45,8 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
     MergeRefusedError
         The recipe cannot be read, its method is unknown here or of another version, an option is
         wrong, or an input is not in the pool or not for the caller to merge.
+    TermsForbidError
+        The terms of the inputs do not allow the merge.
     """
     settings = parts.settings
     caller.require_upload_to(request.site)
@@ -62,6 +65,8 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
             )
         size_bytes = require_mergeable_inputs(session, caller, recipe)
         require_size_of_inputs(settings, size_bytes)
+        parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
+        require_terms(session, [], parents, site=site, use=None)
         job = MergeJobRecord(
             key=secrets.token_hex(8),
             site_id=site.id,

@@ -175,6 +175,17 @@ def test_a_model_that_one_may_not_merge(pool: PoolDriver, member: httpx.Client) 
     assert "is not in the pool" in answer.json()["error"]["message"]
 
 
+def test_a_merge_that_terms_forbid_is_not_begun(member: httpx.Client) -> None:
+    inputs = [
+        upload(
+            member, f"merges/for-{disease}", landmark_bytes(seed),
+            terms=[{"code": "DUO:0000007", "detail": disease}],
+        )
+        for seed, disease in ((40, "ataxia"), (41, "autism"))
+    ]  # fmt: skip
+    assert error_of(ask(member, recipe_of(inputs))) == (409, "terms_forbid")
+
+
 def test_merges_are_seen_by_their_site_alone(
     pool: PoolDriver, member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:
