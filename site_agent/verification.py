@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -86,7 +86,7 @@ def chosen_policy() -> SignaturePolicy:
     word = os.environ.get("POOL_SIGNATURES", "").strip().lower() or "check"
     if word not in POLICIES:
         raise ProfileError(f"POOL_SIGNATURES={word!r}: expected one of {', '.join(POLICIES)}")
-    return cast("SignaturePolicy", word)
+    return word
 
 
 @dataclass(frozen=True)

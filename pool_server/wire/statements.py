@@ -42,8 +42,10 @@ from pool_server.wire.names import (
 from pool_server.wire.signing_keys import PrivateKey, PublicKey
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:poolctl:model-version:v1"
+StatementType = Literal["https://in-toto.io/Statement/v1"]
+PredicateType = Literal["urn:poolctl:model-version:v1"]
+STATEMENT_TYPE: StatementType = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: PredicateType = "urn:poolctl:model-version:v1"
 
 Revocation = Literal["superseded", "compromised"]
 
@@ -96,13 +98,9 @@ class Statement(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
-        default=STATEMENT_TYPE, alias="_type"
-    )
+    statement_type: StatementType = Field(default=STATEMENT_TYPE, alias="_type")
     subject: tuple[_Subject] = Field(description="The file.")
-    predicate_type: Literal["urn:poolctl:model-version:v1"] = Field(
-        default=PREDICATE_TYPE, alias="predicateType"
-    )
+    predicate_type: PredicateType = Field(default=PREDICATE_TYPE, alias="predicateType")
     predicate: ModelPredicate
 
     @classmethod

@@ -41,7 +41,8 @@ from site_agent.cache import remove_leftovers
 from site_agent.errors import BundleRefusedError, BundleTooLargeError
 from site_agent.file_chunks import Progress, chunks
 
-SCHEMA = "poolctl-bundle/1"
+Schema = Literal["poolctl-bundle/1"]
+SCHEMA: Schema = "poolctl-bundle/1"
 BLOCK_BYTES = 512
 MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 8 * 1024 * 1024
@@ -67,7 +68,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    schema_name: Literal["poolctl-bundle/1"] = Field(alias="schema")
+    schema_name: Schema = Field(alias="schema")
     members: tuple[Member, ...] = Field(min_length=2, max_length=2 * MOST_VERSIONS)
 
     def to_bytes(self) -> bytes:
@@ -230,7 +231,7 @@ class BundleWriter:
         unique = {each.digest: each for each in blobs}
         ordered = [unique[digest] for digest in sorted(unique)]
         manifest = Manifest(
-            schema_name=SCHEMA,
+            schema=SCHEMA,
             members=(
                 *self._members,
                 *(
