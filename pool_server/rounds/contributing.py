@@ -33,10 +33,10 @@ from pool_server.records import (
 from pool_server.rounds import repository, service
 from pool_server.sites.quotas import require_room
 from pool_server.sites.repository import get_site
-from pool_server.transfers import repository as uploads
 from pool_server.transfers.announcing import (
     AnnouncedFile,
     begin_upload,
+    find_resumable,
     new_upload,
     require_size,
 )
@@ -143,14 +143,10 @@ def _settle_announcement(
         session.flush()
         return describe_upload(parts, upload), False
     service.require_contributions_taken(current)
-    under_way = uploads.find_open(session, site.id, current.key, request.digest, PURPOSE)
-    if under_way is not None and under_way.size_bytes == request.size_bytes:
+    under_way = find_resumable(parts, session, site.id, file)
+    if under_way is not None:
         under_way.expires_at = now_utc() + parts.settings.upload_lifetime
         return describe_upload(parts, under_way), False
-    if under_way is not None:
-        # Only one of the two sizes can be that of a file with this digest.
-        under_way.state = uploads.EXPIRED
-        session.flush()
     upload = new_upload(parts, caller, site, file, "receiving")
     upload.round_id = current.id
     return begin_upload(parts, session, upload), True

@@ -37,6 +37,7 @@ from pool_server.transfers import repository as uploads
 from pool_server.transfers.announcing import (
     AnnouncedFile,
     begin_upload,
+    find_resumable,
     new_upload,
     require_size,
 )
@@ -109,14 +110,10 @@ class ResultAnnouncement:
         self, session: Session, site: SiteRecord, current: RoundRecord
     ) -> tuple[UploadResponse, bool]:
         request = self.request
-        upload = uploads.find_open(session, site.id, request.name, request.digest, PURPOSE)
-        if upload is not None and upload.size_bytes != request.size_bytes:
-            # Only one of the two sizes can be that of a file with this digest.
-            upload.state = uploads.EXPIRED
-            session.flush()
-            upload = None
+        file = AnnouncedFile.of(request, PURPOSE)
+        upload = find_resumable(self.parts, session, site.id, file)
         if upload is None:
-            upload = self._new_upload(site, current, AnnouncedFile.of(request, PURPOSE))
+            upload = self._new_upload(site, current, file)
             self._describe(upload, current)
             require_signature(self.parts.settings, upload)
             check_upload(session, upload)

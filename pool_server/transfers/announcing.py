@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pool_server.database import wait_for_turn, write_with_retry
-from pool_server.errors import TooLargeError, TooManyUploadsError
+from pool_server.errors import TooLargeError, TooManyUploadsError, UploadClosedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
@@ -102,14 +102,10 @@ class Announcement:
         require_signature(self.parts.settings, announced)
         check_upload(session, announced)
         require_description(session, site, request, self.recipe)
-        upload = repository.find_open(session, site.id, request.name, request.digest)
-        if upload is not None and upload.size_bytes == request.size_bytes:
+        upload = find_resumable(self.parts, session, site.id, AnnouncedFile.of(request))
+        if upload is not None:
             self._describe_anew(upload)
             return describe_upload(self.parts, upload), False
-        if upload is not None:
-            # Only one of the two sizes can be that of a file with this digest.
-            upload.state = repository.EXPIRED
-            session.flush()
         elsewhere, visibility = self._settle_rights(session, site)
         announced.visibility = visibility
         if elsewhere is not None and self.parts.storage.has_content(request.digest):
@@ -237,6 +233,30 @@ def new_upload(
         state=state,
         expires_at=now_utc() + settings.upload_lifetime,
     )
+
+
+def find_resumable(
+    parts: ServerParts, session: Session, site_id: int, file: AnnouncedFile
+) -> UploadRecord | None:
+    """Return the upload of this file to this place that is under way, and can be gone on with.
+
+    One that cannot is over: of two sizes only one can be that of a file with this digest, and
+    whoever looks after the storage may have cleared parts away that lay there for long.
+    """
+    upload = repository.find_open(session, site_id, file.model_name, file.digest, file.purpose)
+    if upload is None:
+        return None
+    goes_on = upload.size_bytes == file.size_bytes
+    if goes_on and upload.state == repository.RECEIVING:
+        try:
+            parts.storage.received_parts(upload.storage_handle)
+        except UploadClosedError:
+            goes_on = False
+    if not goes_on:
+        upload.state = repository.EXPIRED
+        session.flush()
+        return None
+    return upload
 
 
 def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> UploadResponse:
