@@ -17,6 +17,7 @@ from cli.output import Invocation, Reply, TableText
 from cli.records import EVALUATION_COLUMNS, evaluation_rows, state_words, term_words
 
 if TYPE_CHECKING:
+    from pool_server.wire.evaluations import EvaluationResponse
     from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool_client import PoolClient
 
@@ -133,11 +134,13 @@ def info(
     invocation: Invocation,
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
 ) -> Reply:
-    """Show everything the pool knows of one version."""
+    """Show everything the pool knows of one version: who made it, who measured what of it."""
+    from site_agent.profiles import is_offline
+
     with invocation.pool() as pool:
         version = pool.version(address)
         signature, finding = _signature(pool, version)
-        measured = list(islice(pool.evaluations(version.address), MOST_EVALUATIONS))
+        measured = [] if is_offline() else _evaluations(pool, version)
     rows = [
         ["address", version.address],
         ["signature", finding],
@@ -170,6 +173,10 @@ def info(
     if measured:
         text.append(TableText(EVALUATION_COLUMNS, evaluation_rows(measured)))
     return Reply(data, text, [version.address])
+
+
+def _evaluations(pool: PoolClient, version: ModelVersionResponse) -> list[EvaluationResponse]:
+    return list(islice(pool.evaluations(version.address), MOST_EVALUATIONS))
 
 
 def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:

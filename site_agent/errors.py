@@ -356,7 +356,7 @@ class TermsFileError(TableFileError):
 
 
 class TermsForbidError(SiteAgentError):
-    """Terms of use forbid a merge, or handing a file on.
+    """Terms of use forbid a merge.
 
     Attributes
     ----------

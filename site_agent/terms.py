@@ -1,4 +1,4 @@
-"""Terms of use at a site: read from files, held against merges and against handing files on.
+"""Terms of use at a site: read from files, and held against merges.
 
 The rules are the pool's own (`pool_server.wire.data_use_rules`), so that what is refused there is
 refused here before any work is done.
@@ -13,10 +13,8 @@ from pathlib import Path
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import (
     IntendedUse,
-    TermProblem,
     TermsOf,
     check_merge,
-    check_redistribution,
 )
 from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import TermsFileError, TermsForbidError
@@ -91,33 +89,7 @@ def require_mergeable(
     TermsForbidError
     """
     problems = check_merge(inputs, use, today=today_utc(), institution=institution)
-    return _notices(problems, "these models must not be merged")
-
-
-def require_redistributable(version: ModelVersionResponse) -> list[str]:
-    """Raise where the terms of a version forbid that its file is handed on outside the pool.
-
-    A moratorium that has not ended, a time limit that has passed, and terms that name users,
-    institutions or projects forbid it.
-
-    Returns
-    -------
-    list of str
-        What whoever gets the file has to know.
-
-    Raises
-    ------
-    TermsForbidError
-    """
-    problems = check_redistribution(
-        terms_of_version(version), today=today_utc(), name=version.address
-    )
-    return _notices(problems, f"{version.address} must not be handed on")
-
-
-def _notices(problems: Iterable[TermProblem], what: str) -> list[str]:
-    listed = list(problems)
-    forbidding = dict.fromkeys(each.message for each in listed if each.forbids)
+    forbidding = dict.fromkeys(each.message for each in problems if each.forbids)
     if forbidding:
-        raise TermsForbidError(what, forbidding)
-    return list(dict.fromkeys(each.message for each in listed))
+        raise TermsForbidError("these models must not be merged", forbidding)
+    return list(dict.fromkeys(each.message for each in problems))

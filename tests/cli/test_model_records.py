@@ -211,6 +211,9 @@ def test_posting_scores_and_seeing_the_matrix(
     assert {each["site"] for each in one} == {"site-a", "site-b"}
     assert one[0]["digest"] == file_digest(Path("one.svm"))
     assert "site-b" in member("models", "info", "site-a/scored-one").out
+    monkeypatch.setenv("POOL_OFFLINE", "1")
+    assert member("models", "info", "site-a/scored-one").code == 0
+    monkeypatch.delenv("POOL_OFFLINE")
     assert (
         member("evaluate", "private.svm", faces, "--resamples", "0", "--post", "--json").code == 4
     )
