@@ -112,7 +112,7 @@ def delete_version(
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
     if caller.site != site:
-        tell(session, version.model.site_id, "version.deleted", subject_of(version))
+        tell(session, version.model.site_id, "version.deleted", f"pool://{subject_of(version)}")
     return DeletionResponse(
         deleted=[f"pool://{subject_of(version)}"],
         descendants=_visible(session, caller, heirs),
@@ -149,7 +149,7 @@ def delete_model(
     repository.mark_model_deleted(session, model.id)
     record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
     if caller.site != site:
-        tell(session, model.site_id, "model.deleted", f"{site}/{name}")
+        tell(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
     return DeletionResponse(
         deleted=[f"pool://{subject_of(version)}" for version in versions],
         descendants=_visible(session, caller, heirs),
@@ -176,7 +176,13 @@ def _take_step(
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
-        tell(session, version.model.site_id, f"version.{step.word}", subject_of(version), **details)
+        tell(
+            session,
+            version.model.site_id,
+            f"version.{step.word}",
+            f"pool://{subject_of(version)}",
+            **details,
+        )
     session.flush()
     session.expire(version)
     return describe_version(registry.get_version(session, version.id))

@@ -79,7 +79,7 @@ def post_evaluation(
             session,
             version.model.site_id,
             "evaluation.posted",
-            subject,
+            f"pool://{subject}",
             site=site.name,
             evaluation_id=record.id,
         )

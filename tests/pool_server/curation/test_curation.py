@@ -88,6 +88,26 @@ def test_quarantine(pool: PoolDriver) -> None:
     assert curator.post(release).json()["state_reason"] == ""
 
 
+def test_a_site_hears_what_others_do_with_its_models(pool: PoolDriver) -> None:
+    home = pool.member("cur-told")
+    upload(home, "cur-told/face")
+    scores = {
+        "model": "cur-told/face", "dataset": "ward", "dataset_digest": "0" * 64,
+        "scores": {"recall": {"value": 0.5}},
+    }  # fmt: skip
+    assert pool.member("cur-b").post("/api/v1/evaluations", json=scores).status_code == 201
+    assert home.post("/api/v1/evaluations", json=scores).status_code == 201
+    at = address("face", site="cur-told")
+    assert pool.admin.post(f"{at}/quarantine", json=REASON).status_code == 200
+    assert pool.admin.post(f"{at}/release").status_code == 200
+    assert pool.admin.delete(at).status_code == 200
+    items = home.get("/api/v1/events").json()["items"]
+    assert sorted(each["kind"] for each in items) == [
+        "evaluation.posted", "version.deleted", "version.quarantined", "version.released",
+    ]  # fmt: skip
+    assert {each["subject"] for each in items} == {"pool://cur-told/face@1"}
+
+
 def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
     home, foreign = pool.member("cur-a"), pool.member("cur-b")
     content = network_bytes()
