@@ -79,8 +79,8 @@ def run(
     models, scores and contributions, never images. It may be killed at any moment: the next start
     goes on.
 
-    Standard output has one line of JSON for each event (--quiet: warnings and errors only):
-    time, level, event, cycle, and more by the event.
+    Standard output has one line of JSON for each event ('poolctl agent events' lists them);
+    with --quiet warnings and errors only.
 
     With --once the exit code is 0 when all went well; 8 when the pool did not answer, 3 when it
     does not know the token, 7 when another agent holds the workspace, 2 for a mistake in the
@@ -102,6 +102,27 @@ def run(
     if report.failures:
         raise report.failures[0][1]
     return None
+
+
+@command(app, "events", examples=["agent events", "agent events --json"])
+def events(_invocation: Invocation) -> Reply:
+    """List what the lines of an agent can say: every event with its keys."""
+    from site_agent.cycle import EVENTS
+    from site_agent.cycle.journal import COMMON_KEYS
+
+    items = [
+        {
+            "event": name,
+            "level": kind.level,
+            "keys": [*COMMON_KEYS, *kind.keys],
+            "meaning": kind.meaning,
+        }
+        for name, kind in EVENTS.items()
+    ]
+    rows = [[n, kind.level, " ".join(kind.keys), kind.meaning] for n, kind in EVENTS.items()]
+    common = f"every line has: {' '.join(COMMON_KEYS)}"
+    table = TableText(["event", "level", "further keys", "meaning"], rows)
+    return Reply({"items": items}, [common, table], list(EVENTS))
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

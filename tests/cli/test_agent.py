@@ -183,6 +183,14 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
     ]  # fmt: skip
 
 
+def test_every_event_is_listed(poolctl: Run) -> None:
+    listed = poolctl("agent", "events", "--json").data["items"]
+    assert {each["event"]: tuple(each["keys"][4:]) for each in listed} == {
+        name: kind.keys for name, kind in EVENTS.items()
+    }
+    assert "every line has: time level event cycle" in poolctl("agent", "events").out
+
+
 def test_a_configuration_is_made_and_checked(
     lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from site_agent.cycle.journal import COMMON_KEYS
 from site_agent.datasets import read_imglab_xml
 from site_agent.errors import AgentBusyError, AgentWorkspaceError, PoolUnreachableError
 from site_agent.evaluation import evaluate_landmarks
+from tests.aggregators.small_models import make_detector
 from tests.site_agent.cycle.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
@@ -436,6 +437,25 @@ def test_a_line_that_breaks_costs_nothing_that_was_done(
     assert report.uploads == 1
     assert events(said, "merged", "evaluated", "model_fetched") == []
     assert list((lab.workspace / "outgoing").iterdir()) == []
+
+
+def test_detectors_are_merged_as_well(lab: Lab) -> None:
+    own = lab.folder.parent / "own.svm"
+    write_model(make_detector(1), own)
+    other, wide = lab.folder.parent / "other.svm", lab.folder.parent / "wide.svm"
+    write_model(make_detector(2), other)
+    write_model(make_detector(3, window_px=96), wide)
+    lab.share(other, "other")
+    lab.share(wide, "wide")
+    lab.merge = {"kind": "hog-svm", "own": [str(own)], "upload": False}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert "window96x96" in refused["reason"].split(" against ")[0]
+    assert "window80x80" in refused["reason"].split(" against ")[1]
+    assert {line["metric"] for line in events(said, "evaluated")} == {"f1"}
+    assert len(events(said, "merged")) == 1
+    assert (lab.workspace / "best" / f"{lab.name}.svm").is_file()
 
 
 def test_one_agent_a_workspace(lab: Lab) -> None:
