@@ -64,9 +64,9 @@ def write_bundle(path: Path, records: Sequence[PortableVersion], contents: Seque
     """Write a bundle of records and files as they are; return its identifier."""
     blobs = []
     for content in contents:
-        blob = path.with_name(f"{hashlib.sha256(content).hexdigest()}.blob")
-        blob.write_bytes(content)
-        blobs.append(Blob(blob, sha256(content), len(content)))
+        file = path.with_name(f"{hashlib.sha256(content).hexdigest()}.blob")
+        file.write_bytes(content)
+        blobs.append(Blob(file, sha256(content), len(content)))
     writer = BundleWriter(path)
     with writer.collecting() as add:
         for record in records:

@@ -1,0 +1,123 @@
+"""`poolctl keys`, and what downloads say of signatures, against a real server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from tests.aggregators.small_models import make_detector
+from tests.cli.conftest import Outcome, Run
+from tests.site_agent.live_pool import LivePool, live_pool
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[LivePool]:
+    with live_pool(tmp_path / "pool") as running:
+        yield running
+
+
+class Desk:
+    """`poolctl` at a desk of its own: its own home, its own token."""
+
+    def __init__(self, run: Run, home: Path, patch: pytest.MonkeyPatch, token: str) -> None:
+        self._run, self._home, self._patch, self._token = run, home, patch, token
+
+    def __call__(self, *words: object) -> Outcome:
+        self._patch.setenv("POOL_HOME", str(self._home))
+        self._patch.setenv("POOL_TOKEN", self._token)
+        return self._run(*words)
+
+
+@pytest.fixture
+def desks(
+    pool: LivePool, poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Desk, Desk]:
+    """A contributor of site-a, and one of site-b who reads what that one publishes."""
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.chdir(tmp_path)
+    return (
+        Desk(poolctl, tmp_path / "home-a", monkeypatch, pool.tokens["site-a"]),
+        Desk(poolctl, tmp_path / "home-b", monkeypatch, pool.tokens["site-b"]),
+    )
+
+
+def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path) -> None:
+    site, reader = desks
+    lacking = site("keys", "show", "--json")
+    assert (lacking.code, "poolctl keys create" in lacking.error["message"]) == (2, True)
+    made = site("keys", "create", "--json").data
+    assert Path(made["path"]).stat().st_mode & 0o077 == 0
+    twice = site("keys", "create", "--json")
+    assert (twice.code, twice.error["code"]) == (2, "signing_key")
+    (tmp_path / "site-a.pub.pem").write_text(site("keys", "show", "--pem").out)
+    subprocess.run(
+        ["openssl", "pkey", "-pubin", "-in", tmp_path / "site-a.pub.pem", "-noout"], check=True
+    )
+    shown = site("keys", "show").out
+    assert made["key_id"][:8] in shown
+    assert "PRIVATE" not in shown + (tmp_path / "site-a.pub.pem").read_text()
+    assert site("keys", "register", "--name", "desk", "-q").out.strip() == made["key_id"]
+    [listed] = site("keys", "ls", "--json").data["items"]
+    assert (listed["name"], listed["signs_here"], listed["trusted"]) == ("desk", True, "trusted")
+    [seen] = reader("keys", "ls", "site-a", "--json").data["items"]
+    assert (seen["signs_here"], seen["trusted"]) == (False, None)
+
+    write_model(make_detector(1), tmp_path / "1.svm")
+    assert ", signed)" in site("upload", "1.svm", "--name", "face").out
+    write_model(make_detector(2), tmp_path / "2.svm")
+    unsigned = site("upload", "2.svm", "--name", "plain", "--no-sign", "--json").data["version"]
+    assert unsigned["signed_by"] is None
+    info = reader("models", "info", "site-a/face", "--json").data["signature"]
+    assert info == "verified"
+    assert reader("keys", "ls", "--trusted", "--json").data["items"] == [], "looking pins nothing"
+    got = reader("download", "site-a/face")
+    assert "met for the first time" in got.err
+    assert f"signed with {made['key_id'][:16]}" in got.out
+    missed = reader("download", "site-a/plain", "--json")
+    assert (missed.code, missed.error["code"]) == (5, "signature_missing")
+    assert "poolctl keys sign site-a/plain@1" in missed.error["hint"]
+    assert site("keys", "sign", "site-a/plain").code == 0
+    assert reader("download", "site-a/plain").code == 0
+
+    # The site changes its key; its readers are told, and ask.
+    new = site("keys", "create", "--replace", "--json").data["key_id"]
+    assert site("keys", "register").code == 0
+    words = ("keys", "revoke", made["key_id"][:12])
+    assert site(*words, "--reason", "superseded").code == 2, "nobody can be asked here"
+    tried = site(*words, "--reason", "superseded", "--dry-run", "--json").data
+    assert tried["revoked"] is False
+    assert site(*words, "--reason", "superseded", "-y").code == 0
+    write_model(make_detector(3), tmp_path / "3.svm")
+    assert site("upload", "3.svm", "--name", "face").code == 0
+    refused = reader("download", "site-a/face@2", "--json")
+    assert (refused.code, refused.error["code"]) == (5, "key_not_trusted")
+    assert f"poolctl keys trust site-a {new[:16]}" in refused.error["hint"]
+    assert "REFUSED" in reader("models", "info", "site-a/face@2").out
+    assert reader("keys", "trust", "site-a", new[:16]).code == 2, "nobody can be asked here"
+    assert reader("keys", "trust", "site-a", new[:16], "-y", "-q").out.strip() == new
+    assert reader("download", "site-a/face@2").code == 0
+    assert reader("download", "site-a/face@1", "--force").code == 0, "signed before"
+
+    assert site(*words, "--reason", "compromised", "-y").code == 0
+    stolen = reader("download", "site-a/face@1", "--json")
+    assert (stolen.code, stolen.error["code"]) == (5, "signature_refused")
+    forgotten = reader("keys", "forget", "site-a", "-y", "--json").data["forgotten"]
+    assert sorted(forgotten) == sorted([made["key_id"], new])
+    assert reader("keys", "forget", "site-a", "-y").code == 2
+
+
+def test_words_that_name_no_key(desks: tuple[Desk, Desk]) -> None:
+    site, _ = desks
+    for words in (
+        ("keys", "revoke", "0" * 16, "--reason", "superseded", "-y"),
+        ("keys", "revoke", "face", "--reason", "superseded", "-y"),
+        ("keys", "trust", "site-b", "-y"),
+        ("keys", "register"),
+    ):
+        assert site(*words, "--json").code == 2, words
+    assert site("keys", "ls", "no-site", "--json").code == 4
+    assert site("keys", "create", "--site", "../x", "--json").code == 2
