@@ -5,19 +5,28 @@ Each noun has a module of its own; a new one is a new file and one line here.
 
 from __future__ import annotations
 
-from cli import admin_invitations, admin_quota, admin_roles, admin_users, sites, tokens
+from cli import (
+    admin_invitations,
+    admin_quota,
+    admin_roles,
+    admin_storage,
+    admin_users,
+    sites,
+    tokens,
+)
 from cli.addresses import size_words
 from cli.options import command, group
 from cli.output import Invocation, Reply, TableText
 from cli.tokens import day
 
-app = group("Look after a pool: sites, people, tokens, quotas.")
+app = group("Look after a pool: sites, people, tokens, quotas, backups.")
 app.add_typer(sites.app, name="sites")
 app.add_typer(admin_users.app, name="users")
 app.add_typer(admin_invitations.app, name="invitations")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(admin_roles.app, name="roles")
 app.add_typer(admin_quota.app, name="quota")
+app.add_typer(admin_storage.app)
 
 
 @command(app, "usage", examples=["admin usage", "admin usage --json"])

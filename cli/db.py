@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 app = group("See and upgrade the schema of a pool's database (for who runs the pool).")
 
-_DataOption = Annotated[
+DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data", metavar="DIR", help="The data folder of a pool on SQLite.", show_default=False
     ),
 ]
-_UrlOption = Annotated[
+UrlOption = Annotated[
     str,
     typer.Option(
         "--database-url",
@@ -41,7 +41,7 @@ _UrlOption = Annotated[
     examples=["db upgrade", "db upgrade --data /srv/pool", "db upgrade --json"],
 )
 def upgrade(
-    invocation: Invocation, *, data: _DataOption = None, database_url: _UrlOption = ""
+    invocation: Invocation, *, data: DataOption = None, database_url: UrlOption = ""
 ) -> Reply:
     """Bring the database to the schema that this version works with; make it where it is empty.
 
@@ -80,8 +80,8 @@ def upgrade(
 def current(
     invocation: Invocation,  # noqa: ARG001
     *,
-    data: _DataOption = None,
-    database_url: _UrlOption = "",
+    data: DataOption = None,
+    database_url: UrlOption = "",
 ) -> Reply:
     """Tell which schema the database has, and which one this version works with."""
     from pool_server.schema import find_revision, newest_revision

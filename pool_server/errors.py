@@ -83,6 +83,8 @@
         ├── SchemaNewerError         the database belongs to a newer poolctl
         ├── SchemaOlderError         `poolctl db upgrade` has to be run first
         ├── DatabaseUnusableError    it cannot be reached, or is no database of a pool
+        ├── BackupUnusableError      a backup that cannot be written, read, or trusted
+        ├── PoolNotEmptyError        a backup is put back into an empty pool only
         ├── StorageSettingsError     the storage's settings are incomplete
         └── StartFailedError         anything else; the log has it
 
@@ -428,6 +430,14 @@ class FolderBusyError(StartError):
 
 class FolderUnusableError(StartError):
     """The data folder cannot be made or written."""
+
+
+class BackupUnusableError(StartError):
+    """A backup that cannot be written, or that is missing, damaged or of another program."""
+
+
+class PoolNotEmptyError(StartError):
+    """A backup is put back into an empty pool only."""
 
 
 class AddressBusyError(StartError):

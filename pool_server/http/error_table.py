@@ -210,6 +210,12 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.FolderUnusableError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
+    errors.BackupUnusableError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
+    errors.PoolNotEmptyError: ErrorEntry(
+        503, "not_ready", "The pool is not ready.", shows_message=False
+    ),
     errors.AddressBusyError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),

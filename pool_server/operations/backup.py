@@ -1,0 +1,277 @@
+"""Backups: a picture of the database at one moment, and every file that it speaks of.
+
+::
+
+    blobs/ab/ab12...                        files, shared by all snapshots
+    snapshots/20260301T120000Z/tables/      `pool_server.operations.tables`
+    snapshots/20260301T120000Z/manifest.json   written last: with it the snapshot is whole
+
+A file is copied once; further snapshots into the same folder copy only what is new. Servers may
+run meanwhile. The database is read first, in one transaction; files never change, so those that
+it speaks of can be copied afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from pool_server.errors import BackupUnusableError, ContentMissingError
+from pool_server.operations.inventory import Pool, known_files
+from pool_server.operations.tables import TableFile, tables_of, write_table
+from pool_server.records import now_utc
+from pool_server.schema import current_revision
+from pool_server.storage.local import flush_folder
+
+SCHEMA = "poolctl-backup/1"
+MANIFEST = "manifest.json"
+CHUNK_BYTES = 1024 * 1024
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a manifest says.
+
+    Attributes
+    ----------
+    folder : Path
+    name : str
+        The moment it was taken, UTC.
+    revision : str
+        Of the database's schema.
+    tables : tuple of TableFile
+    files : dict
+        Sizes in bytes of the files that belong to it, by digest.
+    missing : tuple of str
+        Digests of files that the storage did not have.
+    """
+
+    folder: Path
+    name: str
+    revision: str
+    tables: tuple[TableFile, ...]
+    files: dict[str, int]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(table.rows for table in self.tables)
+
+
+@dataclass(frozen=True)
+class BackupMade:
+    """The outcome of `make_backup`."""
+
+    snapshot: Snapshot
+    copied_files: int
+    copied_bytes: int
+
+
+def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -> BackupMade:
+    """Take a snapshot of a pool into a folder, beside those that are there.
+
+    Raises
+    ------
+    BackupUnusableError
+        The folder cannot be written.
+    StorageFailedError, DatabaseUnavailableError
+    """
+    tell = progress or (lambda _fraction, _text: None)
+    name = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
+    with _translated(target):
+        folder = target / "snapshots" / name
+        (folder / "tables").mkdir(parents=True, mode=0o700)
+        (target / "blobs").mkdir(exist_ok=True, mode=0o700)
+    tell(0.0, "reading the database")
+    with _one_moment(pool) as connection, _translated(target):
+        revision = current_revision(connection)
+        files = known_files(connection)
+        written = tuple(
+            write_table(connection, table, folder / "tables") for table in tables_of(connection)
+        )
+    copied, missing = _copy_files(pool, files, target / "blobs", tell)
+    snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
+    with _translated(target):
+        _write_manifest(snapshot)
+    return BackupMade(snapshot, len(copied), sum(files[digest] for digest in copied))
+
+
+def list_snapshots(target: Path) -> list[Snapshot]:
+    """Return the whole snapshots of a backup folder, oldest first.
+
+    Raises
+    ------
+    BackupUnusableError
+        It is no such folder, or has none.
+    """
+    found = [
+        read_snapshot(manifest.parent)
+        for manifest in sorted(target.glob(f"snapshots/*/{MANIFEST}"))
+    ]
+    if not found:
+        raise BackupUnusableError(
+            f"{target} has no whole snapshot of a pool",
+            hint="Name a folder that `poolctl admin backup` has written.",
+        )
+    return found
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """Return what a snapshot's manifest says.
+
+    Raises
+    ------
+    BackupUnusableError
+    """
+    try:
+        document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise BackupUnusableError(
+                f"{folder} was written as {document['schema']}, this version reads {SCHEMA}",
+                hint="Use the poolctl that wrote it, or a newer one.",
+            )
+        return Snapshot(
+            folder,
+            document["name"],
+            document["revision"],
+            tuple(TableFile(**table) for table in document["tables"]),
+            document["files"],
+            tuple(document["missing"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BackupUnusableError(f"{folder / MANIFEST} cannot be read: {error}") from error
+
+
+def blob_path(blobs: Path, digest: str) -> Path:
+    return blobs / digest[:2] / digest
+
+
+def check_snapshot(snapshot: Snapshot, *, progress: Progress | None = None) -> list[str]:
+    """Read all of a snapshot and return what is wrong with it, in words."""
+    from pool_server.operations.tables import read_table
+
+    tell = progress or (lambda _fraction, _text: None)
+    problems = [f"the pool had no file {digest} when this was taken" for digest in snapshot.missing]
+    for table in snapshot.tables:
+        try:
+            rows = sum(
+                1 for _ in read_table(snapshot.folder / "tables" / f"{table.name}.jsonl.gz", table)
+            )
+        except BackupUnusableError as error:
+            problems.append(error.message)
+            continue
+        if rows != table.rows:
+            problems.append(f"table {table.name} has {rows} rows, expected {table.rows}")
+    blobs = snapshot.folder.parent.parent / "blobs"
+    wanted = [digest for digest in snapshot.files if digest not in snapshot.missing]
+    for number, digest in enumerate(wanted):
+        tell(number / len(wanted), f"reading {digest[:12]}")
+        try:
+            with blob_path(blobs, digest).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            problems.append(f"file {digest}: {error.strerror}")
+            continue
+        if found != digest:
+            problems.append(f"file {digest} has SHA-256 {found}")
+    return problems
+
+
+@contextmanager
+def _one_moment(pool: Pool) -> Iterator[Connection]:
+    """Give a connection that sees the database as it is at this moment, however long it reads."""
+    engine = pool.engine
+    if pool.database.is_shared:
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        if pool.database.is_shared:
+            connection.execute(text("SET TRANSACTION READ ONLY"))
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+        yield connection
+
+
+def _copy_files(
+    pool: Pool, files: dict[str, int], blobs: Path, tell: Progress
+) -> tuple[list[str], list[str]]:
+    """Copy what is not there yet; return what was copied, and what the storage has not."""
+    copied: list[str] = []
+    missing: list[str] = []
+    total, done = max(1, sum(files.values())), 0
+    for digest, size_bytes in files.items():
+        tell(done / total, f"copying {len(files)} files")
+        done += size_bytes
+        place = blob_path(blobs, digest)
+        if place.is_file() and place.stat().st_size == size_bytes:
+            continue
+        try:
+            with pool.storage.open_content(digest) as source, _translated(blobs):
+                _copy_whole(source, place, digest)
+            copied.append(digest)
+        except ContentMissingError:
+            missing.append(digest)
+    return copied, missing
+
+
+def _copy_whole(source: Any, place: Path, digest: str) -> None:
+    """Copy one file under its final name once it is whole and its digest is right."""
+    place.parent.mkdir(exist_ok=True, mode=0o700)
+    temporary = place.with_name(f"{place.name}.{secrets.token_hex(6)}.tmp")
+    hashed = hashlib.sha256()
+    try:
+        with temporary.open("xb") as file:
+            while chunk := source.read(CHUNK_BYTES):
+                hashed.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if hashed.hexdigest() != digest:
+            raise BackupUnusableError(
+                f"the pool's file {digest} has SHA-256 {hashed.hexdigest()}",
+                hint="`poolctl admin fsck` lists what is damaged.",
+            )
+        temporary.replace(place)
+        flush_folder(place.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_manifest(snapshot: Snapshot) -> None:
+    document = {
+        "schema": SCHEMA,
+        "name": snapshot.name,
+        "revision": snapshot.revision,
+        "tables": [asdict(table) for table in snapshot.tables],
+        "files": snapshot.files,
+        "missing": list(snapshot.missing),
+    }
+    path = snapshot.folder / MANIFEST
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    flush_folder(snapshot.folder)
+
+
+@contextmanager
+def _translated(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        free = shutil.disk_usage(place).free if place.exists() else 0
+        raise BackupUnusableError(
+            f"the backup {place} cannot be written: {error.strerror or error}",
+            hint=f"{free:,} bytes are free there." if free else "Name another folder.",
+        ) from error

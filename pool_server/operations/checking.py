@@ -1,0 +1,230 @@
+"""Whether database and storage agree, and each with itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection, and_, or_, select, text
+
+from pool_server.errors import ContentMissingError, StorageFailedError
+from pool_server.operations.inventory import Pool, arriving_files, known_files
+from pool_server.records import (
+    AliasRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RoundContributionRecord,
+    RoundRecord,
+    SiteRecord,
+    WithdrawalRecord,
+)
+
+Progress = Callable[[float, str], None]
+ProblemKind = Literal[
+    "file-missing", "file-damaged", "file-unreadable", "file-unknown", "lineage", "alias",
+    "withdrawal", "database",
+]  # fmt: skip
+CHUNK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it should be.
+
+    Attributes
+    ----------
+    kind : str
+    subject : str
+        Address or digest.
+    text : str
+        What was found, what was expected, what to do.
+    is_damage : bool
+        False for what costs only room.
+    """
+
+    kind: ProblemKind
+    subject: str
+    text: str
+    is_damage: bool = True
+
+
+@dataclass(frozen=True)
+class PoolCheck:
+    """The outcome of `check_pool`."""
+
+    versions: int
+    files: int
+    size_bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        return not any(problem.is_damage for problem in self.problems)
+
+
+def check_pool(
+    pool: Pool, *, read_files: bool = True, progress: Progress | None = None
+) -> PoolCheck:
+    """Hold every record against its file and every file against the records.
+
+    Parameters
+    ----------
+    read_files : bool
+        Compute the SHA-256 of every file; otherwise only whether it is there.
+
+    Raises
+    ------
+    StorageFailedError, DatabaseUnavailableError
+    """
+    tell = progress or (lambda _fraction, _text: None)
+    tell(0.0, "reading the database")
+    there = set(pool.storage.published_digests())
+    with pool.engine.connect() as connection:
+        known = known_files(connection)
+        arriving = arriving_files(connection)
+        names = _names_of_files(connection)
+        problems = [
+            *_database_problems(connection),
+            *_lineage_problems(connection),
+            *_alias_problems(connection),
+            *_withdrawal_problems(connection),
+        ]
+        versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
+    problems += _missing_files(known, there, names)
+    problems += [
+        Problem(
+            "file-unknown",
+            digest,
+            f"no record speaks of the file {digest}; `poolctl admin gc` removes it",
+            is_damage=False,
+        )
+        for digest in sorted(there - known.keys() - arriving)
+    ]
+    if read_files:
+        problems += _damaged_files(pool, known, there, names, tell)
+    return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
+
+
+def _names_of_files(connection: Connection) -> dict[str, str]:
+    """Return what to call each file: the address of one version that has it, or its round."""
+    rounds = connection.execute(
+        select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name)
+        .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
+        .join(SiteRecord, SiteRecord.id == RoundContributionRecord.site_id)
+    )
+    names = {digest: f"round {key}, contribution of {site}" for digest, key, site in rounds}
+    versions = connection.execute(
+        select(
+            ModelVersionRecord.digest,
+            SiteRecord.name,
+            ModelRecord.name,
+            ModelVersionRecord.number,
+        )
+        .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
+        .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)
+        .order_by(ModelVersionRecord.id.desc())
+    )
+    names |= {digest: f"{site}/{name}@{number}" for digest, site, name, number in versions}
+    return names
+
+
+def _missing_files(
+    known: dict[str, int], there: set[str], names: dict[str, str]
+) -> Iterator[Problem]:
+    for digest in sorted(known.keys() - there):
+        yield Problem(
+            "file-missing",
+            names[digest],
+            f"the file {digest} is not in the storage; put it back from a backup",
+        )
+
+
+def _damaged_files(
+    pool: Pool, known: dict[str, int], there: set[str], names: dict[str, str], tell: Progress
+) -> Iterator[Problem]:
+    total, done = max(1, sum(known.values())), 0
+    for digest, size_bytes in known.items():
+        if digest not in there:
+            continue
+        tell(done / total, f"reading {names[digest]}")
+        done += size_bytes
+        try:
+            found, count = _hash_file(pool, digest)
+        except (ContentMissingError, StorageFailedError) as error:
+            yield Problem("file-unreadable", names[digest], f"{error}")
+            continue
+        if (found, count) != (digest, size_bytes):
+            yield Problem(
+                "file-damaged",
+                names[digest],
+                f"the file has {count:,} bytes and SHA-256 {found}, expected {size_bytes:,} "
+                f"bytes and {digest}; put it back from a backup",
+            )
+
+
+def _hash_file(pool: Pool, digest: str) -> tuple[str, int]:
+    hashed, count = hashlib.sha256(), 0
+    with pool.storage.open_content(digest) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            hashed.update(chunk)
+            count += len(chunk)
+    return hashed.hexdigest(), count
+
+
+def _database_problems(connection: Connection) -> Iterator[Problem]:
+    """What SQLite finds in its own file; PostgreSQL does not let such things happen."""
+    if connection.dialect.name != "sqlite":
+        return
+    for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
+        if line != "ok":
+            yield Problem("database", "SQLite", f"{line}; put a backup back")
+    for table, row, other, _ in connection.execute(text("PRAGMA foreign_key_check")).fetchmany(20):
+        yield Problem("database", table, f"row {row} refers to a row of {other} that is not there")
+
+
+def _lineage_problems(connection: Connection) -> Iterator[Problem]:
+    wrong = (
+        select(ParentRecord.version_id, ParentRecord.child_digest, ModelVersionRecord.digest)
+        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+        .where(ParentRecord.child_digest != ModelVersionRecord.digest)
+    )
+    for version_id, written, digest in connection.execute(wrong):
+        yield Problem(
+            "lineage",
+            digest,
+            f"the parents of version {version_id} are written down for another file, {written}",
+        )
+
+
+def _alias_problems(connection: Connection) -> Iterator[Problem]:
+    strays = (
+        select(ModelRecord.name, AliasRecord.name)
+        .join(ModelRecord, ModelRecord.id == AliasRecord.model_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == AliasRecord.version_id)
+        .where(ModelVersionRecord.model_id != AliasRecord.model_id)
+    )
+    for model, alias in connection.execute(strays):
+        yield Problem("alias", f"{model}@{alias}", "the alias means a version of another model")
+
+
+def _withdrawal_problems(connection: Connection) -> Iterator[Problem]:
+    unlike = (
+        select(ModelVersionRecord.digest, ModelVersionRecord.state)
+        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
+        .where(
+            or_(
+                and_(ModelVersionRecord.state == "withdrawn", WithdrawalRecord.id.is_(None)),
+                and_(
+                    ModelVersionRecord.state.not_in(("withdrawn", "deleted")),
+                    WithdrawalRecord.id.is_not(None),
+                ),
+            )
+        )
+    )
+    for digest, state in connection.execute(unlike):
+        yield Problem(
+            "withdrawal", digest, f"the version is {state}, and its withdrawal says otherwise"
+        )

@@ -1,0 +1,186 @@
+"""Putting a backup back, into an empty pool of whichever shape.
+
+A backup of a pool on SQLite and a folder can be put back into one on PostgreSQL and S3, and the
+other way round: so an embedded pool grows into a consortium's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from sqlalchemy import Connection, func, inspect, select, table, text
+
+from pool_server.database import Database
+from pool_server.errors import BackupUnusableError, DigestMismatchError, PoolNotEmptyError
+from pool_server.operations.backup import Snapshot, blob_path
+from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
+from pool_server.records import SiteRecord
+from pool_server.schema import (
+    current_revision,
+    migration_settings,
+    refuse_unknown_revision,
+    upgrade_database,
+    usable_engine,
+)
+from pool_server.settings import PoolSettings
+from pool_server.storage import Storage, open_storage
+from pool_server.transfers.plan import PartPlan
+
+CHUNK_BYTES = 1024 * 1024
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The outcome of `restore_snapshot`."""
+
+    rows: int
+    files: int
+    size_bytes: int
+
+
+def restore_snapshot(
+    settings: PoolSettings, snapshot: Snapshot, *, progress: Progress | None = None
+) -> Restored:
+    """Put a snapshot into a pool that has nothing yet.
+
+    Files come first, then all rows in one transaction: whenever this ends early, nothing is
+    listed, and the same call goes on. Tokens, users and the audit come back as they were.
+
+    Raises
+    ------
+    PoolNotEmptyError
+        The database has records, or the storage files of another pool.
+    BackupUnusableError
+        A file or table is missing or damaged; nothing was written to the database.
+    SchemaNewerError
+        The backup was made by a newer version.
+    StorageFailedError, StorageFullError, DatabaseUnusableError
+    """
+    tell = progress or (lambda _fraction, _text: None)
+    refuse_unknown_revision(snapshot.revision, settings)
+    with usable_engine(settings) as engine, engine.connect() as connection:
+        _require_no_records(connection, settings)
+    storage = open_storage(settings)
+    wanted = {
+        digest: size for digest, size in snapshot.files.items() if digest not in snapshot.missing
+    }
+    _require_no_other_files(storage, wanted)
+    _restore_files(settings, storage, snapshot, wanted, tell)
+    tell(0.9, "writing the database")
+    rows = _restore_rows(settings, snapshot)
+    upgrade_database(settings)
+    return Restored(rows, len(wanted), sum(wanted.values()))
+
+
+def _require_no_records(connection: Connection, settings: PoolSettings) -> None:
+    sites = SiteRecord.__tablename__
+    if inspect(connection).has_table(sites) and connection.scalar(
+        select(func.count()).select_from(table(sites))
+    ):
+        raise PoolNotEmptyError(
+            f"the database {settings.database_place} has a pool in it already",
+            hint="Restore into an empty data folder or database.",
+        )
+
+
+def _require_no_other_files(storage: Storage, wanted: dict[str, int]) -> None:
+    strangers = [digest for digest in storage.published_digests() if digest not in wanted]
+    if strangers:
+        raise PoolNotEmptyError(
+            f"the storage has {len(strangers)} files that are not of this backup, among them "
+            f"{strangers[0]}",
+            hint="Restore into an empty folder, bucket, or prefix.",
+        )
+
+
+def _restore_files(
+    settings: PoolSettings,
+    storage: Storage,
+    snapshot: Snapshot,
+    wanted: dict[str, int],
+    tell: Progress,
+) -> None:
+    blobs = snapshot.folder.parent.parent / "blobs"
+    total, done = max(1, sum(wanted.values())), 0
+    for digest, size_bytes in wanted.items():
+        tell(0.9 * done / total, f"writing {len(wanted)} files")
+        done += size_bytes
+        if not storage.has_content(digest):
+            _restore_file(settings, storage, blob_path(blobs, digest), digest, size_bytes)
+
+
+def _restore_file(
+    settings: PoolSettings, storage: Storage, source: Path, digest: str, size_bytes: int
+) -> None:
+    """Bring one file in by the steps of an upload; its digest is verified on the way."""
+    plan = PartPlan.choose(size_bytes, settings.part_bytes, settings.max_parts)
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise BackupUnusableError(
+            f"{source} cannot be read: {error.strerror}",
+            hint="Use another copy of the backup; what was written so far stays.",
+        ) from error
+    with file:
+        if source.stat().st_size != size_bytes:
+            raise BackupUnusableError(
+                f"{source} has {source.stat().st_size:,} bytes, expected {size_bytes:,}"
+            )
+        handle = storage.begin(
+            digest[:32], digest=digest, size_bytes=size_bytes, part_bytes=plan.part_bytes
+        )
+        for number in range(1, plan.count + 1):
+            writer = storage.open_part(handle, number, plan.size_of(number))
+            left = plan.size_of(number)
+            try:
+                while left > 0:
+                    chunk = file.read(min(CHUNK_BYTES, left))
+                    writer.write(chunk)
+                    left -= len(chunk)
+                writer.finish()
+            finally:
+                writer.discard()
+        try:
+            with storage.assembled(handle, plan.count, digest):
+                storage.publish(handle, digest)
+        except DigestMismatchError as error:
+            raise BackupUnusableError(f"{source} is damaged: {error.message}") from error
+        finally:
+            storage.discard(handle)
+
+
+def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
+    """Make the schema that the snapshot has and fill it, all in one transaction."""
+    database = Database.open(settings)
+    try:
+        with database.writing_engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SET LOCAL statement_timeout = 0"))
+            if current_revision(connection) is None:
+                command.upgrade(migration_settings(connection), snapshot.revision)
+            elif current_revision(connection) != snapshot.revision:
+                raise PoolNotEmptyError(
+                    f"the database {settings.database_place} has schema "
+                    f"{current_revision(connection)}, the backup {snapshot.revision}",
+                    hint="Restore into an empty database.",
+                )
+            tables = {each.name: each for each in tables_of(connection)}
+            written = {each.name: each for each in snapshot.tables}
+            rows = 0
+            for name, each in tables.items():
+                if name in written:
+                    path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
+                    rows += fill_table(connection, each, read_table(path, written[name]))
+            set_counters(connection, tables.values())
+            if rows != snapshot.rows:
+                raise BackupUnusableError(
+                    f"{rows} rows were found in {snapshot.folder}, the manifest says "
+                    f"{snapshot.rows}"
+                )
+            return rows
+    finally:
+        database.close()

@@ -1,0 +1,141 @@
+"""Rows of all tables as lines of JSON, alike for every database.
+
+::
+
+    tables/<table>.jsonl.gz     one row a line: {"column": value, ...}
+
+Moments are ISO 8601 in UTC, JSON columns are nested as they are. Only tables of the pool's own
+records are written; what a database derives from them, such as an index of words, it makes again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, select, text
+
+from pool_server.errors import BackupUnusableError
+from pool_server.records import Record
+
+ROWS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One written table."""
+
+    name: str
+    rows: int
+    sha256: str
+
+
+def tables_of(connection: Connection) -> list[Table]:
+    """Return the pool's tables as the database has them, referred-to before referring."""
+    found = MetaData()
+    wanted = set(Record.metadata.tables)
+    found.reflect(connection, only=lambda name, _: name in wanted)
+    for table in found.tables.values():
+        for column in table.columns:
+            if isinstance(column.type, JSON):
+                # Otherwise no value at all would become the JSON word null.
+                column.type.none_as_null = True
+    return list(found.sorted_tables)
+
+
+def write_table(connection: Connection, table: Table, folder: Path) -> TableFile:
+    """Write one table, row by row, in the order of its key."""
+    path = folder / f"{table.name}.jsonl.gz"
+    count = 0
+    result = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(
+        select(table).order_by(*table.primary_key.columns)
+    )
+    # Without a name or a time in it, equal rows make equal files.
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+        for row in result.mappings():
+            line = {name: _plain(value) for name, value in row.items()}
+            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            count += 1
+    return TableFile(table.name, count, file_sha256(path))
+
+
+def read_table(path: Path, expected: TableFile) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a written table.
+
+    Raises
+    ------
+    BackupUnusableError
+        The file is missing or has other bytes than the manifest says.
+    """
+    try:
+        found = file_sha256(path)
+        if found != expected.sha256:
+            raise BackupUnusableError(
+                f"{path} has SHA-256 {found}, the manifest says {expected.sha256}",
+                hint="Use another snapshot or another copy of the backup.",
+            )
+        with gzip.open(path, "rb") as file:
+            for line in file:
+                yield json.loads(line)
+    except (OSError, EOFError, ValueError) as error:
+        raise BackupUnusableError(f"{path} cannot be read: {error}") from error
+
+
+def fill_table(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Insert rows; return how many."""
+    moments = [column.name for column in table.columns if isinstance(column.type, DateTime)]
+    keeps_zones = connection.dialect.name != "sqlite"
+    waiting: list[dict[str, Any]] = []
+    count = 0
+    for row in rows:
+        values = dict(row)
+        for name in moments:
+            if values.get(name) is not None:
+                moment = datetime.fromisoformat(values[name])
+                values[name] = moment if keeps_zones else moment.replace(tzinfo=None)
+        waiting.append(values)
+        if len(waiting) == ROWS_AT_ONCE:
+            count += _insert(connection, table, waiting)
+    return count + _insert(connection, table, waiting)
+
+
+def set_counters(connection: Connection, tables: Iterable[Table]) -> None:
+    """Let new rows be counted on from the highest key; SQLite does so by itself."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table in tables:
+        [*key] = table.primary_key.columns
+        if len(key) != 1:
+            continue
+        name = connection.scalar(select(func.pg_get_serial_sequence(table.name, key[0].name)))
+        highest = connection.scalar(select(func.max(key[0]))) if name else None
+        if highest is not None:
+            connection.execute(
+                text("SELECT setval(:name, :highest)"), {"name": name, "highest": highest}
+            )
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
+    if rows:
+        connection.execute(insert(table), rows)
+    count = len(rows)
+    rows.clear()
+    return count
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return moment.isoformat()
+    return value

@@ -1,0 +1,33 @@
+"""``poolctl admin backup|restore|gc|fsck`` on a pool that serves meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import pool_in_thread, upload
+
+CONTENT = network_bytes(500, seed=7)
+
+
+def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path / "pool") as pool:
+        upload(pool.member("ops-a"), "ops-a/gaze", CONTENT)
+        data = ("--data", tmp_path / "pool")
+        made = poolctl("admin", "backup", tmp_path / "backup", *data, "--verify", "--json")
+        assert made.data["verified"] is True
+    target = tmp_path / "target"
+    words = ("admin", "restore", tmp_path / "backup", "--data", target, "--json")
+    assert poolctl(*words).data["snapshot"] == made.data["snapshot"]
+    assert poolctl(*words).error["code"] == "pool_not_empty"
+    assert poolctl("admin", "fsck", "--data", target, "--json").data["problems"] == []
+    assert "every file" in poolctl("admin", "gc", "--data", target).out
+    [blob] = target.glob(f"storage/blobs/*/{sha256(CONTENT)}")
+    blob.chmod(0o600)
+    blob.write_bytes(b"x" + CONTENT[1:])
+    broken = poolctl("admin", "fsck", "--data", target, "--json")
+    assert (broken.code, broken.error["code"]) == (5, "integrity")
+    assert "ops-a/gaze@1" in broken.error["message"]
+    assert poolctl("admin", "fsck", "--data", target, "--quick").code == 0
+    assert poolctl("admin", "restore", tmp_path, "--data", target).code == 5

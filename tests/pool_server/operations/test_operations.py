@@ -1,0 +1,211 @@
+"""Backup, restore, garbage and checking: on both shapes, and from one shape to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aggregators.formats import encode_model
+from pool_server.errors import BackupUnusableError, PoolNotEmptyError
+from pool_server.operations.backup import (
+    blob_path,
+    check_snapshot,
+    list_snapshots,
+    make_backup,
+)
+from pool_server.operations.checking import check_pool
+from pool_server.operations.garbage import collect_garbage
+from pool_server.operations.inventory import opened_pool
+from pool_server.operations.restore import restore_snapshot
+from pool_server.server import running_pool
+from pool_server.settings import PoolSettings
+from tests.aggregators.small_models import make_predictor
+from tests.pool_server.conftest import OpenPool
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    error_of,
+    open_client,
+    send_parts,
+    upload,
+)
+from tests.pool_server.postgres_server import PostgresServer
+from tests.pool_server.swift_server import S3Server
+
+CONTENT = network_bytes(50_000, seed=7)  # several parts
+API = "/api/v1"
+ASKED = (
+    "/models?limit=200&state=any",
+    "/models/ops-a/gaze/versions/1/lineage",
+    "/sites",
+    "/tokens",
+    "/models/ops-a/gaze",
+    "/audit",
+)
+
+
+@pytest.fixture(scope="module")
+def filled(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    """A pool of this module's own; its tests go from harmless to destructive."""
+    with open_pool(tmp_path_factory.mktemp("operations")) as pool:
+        member = pool.member("ops-a")
+        gaze = upload(member, "ops-a/gaze", CONTENT, labels={"population": "infant"})
+        face = upload(member, "ops-a/face", bytes(encode_model(make_predictor(3))))
+        recipe = {
+            "schema": "poolctl-recipe/1",
+            "method": {"name": "fedavg", "version": 1},
+            "options": {},
+            "inputs": [{"digest": gaze["digest"]}],
+        }
+        merged = network_bytes(11)
+        recipe["output"] = {"digest": sha256(merged), "format": "safetensors"}
+        upload(pool.member("ops-b"), "ops-b/merged", merged, recipe=recipe)
+        assert face["version"] == 1
+        yield pool
+
+
+def answers_of(client: httpx.Client) -> list[Any]:
+    found = []
+    for path in ASKED:
+        answer = client.get(f"{API}{path}")
+        assert answer.status_code == 200, answer.text
+        found.append(without_use(answer.json()))
+    return found
+
+
+def without_use(document: Any) -> Any:
+    """Leave out when tokens were last used."""
+    if isinstance(document, dict):
+        return {k: without_use(v) for k, v in document.items() if k != "last_used_at"}
+    return [without_use(each) for each in document] if isinstance(document, list) else document
+
+
+@pytest.fixture
+def other_shape(filled: PoolDriver, request: pytest.FixtureRequest, tmp_path: Path) -> PoolSettings:
+    """Settings of an empty pool of the other shape than `filled`."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    if filled.settings.uses_postgresql:
+        return PoolSettings(data_folder=folder, port=0)
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    swift: S3Server = request.getfixturevalue("swift")
+    bucket = swift.make_bucket(f"restored-{folder.parent.name.lower().replace('_', '-')}"[:60])
+    return PoolSettings(
+        data_folder=folder,
+        port=0,
+        database_url=postgres.make_pool_database(),
+        **swift.pool_settings(bucket),
+    )
+
+
+def test_a_pool_moves_to_the_other_shape(
+    filled: PoolDriver, other_shape: PoolSettings, tmp_path: Path
+) -> None:
+    with opened_pool(filled.settings) as pool:
+        made = make_backup(pool, tmp_path / "backup")
+    assert made.copied_files == len(made.snapshot.files)
+    assert check_snapshot(made.snapshot) == []
+    restored = restore_snapshot(other_shape, made.snapshot)
+    assert (restored.rows, restored.files) == (made.snapshot.rows, len(made.snapshot.files))
+    before = answers_of(filled.admin)
+    with (
+        running_pool(other_shape) as (url, none),
+        open_client(url, filled.admin_secret) as admin,
+        open_client(url, filled.secret("ops-a", "contributor")) as member,
+    ):
+        assert none is None, "no second first admin"
+        assert answers_of(admin) == before
+        content = member.get(f"{API}/models/ops-a/gaze/versions/1/content")
+        assert content.content == CONTENT
+        # Rows are counted on from those that came back.
+        assert upload(member, "ops-a/gaze")["version"] == 2
+        assert upload(member, "ops-a/new")["version"] == 1
+    with opened_pool(other_shape) as pool:
+        assert check_pool(pool).is_sound
+
+
+def test_a_second_backup_copies_what_is_new(filled: PoolDriver, tmp_path: Path) -> None:
+    with opened_pool(filled.settings) as pool:
+        first = make_backup(pool, tmp_path / "backup")
+        assert make_backup(pool, tmp_path / "backup").copied_files == 0
+        upload(filled.member("ops-a"), "ops-a/gaze")
+        third = make_backup(pool, tmp_path / "backup")
+    assert third.copied_files == 1
+    names = [each.name for each in list_snapshots(tmp_path / "backup")]
+    assert names == sorted(names)
+    assert (len(names), names[0], names[-1]) == (3, first.snapshot.name, third.snapshot.name)
+
+
+def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) -> None:
+    with opened_pool(filled.settings) as pool:
+        snapshot = make_backup(pool, tmp_path / "backup").snapshot
+    target = PoolSettings(data_folder=tmp_path / "target", port=0)
+    target.data_folder.mkdir()
+    blob = blob_path(tmp_path / "backup" / "blobs", sha256(CONTENT))
+    blob.write_bytes(CONTENT[:-1] + b"?")
+    assert [text.split()[1] for text in check_snapshot(snapshot)] == [sha256(CONTENT)]
+    with pytest.raises(BackupUnusableError, match="damaged"):
+        restore_snapshot(target, snapshot)
+    assert not target.database_file.exists() or b"ops-a" not in target.database_file.read_bytes()
+    blob.write_bytes(CONTENT)
+    table = snapshot.folder / "tables" / "models.jsonl.gz"
+    kept = table.read_bytes()
+    table.write_bytes(kept[:-1])
+    with pytest.raises(BackupUnusableError, match=r"models\.jsonl\.gz"):
+        restore_snapshot(target, snapshot)
+    table.write_bytes(kept)
+    again = restore_snapshot(target, snapshot)
+    assert again.files == len(snapshot.files), "the same call goes on"
+    with pytest.raises(PoolNotEmptyError):
+        restore_snapshot(target, snapshot)
+    with pytest.raises(BackupUnusableError, match="no whole snapshot"):
+        list_snapshots(tmp_path)
+
+
+def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
+    member = filled.member("ops-a")
+    doomed = upload(member, "ops-a/doomed")
+    again = network_bytes()
+    upload(member, "ops-a/again", again)
+    with opened_pool(filled.settings) as pool:
+        assert collect_garbage(pool, remove=True).digests == ()
+        for name in ("doomed", "again"):
+            gone = member.delete(f"{API}/models/ops-a/{name}/versions/1")
+            assert gone.is_success, gone.text
+        # One of the two is on its way in again, all its parts there.
+        opened = announce(member, "ops-a/again-2", again)
+        assert opened.status_code == 201
+        send_parts(member, opened.json(), again)
+        assert collect_garbage(pool, remove=False).digests == (doomed["digest"],)
+        found = collect_garbage(pool, remove=True)
+        assert found.removed == (doomed["digest"],)
+        assert not pool.storage.has_content(doomed["digest"])
+        done = member.post(f"{API}/uploads/{opened.json()['upload_id']}/complete")
+        assert done.status_code == 201
+        got = member.get(f"{API}/models/ops-a/again-2/versions/1/content")
+        assert got.content == again
+        check = check_pool(pool)
+    assert check.is_sound
+    assert check.problems == ()
+
+
+def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None:
+    with opened_pool(filled.settings) as pool:
+        check = check_pool(pool)
+        assert (check.is_sound, check.problems) == (True, ())
+        pool.storage.remove_content(sha256(CONTENT))
+        upload(filled.member("ops-a"), "ops-a/leftover")
+        filled.member("ops-a").delete(f"{API}/models/ops-a/leftover/versions/1")
+        problems = check_pool(pool).problems
+    assert [(each.kind, each.is_damage) for each in problems] == [
+        ("file-missing", True),
+        ("file-unknown", False),
+    ]
+    assert problems[0].subject == "ops-a/gaze@1"
+    answer = filled.member("ops-a").get(f"{API}/models/ops-a/gaze/versions/1/content")
+    assert error_of(answer) == (500, "content_missing")
