@@ -1,8 +1,8 @@
 """A pool that all tests of the server share, in both its shapes; each test uses names of its own.
 
 ``embedded`` is one process on SQLite and a folder; ``consortium`` is two processes on PostgreSQL
-and a bucket of an S3 server, to which a client's requests go in turn. Every test of the API runs on both. What looks inside of
-the embedded one asks for `embedded_pool`.
+and a bucket of an S3 server, to which a client's requests go in turn. Every test of the API runs
+on both. What looks inside of the embedded one asks for `embedded_pool`.
 """
 
 from __future__ import annotations

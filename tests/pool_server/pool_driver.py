@@ -195,11 +195,9 @@ def pool_of_processes(
     environment["POOL_SERVER_DATABASE_URL"] = database_url
     with ExitStack() as stack:
         # All are started before the first is waited for.
-        started = [
-            stack.enter_context(started_process(folder, folder / f"log-{number}", **environment))
-            for number in range(count)
-        ]
-        urls = [read_first_line(process)[0] for process in started]
+        logs = [folder / f"log-{number}" for number in range(count)]
+        started = [stack.enter_context(started_process(folder, log, **environment)) for log in logs]
+        urls = [read_first_line(*each)[0] for each in zip(started, logs, strict=True)]
         yield PoolDriver(
             urls[0], secret, chosen, stack, others=tuple(urls[1:]), processes=tuple(started)
         )
@@ -224,7 +222,7 @@ def pool_process(
 ) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
     """Run a server as a process of its own; gives it, its URL and the first secret."""
     with started_process(folder, log, **environment) as process:
-        yield process, *read_first_line(process)
+        yield process, *read_first_line(process, log)
 
 
 @contextmanager
@@ -251,8 +249,12 @@ def started_process(
                 process.kill()
 
 
-def read_first_line(process: subprocess.Popen[str]) -> tuple[str, str | None]:
+def read_first_line(
+    process: subprocess.Popen[str], log: Path | None = None
+) -> tuple[str, str | None]:
     """Wait until a server answers; gives its URL and the first secret."""
     assert process.stdout is not None
-    url, secret = json.loads(process.stdout.readline())
+    line = process.stdout.readline()
+    assert line, f"the server did not start: {log.read_text()[-3000:] if log else 'no log'}"
+    url, secret = json.loads(line)
     return url, secret
