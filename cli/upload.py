@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import sidecars
-from cli.addresses import size_words
+from cli.addresses import size_words, tell_standing
 from cli.errors import InputMissingError, UsageError
 from cli.models_sharing import VisibilityOption
 from cli.options import DryRunOption, LabelOption, command, key_value_pairs, single
@@ -145,6 +145,7 @@ def upload(
                 sign=sign,
                 progress=report,
             )
+    tell_standing(invocation, done.version)
     return _reply(file, done)
 
 
