@@ -24,6 +24,7 @@ Scope = Literal[
     "events",
     "keys",
     "audit:read",
+    "metrics:read",
     "admin",
 ]
 SCOPES: dict[Scope, str] = {
@@ -31,12 +32,14 @@ SCOPES: dict[Scope, str] = {
     "models:write": "upload models, describe, share, name and delete them",
     "models:curate": "work through the curators' queue: publish, quarantine, release",
     "evaluations:write": "post scores of models",
-    "rounds": "see rounds, start them, contribute, finish them",
+    "rounds": "see rounds, start them, contribute, finish them; fetching and sending the files "
+    "needs models:read and models:write besides",
     "merges": "have the pool merge models",
     "withdrawals": "withdraw models, and answer withdrawals",
     "events": "read what happened, and have it sent to an address",
     "keys": "register and revoke the keys that the site signs with",
     "audit:read": "read the audit",
+    "metrics:read": "read what the server counts of itself (Prometheus)",
     "admin": "look after sites, users, invitations, tokens and the pool itself; who may let "
     "people in can get any other scope in this way",
 }

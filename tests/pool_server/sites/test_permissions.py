@@ -54,6 +54,7 @@ CONTENT = network_bytes(seed=42)
 MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/healthz"): EVERYBODY,
     ("GET", "/readyz"): EVERYBODY,
+    ("GET", "/metrics"): (*REFUSED, 403, 403, 403, 403, 403, 200),
     ("GET", "/"): EVERYBODY,
     ("GET", "/docs"): EVERYBODY,
     ("GET", "/api/v1/whoami"): ANY_TOKEN,
@@ -406,7 +407,9 @@ def needed_scopes(pool: PoolDriver, narrow: Narrow, method: str, path: str) -> t
     refused = ask(pool, narrow(everything), "GET" if method == "HEAD" else method, path)
     if refused.status_code != 403:
         return everything
-    return tuple(refused.json()["error"]["details"].get("scopes", everything))
+    missing = tuple(refused.json()["error"]["details"].get("scopes", everything))
+    assert set(missing) <= set(SCOPES), f"{method} {path} declares no scope"
+    return missing
 
 
 def ask(pool: PoolDriver, secret: str | None, method: str, path: str) -> Any:
