@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -128,14 +127,10 @@ class PartSender:
         """Return what the pool wants to know of the part's bytes before it gives an address."""
         if self.upload.part_checksum is None:
             return None
-        if self.upload.part_checksum == "crc32":
-            crc = 0
-            for chunk in self._pieces(file, part):
-                crc = zlib.crc32(chunk, crc)
-            return f"{crc:08x}"
-        if part.size_bytes == self.upload.size_bytes:
+        if self.upload.part_checksum == "sha256" and part.size_bytes == self.upload.size_bytes:
             return self.upload.digest
-        digest = hashlib.sha256()
+        # MD5 only finds damage on the way; what makes a file the right one is its SHA-256.
+        digest = hashlib.new(self.upload.part_checksum, usedforsecurity=False)
         for chunk in self._pieces(file, part):
             digest.update(chunk)
         return digest.hexdigest()
@@ -154,7 +149,7 @@ class PartSender:
     def _tell(self) -> None:
         total = self.upload.size_bytes
         done = min(self._there_bytes + self.sent_bytes, total)
-        fraction = HASHING_SHARE + (1 - HASHING_SHARE) * done / total
+        fraction = HASHING_SHARE + (1 - HASHING_SHARE) * (done / total)
         self.progress(fraction, f"sent {megabytes(done)} of {megabytes(total)}")
 
 

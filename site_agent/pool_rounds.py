@@ -215,6 +215,7 @@ class PoolRounds(ABC):
             recipe=dict(recipe),
             description=description,
         )
+        request = self._as_client()._with_statement(request, path)
         place = UploadPlace(
             f"{_path(round_id)}/result", f"{_path(round_id)}/result/uploads/{{upload_id}}/complete"
         )
