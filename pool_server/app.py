@@ -16,8 +16,8 @@ import pool_server.cards.endpoints as cards
 import pool_server.curation.endpoints as curation
 import pool_server.evaluations.endpoints as evaluations
 import pool_server.events.endpoints as events
-import pool_server.invitations.endpoints as invitations
 import pool_server.exports.endpoints as exports
+import pool_server.invitations.endpoints as invitations
 import pool_server.lineage.endpoints as lineage
 import pool_server.merges.endpoints as merges
 import pool_server.pages.endpoints as pages
@@ -34,6 +34,7 @@ import pool_server.withdrawals.endpoints as withdrawals
 from pool_server.database import Database, write_with_retry
 from pool_server.events.delivering import delivering
 from pool_server.http.error_responses import install_error_handlers
+from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
@@ -132,7 +133,10 @@ TAGS = [
         "one needs no token.",
     },
     {"name": "tokens", "description": "What programs show to be let in. For the site's admins."},
-    {"name": "operations", "description": "For whatever watches the server. No token needed."},
+    {
+        "name": "operations",
+        "description": "For whatever watches the server. Only its counters need a token.",
+    },
 ]
 
 
@@ -164,13 +168,18 @@ def create_app(settings: PoolSettings) -> FastAPI:
     )
     app.state.parts = parts
     app.state.rate_limits = RateLimits(settings)
+    app.state.metrics = PoolMetrics(parts.database)
     api = APIRouter(prefix=API_PREFIX)
     for noun in NOUNS:
         api.include_router(noun.router)
     app.include_router(api)
     app.include_router(pages.router)
     install_error_handlers(app)
-    app.add_middleware(RequestContext, max_request_bytes=settings.max_request_bytes)
+    app.add_middleware(
+        RequestContext,
+        max_request_bytes=settings.max_request_bytes,
+        metrics=app.state.metrics,
+    )
     configure_mappers()
     return app
 

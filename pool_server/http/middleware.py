@@ -22,6 +22,7 @@ from pool_server.http.error_responses import (
     error_response,
     respond_to_pool_error,
 )
+from pool_server.http.metrics import PoolMetrics, route_of
 
 log = logging.getLogger("pool_server.requests")
 
@@ -47,8 +48,9 @@ SECURITY_HEADERS = {
 class RequestContext:
     """The outermost layer: nothing leaves the server without passing it."""
 
-    def __init__(self, app: ASGIApp, max_request_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_request_bytes: int, metrics: PoolMetrics) -> None:
         self.app = app
+        self.metrics = metrics
         self.max_request_bytes = max_request_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,6 +63,7 @@ class RequestContext:
         else:
             await exchange.run(self.app)
         exchange.write_log()
+        exchange.count(self.metrics)
 
     def _limit(self, scope: Scope) -> int | None:
         """Return the most bytes of a body; parts have a limit of their own, by upload."""
@@ -207,6 +210,16 @@ class Exchange:
             drained += len(message.get("body", b""))
             if message["type"] != "http.request" or not message.get("more_body", False):
                 return
+
+    def count(self, metrics: PoolMetrics) -> None:
+        metrics.count(
+            self.scope["method"],
+            route_of(self.scope),
+            self._status,
+            received=self._received_bytes,
+            sent=self._sent_bytes,
+            duration_s=time.monotonic() - self._started,
+        )
 
     def write_log(self) -> None:
         """Write one line of JSON. Neither headers nor the query are in it: they hold secrets."""

@@ -5,12 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict
 
-from pool_server.errors import DatabaseUnavailableError, StorageFailedError
+from pool_server.errors import (
+    DatabaseUnavailableError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    StorageFailedError,
+)
 from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn
+from pool_server.http.metrics import CONTENT_TYPE, PoolMetrics
+from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
 from pool_server.pages.landing import landing_body
 from pool_server.pages.reference import reference_body
@@ -45,6 +53,21 @@ def readyz(parts: Parts) -> HealthResponse:
         raise DatabaseUnavailableError("the database does not answer")
     parts.storage.check()
     return HealthResponse()
+
+
+@router.get(
+    "/metrics",
+    tags=["operations"],
+    summary="What this process counts of itself",
+    response_class=PlainTextResponse,
+    responses=documented(NotAuthenticatedError, NotAllowedError),
+    dependencies=[needs("metrics:read")],
+)
+def metrics(request: Request, caller: SignedIn) -> Response:
+    """Return counters and gauges in Prometheus' text form; for a role that holds pool-wide."""
+    caller.require_role("viewer")
+    counted: PoolMetrics = request.app.state.metrics
+    return Response(counted.text(), media_type=CONTENT_TYPE)
 
 
 @router.get("/", include_in_schema=False)

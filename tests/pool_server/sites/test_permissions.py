@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -259,7 +258,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/evaluations"): {"json": SCORES},
     ("POST", "/api/v1/uploads"): {"json": OPEN_FILE},
     ("POST", "/api/v1/uploads/{upload_id}/parts"): {
-        "json": {"parts": [{"number": 1, "checksum": hashlib.md5(CONTENT).hexdigest()}]}
+        "json": {"parts": [{"number": 1, "checksum": sha256(CONTENT)}]}
     },
     ("PUT", "/api/v1/uploads/{upload_id}/parts/{number}"): {"content": CONTENT},
     ("POST", "/api/v1/merges"): {"json": {"site": SITE, "name": "merged", "recipe": {}}},

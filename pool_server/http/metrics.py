@@ -1,0 +1,151 @@
+"""What the server counts of itself, in the form that Prometheus reads.
+
+Each process counts for itself, and is asked by itself; what all share (uploads under way, merges
+that wait) every process tells alike. Routes are counted by their template, never by the path
+asked for: names of sites and models stay out, and so does an endless number of series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from pool_server.database import Database
+from pool_server.errors import PoolError
+from pool_server.records import MergeJobRecord, UploadRecord, WebhookDeliveryRecord
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+OPEN_UPLOADS = ("receiving", "checking")
+OPEN_MERGES = ("queued", "running")
+UNKNOWN_ROUTE = "unknown"
+# From a fast answer to the check of a large file.
+DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+
+
+class PoolMetrics:
+    """The counters of one server process."""
+
+    def __init__(self, database: Database) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "pool_requests",
+            "Requests answered.",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._durations = Histogram(
+            "pool_request_duration_seconds",
+            "Time from the request's head to the answer's end.",
+            ["method", "route"],
+            buckets=DURATIONS_S,
+            registry=self._registry,
+        )
+        self._received = Counter(
+            "pool_received_bytes", "Bytes of requests' bodies.", registry=self._registry
+        )
+        self._sent = Counter(
+            "pool_sent_bytes", "Bytes of answers' bodies.", registry=self._registry
+        )
+        self._registry.register(_Shared(database))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def count(
+        self, method: str, route: str, status: int, *, received: int, sent: int, duration_s: float
+    ) -> None:
+        """Count one request that was answered."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._durations.labels(method, route).observe(duration_s)
+        self._received.inc(received)
+        self._sent.inc(sent)
+
+    def text(self) -> bytes:
+        """Return everything as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+
+def route_of(scope: dict[str, Any]) -> str:
+    """Return the template of the route that took a request, with the prefix of its router."""
+    template = getattr(scope.get("route"), "path", None)
+    if template is None:
+        return UNKNOWN_ROUTE
+    segments, known = scope["path"].split("/"), template.count("/")
+    return "/".join(segments[: len(segments) - known]) + str(template)
+
+
+class _Shared(Collector):
+    """What is read from the database when it is asked for."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Say nothing beforehand: the database may not be there yet."""
+        return []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        answers = GaugeMetricFamily("pool_database_up", "Whether the database answers.")
+        try:
+            found = list(self._read())
+        except (PoolError, SQLAlchemyError):
+            answers.add_metric([], 0)
+            yield answers
+            return
+        answers.add_metric([], 1)
+        yield answers
+        yield from found
+
+    def _read(self) -> Iterable[GaugeMetricFamily]:
+        with self._database.read() as session:
+            uploads = dict(
+                session.execute(
+                    select(UploadRecord.state, func.count())
+                    .where(UploadRecord.state.in_(OPEN_UPLOADS))
+                    .group_by(UploadRecord.state)
+                ).all()
+            )
+            merges = dict(
+                session.execute(
+                    select(MergeJobRecord.state, func.count())
+                    .where(MergeJobRecord.state.in_(OPEN_MERGES))
+                    .group_by(MergeJobRecord.state)
+                ).all()
+            )
+            calls = session.scalar(
+                select(func.count())
+                .select_from(WebhookDeliveryRecord)
+                .where(WebhookDeliveryRecord.next_attempt_at.is_not(None))
+            )
+        for name, text, states, counts in (
+            ("pool_uploads", "Uploads under way.", OPEN_UPLOADS, uploads),
+            ("pool_merges", "Merges that wait or run.", OPEN_MERGES, merges),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["state"])
+            for state in states:
+                family.add_metric([state], counts.get(state, 0))
+            yield family
+        waiting = GaugeMetricFamily("pool_webhook_calls_waiting", "Calls of webhooks to be made.")
+        waiting.add_metric([], calls or 0)
+        yield waiting
+        in_use = GaugeMetricFamily(
+            "pool_database_connections_in_use", "Of this process, at this moment."
+        )
+        in_use.add_metric([], self._connections_in_use())
+        yield in_use
+
+    def _connections_in_use(self) -> int:
+        return int(getattr(self._database.engine.pool, "checkedout", lambda: 0)())

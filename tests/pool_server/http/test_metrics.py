@@ -1,0 +1,48 @@
+"""What the server counts of itself."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.pool_server.pool_driver import PoolDriver, announce, upload
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_requests_are_counted_by_their_route(embedded_pool: PoolDriver) -> None:
+    pool = embedded_pool
+    member = pool.member("metrics-site")
+    upload(member, "metrics-site/secret-name")
+    announce(member, "metrics-site/half", b"x" * 100)
+    assert member.get("/api/v1/models/metrics-site/nothing").status_code == 404
+    assert member.get("/no/such/page").status_code == 404
+    answer = pool.admin.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    found = samples(answer.text)
+    shown = [
+        ("method", "GET"), ("route", "/api/v1/models/{site}/{name}"), ("status", "404"),
+    ]  # fmt: skip
+    assert found["pool_requests_total", tuple(shown)] >= 1
+    lost = [("method", "GET"), ("route", "unknown"), ("status", "404")]
+    assert found["pool_requests_total", tuple(lost)] >= 1
+    assert found["pool_received_bytes_total", ()] > 0
+    assert found["pool_database_up", ()] == 1
+    assert found["pool_uploads", (("state", "receiving"),)] >= 1
+    count = (
+        "pool_request_duration_seconds_count",
+        (("method", "POST"), ("route", "/api/v1/uploads")),
+    )
+    assert found[count] >= 2
+    for name in ("metrics-site", "secret-name", pool.admin_secret):
+        assert name not in answer.text
+
+
+def test_counters_are_for_roles_of_the_whole_pool(embedded_pool: PoolDriver) -> None:
+    assert embedded_pool.member("metrics-site", "admin").get("/metrics").status_code == 403
+    assert embedded_pool.client(None).get("/metrics").status_code == 401
