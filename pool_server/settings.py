@@ -82,10 +82,11 @@ class PoolSettings(BaseSettings):
     s3_url_lifetime_minutes: int = Field(
         default=15, ge=1, le=720, description="How long an address for a client is good."
     )
-    s3_part_checksum: Literal["crc32", "sha256", "none"] = Field(
-        default="crc32",
-        description="Checksum of each part that the S3 server is asked to check on arrival; "
-        "`none` for servers that know none. The pool verifies the whole file's SHA-256 anyway.",
+    s3_part_checksum: Literal["md5", "sha256", "none"] = Field(
+        default="md5",
+        description="Checksum that an address for a part is good for, checked by the S3 server on "
+        "arrival. Every server knows MD5; SHA-256 costs all sides more; `none` is for servers "
+        "that check nothing. The pool verifies the whole file's SHA-256 itself, whatever this is.",
     )
     s3_least_part_bytes: int = Field(
         default=5 * MIB, ge=1, description="Smallest part, but the last, that the S3 server takes."

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-Checksum = Literal["crc32", "sha256"]
+Checksum = Literal["md5", "sha256"]
 """What a part is checked by on arrival."""
 
 

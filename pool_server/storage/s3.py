@@ -7,11 +7,12 @@
     PREFIX/published/ab/ab12...               which of these is the published one
 
 Every upload has a key of its own, chosen by the server and written once, by joining the parts of
-a multipart upload; the address that a client gets is good for one part of it, and for nothing
-once they are joined. So what was verified there stays what it is, and publishing copies nothing:
-a small object under the digest names the verified one. Should two servers publish one digest at
-the same moment either may win, for both files were verified. Nothing rests on the S3 server
-refusing the second, which not all do.
+a multipart upload. The address that a client gets is good for one part of it, and for nothing
+once they are joined; Swift takes parts even then, but only the same bytes again, because an
+address is bound to the part's checksum. So what was verified there stays what it is, and
+publishing copies nothing: a small object under the digest names the verified one. Should two
+servers publish one digest at the same moment either may win, for both files were verified.
+Nothing rests on the S3 server refusing the second, which not all do.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from pool_server.storage.verification import (
     upload_given_up,
 )
 
-_CHECKSUM = {"crc32": re.compile("^[0-9a-f]{8}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
+_CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
 MOST_POINTER_BYTES = 4096
 MOST_NAMED_PARTS = 20
 

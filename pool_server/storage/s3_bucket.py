@@ -20,9 +20,9 @@ _CONDITION_FAILED = frozenset(
 )
 _CONDITION_UNKNOWN = frozenset({"501", "NotImplemented", "InvalidArgument"})
 
-CHECKSUM_FIELDS: dict[Checksum, str] = {"crc32": "ChecksumCRC32", "sha256": "ChecksumSHA256"}
+CHECKSUM_FIELDS: dict[Checksum, str] = {"md5": "ContentMD5", "sha256": "ChecksumSHA256"}
 CHECKSUM_HEADERS: dict[Checksum, str] = {
-    "crc32": "x-amz-checksum-crc32",
+    "md5": "Content-MD5",
     "sha256": "x-amz-checksum-sha256",
 }
 
@@ -110,8 +110,9 @@ class S3Bucket:
     def begin_multipart(self, key: str, checksum: Checksum | None) -> str:
         """Begin a multipart upload and return its identifier."""
         arguments = {**self._at(key), **self.connection.encryption}
-        if checksum is not None:
-            arguments["ChecksumAlgorithm"] = checksum.upper()
+        if checksum == "sha256":
+            # Those that the S3 server keeps have to be named in advance.
+            arguments["ChecksumAlgorithm"] = "SHA256"
         with translated("begin an upload"):
             begun = self._client.create_multipart_upload(
                 **arguments, ContentType="application/octet-stream"
@@ -218,7 +219,8 @@ class S3Bucket:
 
 def _stored_part(each: dict[str, Any]) -> StoredPart:
     naming = {"PartNumber": each["PartNumber"], "ETag": each["ETag"]}
-    naming |= {name: each[name] for name in CHECKSUM_FIELDS.values() if each.get(name)}
+    if each.get("ChecksumSHA256"):
+        naming["ChecksumSHA256"] = each["ChecksumSHA256"]
     return StoredPart(each["PartNumber"], each["Size"], naming)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
@@ -29,7 +29,7 @@ class S3PartWriter:
         self._key = key
         self._upload = upload
         self._check = check
-        self._crc = 0
+        self._md5 = hashlib.md5(usedforsecurity=False)
         self._opened = ExitStack()
         self._file: BinaryIO | None = self._opened.enter_context(scratch.file(check.size_bytes))[1]
 
@@ -37,7 +37,7 @@ class S3PartWriter:
         file = self._open_file()
         with self._discarded_when_refused():
             self._check.take(chunk)
-        self._crc = zlib.crc32(chunk, self._crc)
+        self._md5.update(chunk)
         try:
             write_all(file, chunk)
         except OSError as error:
@@ -50,7 +50,7 @@ class S3PartWriter:
         file.seek(0)
         arguments = {}
         if self._upload.checksum is not None:
-            checksums = {"crc32": f"{self._crc:08x}", "sha256": self._check.digest}
+            checksums = {"md5": self._md5.hexdigest(), "sha256": self._check.digest}
             arguments[CHECKSUM_FIELDS[self._upload.checksum]] = encoded(
                 checksums[self._upload.checksum]
             )

@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PartChecksum = Literal["crc32", "sha256"]
+PartChecksum = Literal["md5", "sha256"]
 MOST_PARTS_AT_ONCE = 1000
 
-_REQUEST_EXAMPLE = {"parts": [{"number": 2, "checksum": "cbf43926"}]}
+_REQUEST_EXAMPLE = {"parts": [{"number": 2, "checksum": "25f9e794323b453885f5181f1b624d0b"}]}
 _LIST_EXAMPLE: dict[str, Any] = {
     "items": [
         {
             "number": 2,
             "url": "https://storage.example.org/pool/blobs/9f/9f86.../0123?X-Amz-Signature=...",
-            "headers": {"Content-Length": "3222784", "x-amz-checksum-crc32": "y/Q5Jg=="},
+            "headers": {"Content-Length": "3222784", "Content-MD5": "JfnnlDI7RTiF9RgfG2JNCw=="},
             "expires_at": "2026-03-02T12:15:00Z",
         }
     ]
@@ -31,7 +31,7 @@ class OfferedPart(BaseModel):
     number: int = Field(ge=1, le=999_999)
     checksum: str | None = Field(
         default=None,
-        pattern="^([0-9a-f]{8}|[0-9a-f]{64})$",
+        pattern="^([0-9a-f]{32}|[0-9a-f]{64})$",
         description="Of the part's bytes, in hexadecimal, by the upload's `part_checksum`.",
     )
 

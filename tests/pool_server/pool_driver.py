@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -138,7 +138,7 @@ def send_part(
     client: httpx.Client, upload: Mapping[str, Any], number: int, content: bytes
 ) -> httpx.Response:
     """Send a part to where the pool wants it: to itself, or to its storage."""
-    known = {"crc32": f"{zlib.crc32(content):08x}", "sha256": sha256(content)}
+    known = {"md5": hashlib.md5(content).hexdigest(), "sha256": sha256(content)}
     part = {"number": number, "checksum": known[upload["part_checksum"]]}
     answer = client.post(f"/api/v1/uploads/{upload['upload_id']}/parts", json={"parts": [part]})
     if not answer.is_success:
