@@ -47,6 +47,7 @@ from site_agent.signing import create_key, kind_of, load_key, local_keys
 from site_agent.verification import chosen_policy
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.rounds.round_driver import base_model, combine, contribution_bytes
 
 
 @pytest.fixture(scope="module")
@@ -427,6 +428,28 @@ def test_a_merged_model_is_signed_with_its_recipe(lab: Lab, reader: PoolClient) 
     assert unsigned.version.signed_by is None
     lab.client.sign(unsigned.version.address)
     assert reader.download(unsigned.version.address).signature.status == "verified"
+
+
+def test_the_result_of_a_round_is_signed_by_who_brings_it(lab: Lab, reader: PoolClient) -> None:
+    base = base_model(5)
+    write_model(base, lab.folder / "base.dat")
+    started = lab.client.start_round(
+        lab.client.upload(lab.folder / "base.dat", f"{lab.site}/base").version.address,
+        [lab.site],
+        now_utc() + timedelta(hours=1),
+    )
+    contribution = contribution_bytes(base, 1)
+    (lab.folder / "one.contribution").write_bytes(contribution)
+    lab.client.send_contribution(started.round_id, lab.folder / "one.contribution", lab.site)
+    path, merged = combine(lab.folder, base, [contribution])
+    version, _ = lab.client.send_result(
+        started.round_id,
+        path,
+        ModelAddress(lab.site, "refined"),
+        file_name="refined.dat",
+        recipe=merged.recipe.model_dump(mode="json", by_alias=True),
+    )
+    assert reader.download(version.address).signature.status == "verified"
 
 
 def test_what_was_verified_needs_no_pool(
