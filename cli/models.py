@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -191,14 +192,38 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
     return found.status, "; ".join(each for each in words if each)
 
 
-@command(app, "lineage", examples=["models lineage site-d/merged-68"])
+@command(
+    app,
+    "lineage",
+    examples=[
+        "models lineage site-d/merged-68",
+        "models lineage site-d/merged-68@2 --recipes --json",
+        "models lineage sha256:DIGEST",
+    ],
+)
 def lineage(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION], or sha256:DIGEST.")
+    ],
+    *,
+    recipes: Annotated[
+        bool, typer.Option("--recipes", help="With --json: the recipe of every model.")
+    ] = False,
 ) -> Reply:
-    """Show what a model was merged from, and what was merged from it."""
+    """Show what a model was merged from, and what was merged from it.
+
+    Models that were withdrawn are marked, and so are those that hold one. A file that is not in
+    the pool itself may be known there from recipes; ask for it by its digest.
+    """
     with invocation.pool() as pool:
-        answer = pool.lineage(address)
+        if address.startswith("sha256:"):
+            digest = address.removeprefix("sha256:")
+            if not re.fullmatch(r"[0-9a-f]{64}", digest):
+                raise UsageError(f"{address}: expected sha256: and 64 characters of 0-9, a-f")
+            answer = pool.lineage_of_digest(digest, recipes=recipes)
+        else:
+            answer = pool.lineage(address, recipes=recipes)
     digests = [node.digest for node in answer.nodes]
     return Reply(answer, list(family_lines(answer)), digests)
 

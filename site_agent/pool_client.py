@@ -223,10 +223,11 @@ class PoolClient(
         self.cache.remember(host, version.model_dump(mode="json"), where.reference)
         return version
 
-    def lineage(self, address: str | ModelAddress) -> LineageResponse:
-        """Return ancestors and descendants of a version."""
+    def lineage(self, address: str | ModelAddress, *, recipes: bool = False) -> LineageResponse:
+        """Return ancestors and descendants of a version, with the recipe of each if asked."""
         where = parse_address(address) if isinstance(address, str) else address
-        return self._connection.get(f"{version_path(where)}/lineage", LineageResponse)
+        parameters = {"recipes": "true"} if recipes else None
+        return self._connection.get(f"{version_path(where)}/lineage", LineageResponse, parameters)
 
     def upload(
         self,

@@ -31,7 +31,10 @@ MOST_CHECKED = 500
 MOST_NAMED = 1000
 """So many versions are named in a preview; `versions_total` counts all."""
 
-Explanation = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
+# Lines and tabs, but nothing else that would write on the terminals of other sites.
+Explanation = Annotated[
+    str, StringConstraints(max_length=4000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$")
+]
 
 _DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _WITHDRAWAL_EXAMPLE: dict[str, Any] = {

@@ -201,6 +201,13 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     publish_family(a, b)
     # A merge that the pool has never seen: only the recipe beside it tells.
     b.data("merge", "mwma", "third.svm", "fine.svm", "-o", "private.svm")
+    third = file_digest(b.folder / "third.svm")
+    family = b.data("models", "lineage", f"sha256:{third}", "--recipes")
+    recipes = {node["digest"]: node["recipe"] for node in family["nodes"] if node["recipe"]}
+    assert set(recipes) == {third, file_digest(b.folder / "again.svm")}
+    assert recipes[third] == json.loads((b.folder / "third.svm.recipe.json").read_text())
+    assert b("models", "lineage", "sha256:12").code == 2
+    assert b("models", "lineage", f"sha256:{'12' * 32}").code == 4
     files = sorted(b.folder.glob("*.svm"))
     told = b.data("models", "check", *files)
     assert (told["checked"], told["items"]) == (len(files), [])

@@ -153,6 +153,15 @@ def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
 
 
+def test_an_explanation_writes_on_nobodys_terminal(pool: PoolDriver) -> None:
+    family = Family(pool, "words")
+    family.add("a/model")
+    loud = family.withdraw("a/model", "other", explanation="\x1b[2Jgone")
+    assert error_of(loud) == (422, "invalid_request")
+    plain = family.withdraw("a/model", "other", explanation="Two lines,\n\tand a tab.")
+    assert plain.status_code == 200
+
+
 @pytest.mark.parametrize(
     ("site", "role", "status"),
     [("a", "viewer", 403), ("a", "contributor", 200), ("a", "admin", 200), ("b", "admin", 403)],
