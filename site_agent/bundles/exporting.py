@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pool_server.wire.bundles import GrantedVersion, PortableVersion
 from site_agent import profiles
-from site_agent.bundles.container import Blob, BundleWriter
+from site_agent.bundles.writing import Blob, BundleWriter
 from site_agent.errors import PoolAnswerError
 from site_agent.file_chunks import Progress
 

@@ -15,8 +15,8 @@ from pool_server.wire.sharing import Visibility
 from pool_server.wire.signatures import ForeignKey, SignedStatement
 from pool_server.wire.signing_keys import readable_fingerprint
 from pool_server.wire.uploads import UploadRequest
-from site_agent.bundles.container import Bundle, open_bundle
 from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
+from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import (
     BundleRefusedError,
     BundleTargetError,

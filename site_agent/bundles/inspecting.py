@@ -13,7 +13,7 @@ from pool_server.wire.bundles import PortableStatement, PortableVersion
 from pool_server.wire.signing_keys import PublicKey
 from pool_server.wire.statements import Statement, canonical_json, open_statement
 from site_agent import trust
-from site_agent.bundles.container import Bundle, open_bundle
+from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.file_chunks import Progress
 
