@@ -397,7 +397,11 @@ def test_each_caller_gets_what_the_table_says(
         else:
             secret = secrets[caller]
         found[caller] = ask(pool, secret, method, path).status_code
-    assert found == dict(zip(CALLERS, MATRIX[method, path], strict=True))
+    row = MATRIX[method, path]
+    if pool.settings.storage == "s3" and path.endswith("/parts/{number}"):
+        # Who may send parts is told that they go straight to the storage.
+        row = tuple(409 if status == 204 else status for status in row)
+    assert found == dict(zip(CALLERS, row, strict=True))
 
 
 def needed_scopes(pool: PoolDriver, narrow: Narrow, method: str, path: str) -> tuple[str, ...]:
