@@ -6,6 +6,7 @@ Each noun has a module of its own; a new one is a new file and one line here.
 from __future__ import annotations
 
 from cli import (
+    admin_config,
     admin_invitations,
     admin_quota,
     admin_roles,
@@ -27,6 +28,7 @@ app.add_typer(tokens.app, name="tokens")
 app.add_typer(admin_roles.app, name="roles")
 app.add_typer(admin_quota.app, name="quota")
 app.add_typer(admin_storage.app)
+app.add_typer(admin_config.app)
 
 
 @command(app, "usage", examples=["admin usage", "admin usage --json"])

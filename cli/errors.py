@@ -59,6 +59,10 @@ class VerificationError(CliError):
     """Files that do not have the content they should have."""
 
 
+class ConfigurationError(CliError):
+    """Settings with which a pool cannot run."""
+
+
 class MergeFailedError(CliError):
     """A merge that the pool could not make."""
 
@@ -99,6 +103,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
+    ConfigurationError: Outcome(ExitCode.USAGE, "configuration"),
     MergeFailedError: Outcome(ExitCode.INCOMPATIBLE, "merge_failed"),
     WithdrawnFilesError: Outcome(
         ExitCode.NOT_ALLOWED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.errors import UsageError
@@ -11,8 +12,35 @@ if TYPE_CHECKING:
     from pool_server.settings import PoolSettings
 
 
+def use_config_file(path: Path | None) -> None:
+    """Have settings read from this file, too, by this process and those that it starts.
+
+    Raises
+    ------
+    UsageError
+        The file is not there, or is no TOML.
+    """
+    import tomllib
+
+    from pool_server.settings import CONFIG_VARIABLE
+
+    if path is not None:
+        os.environ[CONFIG_VARIABLE] = str(path.absolute())
+    name = os.environ.get(CONFIG_VARIABLE, "")
+    if not name:
+        return
+    try:
+        tomllib.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name}: the settings cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(
+            f"{name}: {error}; expected TOML, one line a setting, such as port = 8710"
+        ) from None
+
+
 def read_settings(**given: Any) -> PoolSettings:
-    """Return the settings that options give, or else the environment.
+    """Return the settings that options give, or else the environment or a file.
 
     Parameters
     ----------
@@ -29,13 +57,17 @@ def read_settings(**given: Any) -> PoolSettings:
     from pool_server.settings import PoolSettings
     from site_agent import profiles
 
+    use_config_file(None)
     said = {field: value for field, value in given.items() if value is not None}
-    if "data_folder" not in said and "POOL_SERVER_DATA_FOLDER" not in os.environ:
-        said["data_folder"] = profiles.data_folder()
     try:
-        return PoolSettings(**said)
+        settings = PoolSettings(**said)
+        if "data_folder" not in settings.model_fields_set:
+            settings = PoolSettings(**said, data_folder=profiles.data_folder())
+        return settings
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = "_".join(str(step) for step in first["loc"]).upper()
         message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"POOL_SERVER_{field}: {message}") from None
+        raise UsageError(
+            f"POOL_SERVER_{field}: {message}; `poolctl admin check-config` lists all problems"
+        ) from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
-from cli.pool_settings import read_settings
+from cli.pool_settings import read_settings, use_config_file
 
 app = single()
 
@@ -17,7 +17,11 @@ app = single()
 @command(
     app,
     "serve",
-    examples=["serve", "serve --data /srv/pool --port 8710", "serve --port 0 --json"],
+    examples=[
+        "serve",
+        "serve --data /srv/pool --port 8710",
+        "serve --config /etc/poolctl.toml --log-format json",
+    ],
 )
 def serve(
     invocation: Invocation,
@@ -33,6 +37,13 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="8710 when left out; 0 takes a free one.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
+    ] = None,
+    log_format: Annotated[
+        Literal["text", "json"] | None, typer.Option(help="Lines for people, or for programs.")
+    ] = None,
 ) -> None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
@@ -40,13 +51,15 @@ def serve(
     Ends with Ctrl-C, after finishing what is under way. With POOL_SERVER_DATABASE_URL set, this
     is one of any number of servers of a pool on PostgreSQL; 'poolctl db upgrade' sets that up.
     """
-    import logging
-
+    from pool_server.logs import set_up_logging
     from pool_server.server import run_server
 
     log_level = "WARNING" if invocation.conventions.quiet else None
-    settings = read_settings(data_folder=data, host=host, port=port, log_level=log_level)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    use_config_file(config)
+    settings = read_settings(
+        data_folder=data, host=host, port=port, log_level=log_level, log_format=log_format
+    )
+    set_up_logging(settings)
 
     def tell(url: str, secret: str | None) -> None:
         facts = {

@@ -1,20 +1,33 @@
-"""Settings of a pool server: from the environment (``POOL_SERVER_...``) or from code."""
+"""Settings of a pool server: from code, from the environment (``POOL_SERVER_...``), or a file.
+
+The file is TOML, one ``field = value`` a line; ``POOL_SERVER_CONFIG`` names it. The environment
+counts for more than the file, and code for more than both.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
+
+ENVIRONMENT_PREFIX = "POOL_SERVER_"
+CONFIG_VARIABLE = "POOL_SERVER_CONFIG"
 
 
 def default_data_folder() -> Path:
@@ -23,13 +36,13 @@ def default_data_folder() -> Path:
 
 
 class PoolSettings(BaseSettings):
-    """All that can be set; every field is also read from ``POOL_SERVER_<FIELD>``.
+    """All that can be set; every field is also read from ``POOL_SERVER_<FIELD>``, or from a file.
 
     Sizes are in bytes, times in seconds unless the name says otherwise.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="POOL_SERVER_",
+        env_prefix=ENVIRONMENT_PREFIX,
         frozen=True,
         extra="forbid",
         # What is wrong may hold a password.
@@ -98,8 +111,8 @@ class PoolSettings(BaseSettings):
     part_bytes: int = Field(
         default=16 * MIB,
         ge=1,
-        description="Size of one part of an upload; up to four times that for large files, and more "
-        "where they would be more than `max_parts`.",
+        description="Size of one part of an upload; up to four times that for large files, and "
+        "more where they would be more than `max_parts`.",
     )
     max_parts: int = Field(default=1000, ge=1, le=10_000)
     max_request_bytes: int = Field(
@@ -206,6 +219,25 @@ class PoolSettings(BaseSettings):
 
     graceful_stop_s: int = Field(default=30, ge=1)
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Of lines in the log: for people, or one JSON object each."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Say where settings come from: what stands further ahead counts for more."""
+        file = os.environ.get(CONFIG_VARIABLE, "")
+        if not file:
+            return init_settings, env_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(file))
 
     @field_validator("data_folder")
     @classmethod

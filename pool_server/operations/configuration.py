@@ -1,0 +1,192 @@
+"""Whether a pool can run with its settings: all problems at once, in words."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from pool_server.errors import PoolError
+from pool_server.schema import require_newest_schema
+from pool_server.settings import CONFIG_VARIABLE, ENVIRONMENT_PREFIX, GIB, PoolSettings
+from pool_server.storage import open_storage
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the settings.
+
+    Attributes
+    ----------
+    level : str
+        ``problem``: the pool cannot run so. ``warning``: it can, and perhaps should not.
+    setting : str
+        As the environment spells it.
+    text : str
+        What was found, what was expected, what to do. Never a value that may be secret.
+    """
+
+    level: Literal["problem", "warning"]
+    setting: str
+    text: str
+
+
+def check_configuration(**given: Any) -> tuple[PoolSettings | None, list[Finding]]:
+    """Read the settings and try what they name: folders, database, storage.
+
+    Parameters
+    ----------
+    **given
+        Fields that count for more than environment and file.
+
+    Returns
+    -------
+    PoolSettings or None
+        None where they cannot be read at all.
+    list of Finding
+    """
+    found = [*_unknown_variables(os.environ), *_readable_secrets(os.environ)]
+    try:
+        settings = PoolSettings(**given)
+    except ValidationError as error:
+        return None, [*found, *_wrong_values(error)]
+    checks = (_folder, _network, _database, _storage)
+    return settings, [*found, *(finding for check in checks for finding in check(settings))]
+
+
+def _name(field: str) -> str:
+    return f"{ENVIRONMENT_PREFIX}{field.upper()}"
+
+
+def _wrong_values(error: ValidationError) -> Iterator[Finding]:
+    for each in error.errors(include_url=False, include_input=False):
+        field = "_".join(str(step) for step in each["loc"])
+        text = each["msg"].removeprefix("Value error, ")
+        if each["type"] == "extra_forbidden":
+            text = f"there is no such setting{_nearest(field)}"
+        yield Finding("problem", _name(field), text)
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    known = {_name(field) for field in PoolSettings.model_fields} | {CONFIG_VARIABLE}
+    for name in sorted(environment):
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
+            field = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+            yield Finding(
+                "problem", name, f"there is no such setting{_nearest(field)}; it changes nothing"
+            )
+
+
+def _nearest(field: str) -> str:
+    import difflib
+
+    [*close] = difflib.get_close_matches(field, PoolSettings.model_fields, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _readable_secrets(environment: Mapping[str, str]) -> Iterator[Finding]:
+    file = environment.get(CONFIG_VARIABLE, "")
+    if file and Path(file).is_file() and Path(file).stat().st_mode & stat.S_IROTH:
+        yield Finding(
+            "warning",
+            CONFIG_VARIABLE,
+            f"everybody on this machine can read {file}; with a password in it: chmod 600 {file}",
+        )
+
+
+def _folder(settings: PoolSettings) -> Iterator[Finding]:
+    folder = settings.data_folder
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        yield Finding(
+            "problem",
+            _name("data_folder"),
+            f"{folder} cannot be written by this user (looked at {existing})",
+        )
+        return
+    if folder.exists() and folder.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        yield Finding(
+            "warning",
+            _name("data_folder"),
+            f"everybody on this machine can look into {folder}; chmod 700 {folder}",
+        )
+    free = shutil.disk_usage(existing).free
+    if settings.storage == "folder" and free < GIB:
+        yield Finding("warning", _name("data_folder"), f"only {free:,} bytes are free in {folder}")
+
+
+def _network(settings: PoolSettings) -> Iterator[Finding]:
+    if not _is_local(settings.host) and not settings.trusted_proxies:
+        yield Finding(
+            "warning",
+            _name("host"),
+            f"the pool listens on {settings.host} without encryption, and tokens travel with "
+            "every request; let it listen on 127.0.0.1 behind a reverse proxy that speaks TLS, "
+            "and name that one in POOL_SERVER_TRUSTED_PROXIES",
+        )
+    if _is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
+        yield Finding(
+            "warning",
+            _name("trusted_proxies"),
+            "no reverse proxy is named: behind one, all requests seem to come from it, and one "
+            "who guesses tokens locks everybody out",
+        )
+    for field in ("s3_endpoint_url", "s3_public_endpoint_url"):
+        address = urlsplit(getattr(settings, field))
+        if address.scheme == "http" and not _is_local(address.hostname or ""):
+            yield Finding(
+                "warning", _name(field), "model files travel without encryption; use https"
+            )
+
+
+def _database(settings: PoolSettings) -> Iterator[Finding]:
+    if settings.uses_postgresql:
+        url = settings.engine_url
+        encrypted = {"require", "verify-ca", "verify-full"}
+        if not _is_local(url.host or "localhost") and url.query.get("sslmode") not in encrypted:
+            yield Finding(
+                "warning",
+                _name("database_url"),
+                "the database is on another machine; add ?sslmode=verify-full to its address",
+            )
+    elif not settings.database_file.exists():
+        return  # made by the first start
+    try:
+        require_newest_schema(settings)
+    except PoolError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        yield Finding("problem", _name("database_url"), f"{error.message}{hint}")
+
+
+def _storage(settings: PoolSettings) -> Iterator[Finding]:
+    if settings.uses_postgresql and settings.storage == "folder":
+        yield Finding(
+            "warning",
+            _name("storage"),
+            "model files lie in a folder: all server processes must share it (one machine, or a "
+            "file system of the network)",
+        )
+    if settings.storage == "folder" and not settings.data_folder.exists():
+        return
+    try:
+        open_storage(settings).check()
+    except PoolError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        yield Finding("problem", _name("storage"), f"{error.message}{hint}")
+
+
+def _is_local(host: str) -> bool:
+    if host in {"localhost", ""}:
+        return host == "localhost"
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,102 @@
+"""Settings from a file, and ``poolctl admin check-config``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Run, start_process
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("POOL_SERVER_"):
+            monkeypatch.delenv(name)
+    # What the command itself sets is taken back as well.
+    monkeypatch.setenv("POOL_SERVER_CONFIG", "")
+
+
+def test_all_problems_are_told_at_once(
+    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "pool.toml"
+    config.write_text('port = "many"\nstorage = "cupboard"\ncurrated = true\n')
+    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", "mysql://pool:hunter2@db/pool")
+    monkeypatch.setenv("POOL_SERVER_MAX_MODEL_BITES", "12")
+    told = poolctl("admin", "check-config", "--config", config, "--json")
+    assert (told.code, told.error["code"]) == (2, "configuration")
+    message = told.error["message"]
+    for words in (
+        "POOL_SERVER_PORT: ",
+        "POOL_SERVER_STORAGE: ",
+        "POOL_SERVER_CURRATED: there is no such setting (did you mean curated?)",
+        "POOL_SERVER_DATABASE_URL: expected postgresql://",
+        "POOL_SERVER_MAX_MODEL_BITES: there is no such setting (did you mean max_model_bytes?)",
+    ):
+        assert words in message, words
+    assert "hunter2" not in message + told.err
+
+
+def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
+    config = tmp_path / "pool.toml"
+    config.write_text(
+        "database_url = 'postgresql://pool:hunter2@127.0.0.1:9/pool'\n"
+        "storage = 's3'\ns3_bucket = 'models'\ns3_endpoint_url = 'http://127.0.0.1:9'\n"
+        "s3_access_key_id = 'a'\ns3_secret_access_key = 'hunter2'\n"
+        f"data_folder = '{tmp_path}'\nhost = '0.0.0.0'\n"
+    )
+    told = poolctl("admin", "check-config", "--config", config, "--json")
+    assert told.code == 2
+    assert "POOL_SERVER_DATABASE_URL: " in told.error["message"]
+    assert "POOL_SERVER_STORAGE: " in told.error["message"]
+    assert "POOL_SERVER_HOST: the pool listens on 0.0.0.0 without encryption" in told.err
+    assert "can read" in told.err, "the file with a password in it"
+    assert "hunter2" not in told.error["message"] + told.err
+
+
+def test_a_file_that_is_no_toml(poolctl: Run, tmp_path: Path) -> None:
+    config = tmp_path / "pool.toml"
+    config.write_text("port: 8710\n")
+    assert "expected TOML" in poolctl("serve", "--config", config, "--json").error["message"]
+    missing = poolctl("serve", "--config", tmp_path / "none", "--json")
+    assert (missing.code, missing.error["code"]) == (2, "usage")
+
+
+def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: Path) -> None:
+    config = tmp_path / "pool.toml"
+    config.write_text(f"port = 0\ndata_folder = '{tmp_path / 'pool'}'\nlog_format = 'json'\n")
+    config.chmod(0o600)
+    checked = poolctl("admin", "check-config", "--config", config, "--json")
+    assert checked.data["findings"] == []
+    server = start_process("serve", "--config", config, "--json")
+    try:
+        assert server.stdout is not None
+        told = json.loads("".join(until_the_end_of_an_object(server.stdout)))["data"]
+        headers = {"Authorization": f"Bearer {told['admin_token']}", "X-Request-ID": "abc-1"}
+        with httpx.Client(verify=False, headers=headers) as client:
+            assert client.get(f"{told['url']}/api/v1/whoami").status_code == 200
+        server.send_signal(signal.SIGTERM)
+        _, log = server.communicate(timeout=60)
+        assert server.returncode == 0, log
+    finally:
+        server.kill()
+        server.communicate()
+    lines = [line for line in log.splitlines() if line.startswith("{")]
+    [request] = [each for each in map(json.loads, lines) if each.get("request_id") == "abc-1"]
+    assert (request["path"], request["status"], request["level"]) == ("/api/v1/whoami", 200, "INFO")
+    assert told["admin_token"] not in log
+
+
+def until_the_end_of_an_object(stream: IO[str]) -> Iterator[str]:
+    for line in stream:
+        yield line
+        if line == "}\n":
+            return
