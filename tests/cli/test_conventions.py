@@ -20,12 +20,15 @@ def all_commands() -> Iterator[tuple[str, Any]]:
     """Yield every command with the words that call it."""
     root: Any = typer.main.get_command(app)
     for entry in COMMANDS:
-        command = root.get_command(None, entry.name)
-        if hasattr(command, "commands"):
-            for name, leaf in command.commands.items():
-                yield f"{entry.name} {name}", leaf
-        else:
-            yield entry.name, command
+        yield from commands_below(entry.name, root.get_command(None, entry.name))
+
+
+def commands_below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for name, below in command.commands.items():
+            yield from commands_below(f"{words} {name}", below)
+    else:
+        yield words, command
 
 
 ALL_COMMANDS = dict(all_commands())
@@ -89,7 +92,9 @@ def test_wrong_usage_is_code_2_and_an_envelope(words: str, poolctl: Run) -> None
 @pytest.mark.parametrize("words", ALL_COMMANDS)
 def test_destructive_commands_ask_and_can_be_tried(words: str) -> None:
     destructive = {
-        "tokens revoke", "cache rm", "cache prune", "models rm", "models withdraw", "webhooks rm",
+        "tokens revoke", "admin tokens revoke", "admin invitations revoke",
+        "admin users disable", "sites suspend", "admin sites suspend",
+        "cache rm", "cache prune", "models rm", "models withdraw", "webhooks rm",
     }  # fmt: skip
     options = {name for parameter in ALL_COMMANDS[words].params for name in parameter.opts}
     if words in destructive:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pool_server.pool_driver import PoolDriver
 
-OPEN_PATHS = {"/healthz", "/readyz"}
+OPEN_PATHS = {"/api/v1/invitations/accept", "/healthz", "/readyz"}
 BINARY = "application/octet-stream"
 
 
