@@ -22,6 +22,12 @@ from tests.pool_server.pool_driver import (
     send_parts,
     upload,
 )
+from tests.pool_server.rounds.round_driver import (
+    base_model,
+    contribute,
+    contribution_bytes,
+    start_round,
+)
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 OWNER, FRIEND, STRANGER = "share-a", "share-b", "share-c"
@@ -254,6 +260,24 @@ def test_a_round_needs_a_base_that_all_its_sites_may_use(pool: PoolDriver) -> No
     assert error_of(start(friend)) == (403, "right_missing")
     share(owner, "base", "sites", sites=[{"site": FRIEND}])
     assert start(friend).status_code == 201
+
+
+def test_what_comes_out_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    base = base_model(29)
+    upload(owner, f"{OWNER}/base-of-two", bytes(encode_model(base)), visibility="sites")
+    share(owner, "base-of-two", "sites", sites=[{"site": FRIEND}])
+    started = start_round(pool, f"{OWNER}/base-of-two@1", (OWNER, FRIEND))
+    for seed, site in enumerate((OWNER, FRIEND)):
+        content = contribution_bytes(base, seed)
+        assert contribute(pool.member(site), started["round_id"], site, content).is_success
+    finished = friend.post(
+        f"/api/v1/rounds/{started['round_id']}/finish", json={"site": FRIEND, "name": "of-two"}
+    )
+    assert finished.json()["result"] == f"pool://{FRIEND}/of-two@1"
+    address = f"/api/v1/models/{FRIEND}/of-two"
+    assert owner.get(f"{address}/versions/1/content").status_code == 200
+    assert error_of(pool.member(STRANGER).get(address)) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize(
