@@ -48,6 +48,7 @@ from site_agent.verification import chosen_policy
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.pool_server.rounds.round_driver import base_model, combine, contribution_bytes
+from tests.site_agent.live_pool import UnreliableLine
 
 
 @pytest.fixture(scope="module")
@@ -463,6 +464,17 @@ def test_what_was_verified_needs_no_pool(
         path.unlink()
     found = reader.download(address).signature
     assert (found.status, bool(found.warning)) == ("unchecked", True)
+
+
+def test_a_signed_model_in_the_cache_costs_one_request(lab: Lab) -> None:
+    address = lab.publish("face", 75)
+    with UnreliableLine(lab.driver.url) as line:
+        with PoolClient(line.url, lab.driver.secret("reader", "viewer")) as reader:
+            assert reader.download(address).received_bytes > 0
+            before = line.requests
+            again = reader.download(address)
+        assert (again.signature.status, again.received_bytes) == ("verified", 0)
+        assert line.requests == before + 1
 
 
 def test_the_file_of_trusted_keys_is_checked_too(lab: Lab, reader: PoolClient) -> None:
