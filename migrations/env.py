@@ -15,6 +15,7 @@ from __future__ import annotations
 from alembic import context
 
 from pool_server.records import Record
+from pool_server.records.search import is_index_of_search
 
 context.configure(
     connection=context.config.attributes["connection"],
@@ -22,6 +23,7 @@ context.configure(
     # SQLite changes a table by making a new one; Alembic's batch mode does that.
     render_as_batch=True,
     compare_type=True,
+    include_name=lambda name, _kind, _parents: not is_index_of_search(name),
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -18,6 +18,7 @@ from pool_server.errors import BackupUnusableError, DigestMismatchError, PoolNot
 from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
 from pool_server.records import SiteRecord
+from pool_server.registry.search.rebuild import loading_in_bulk
 from pool_server.schema import (
     current_revision,
     migration_settings,
@@ -171,10 +172,11 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
             tables = {each.name: each for each in tables_of(connection)}
             written = {each.name: each for each in snapshot.tables}
             rows = 0
-            for name, each in tables.items():
-                if name in written:
-                    path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
-                    rows += fill_table(connection, each, read_table(path, written[name]))
+            with loading_in_bulk(connection):
+                for name, each in tables.items():
+                    if name in written:
+                        path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
+                        rows += fill_table(connection, each, read_table(path, written[name]))
             set_counters(connection, tables.values())
             if rows != snapshot.rows:
                 raise BackupUnusableError(

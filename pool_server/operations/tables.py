@@ -39,7 +39,11 @@ class TableFile:
 def tables_of(connection: Connection) -> list[Table]:
     """Return the pool's tables as the database has them, referred-to before referring."""
     found = MetaData()
-    wanted = set(Record.metadata.tables)
+    wanted = {
+        name
+        for name, table in Record.metadata.tables.items()
+        if not table.info.get("is_derived", False)
+    }
     found.reflect(connection, only=lambda name, _: name in wanted)
     for table in found.tables.values():
         for column in table.columns:

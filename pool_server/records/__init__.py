@@ -19,6 +19,7 @@ from pool_server.records.recipes import ParentRecord, RecipeRecord
 from pool_server.records.round_contributions import RoundContributionRecord
 from pool_server.records.round_participants import RoundParticipantRecord
 from pool_server.records.rounds import RoundRecord
+from pool_server.records.search import SearchEntryRecord
 from pool_server.records.signatures import SiteKeyRecord, StatementRecord
 from pool_server.records.sites import SiteRecord
 from pool_server.records.terms import TermRecord
@@ -48,6 +49,7 @@ __all__ = [
     "RoundContributionRecord",
     "RoundParticipantRecord",
     "RoundRecord",
+    "SearchEntryRecord",
     "SiteKeyRecord",
     "SiteRecord",
     "StatementRecord",

@@ -20,30 +20,27 @@ from pool_server.errors import (
 from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
-from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.registry import service
 from pool_server.registry.downloads import note_download
-from pool_server.registry.filters import (
-    LabelFilter,
-    MergeKey,
-    MetricFilter,
-    ModelChoice,
-    ModelQuery,
-    limit_count,
-    read_words,
+from pool_server.registry.filters import ModelQuery
+from pool_server.registry.query_parameters import (
+    MOST_ITEMS,
+    ListingCursor,
+    ModelFilters,
+    Sort,
+    paged,
 )
 from pool_server.registry.sharing import require_right
 from pool_server.registry.standing import require_not_withdrawn, warning_of
 from pool_server.wire.errors import ErrorResponse
-from pool_server.wire.models import ModelPage, ModelVersionResponse, StateChoice
+from pool_server.wire.facets import FacetsResponse
+from pool_server.wire.models import ModelPage, ModelVersionResponse
 from pool_server.wire.names import Name
 from pool_server.wire.withdrawals import WARNING_HEADER
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
-
-MOST_ITEMS = 200
 
 SiteName = Annotated[Name, Path(description="Name of the site.", examples=["site-a"])]
 ModelName = Annotated[Name, Path(description="Name of the model.", examples=["face-68"])]
@@ -56,6 +53,8 @@ Reference = Annotated[
         max_length=80,
     ),
 ]
+
+
 Limit = Annotated[
     int, Query(ge=1, le=MOST_ITEMS, description="Most items of the page.", examples=[50])
 ]
@@ -79,96 +78,33 @@ Cursor = Annotated[
 def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
     session: ReadingSession,
-    kind: Annotated[
-        str | None,
-        Query(description="`hog-svm`, `ert` or `network`.", max_length=16, examples=["ert"]),
-    ] = None,
-    site: Annotated[
-        Name | None, Query(description="Only of this site.", examples=["site-a"])
-    ] = None,
-    name: Annotated[
-        Name | None, Query(description="Only models of this name.", examples=["face-68"])
-    ] = None,
-    label: Annotated[
-        list[str],
-        Query(
-            description="`KEY=VALUE`, or `KEY` alone for any value; repeat to demand several.",
-            examples=[["population=infant"]],
-        ),
-    ] = [],  # noqa: B006 - copied by FastAPI for every request
-    metric: Annotated[
-        list[str],
-        Query(
-            description="`NAME<VALUE`, or with `<=`, `>`, `>=`, `=`; repeat to demand several.",
-            examples=[["mean_error<0.08"]],
-        ),
-    ] = [],  # noqa: B006
-    text: Annotated[
-        str | None,
-        Query(
-            description="Words that must all occur in name, site, description or labels.",
-            max_length=200,
-            examples=["air-puff hose"],
-        ),
-    ] = None,
-    mergeable_with: Annotated[
-        str | None,
-        Query(
-            description="Address or `sha256:DIGEST` of a model of the pool: only versions that "
-            "some method can merge with it, itself left out.",
-            max_length=300,
-            examples=["pool://site-a/face-68@2"],
-        ),
-    ] = None,
-    mergeable_key: Annotated[
-        list[str],
-        Query(
-            description="`METHOD:KEY` of a file that need not be in the pool; repeat for each "
-            "method. Only versions that have one of the keys.",
-            examples=[["wba-cascade:ert/68"]],
-        ),
-    ] = [],  # noqa: B006
-    state: Annotated[
-        StateChoice | None,
-        Query(
-            description="Only versions in this state. When left out: all that are available, and "
-            "drafts and quarantined versions of one's own site; `any` adds withdrawn ones.",
-            examples=["available"],
-        ),
-    ] = None,
-    latest: Annotated[
-        bool,
-        Query(
-            description="Only the newest version of each model: of those available, or in `state`.",
-            examples=[True],
-        ),
-    ] = False,
+    filters: ModelFilters,
+    sort: Sort = "-created",
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: ListingCursor = None,
 ) -> ModelPage:
-    """Return the versions that pass all filters, newest first, a page at a time.
+    """Return the versions that pass all filters, a page at a time.
 
     Whether two models can be merged is known before anything is downloaded: with
     `mergeable_with` or `mergeable_key`, `mergeable_by` names the methods that can merge each
     version with the given model.
     """
-    query = ModelQuery(
-        kind=kind,
-        site=site,
-        name=name,
-        labels=tuple(LabelFilter.parse(each) for each in limit_count("label", label)),
-        metrics=tuple(MetricFilter.parse(each) for each in limit_count("metric", metric)),
-        words=read_words(text),
-        mergeable_with=None if mergeable_with is None else ModelChoice.parse(mergeable_with),
-        mergeable_keys=tuple(
-            MergeKey.parse(each) for each in limit_count("mergeable_key", mergeable_key)
-        ),
-        state=state,
-        latest=latest,
-        limit=limit,
-        before_id=None if cursor is None else read_cursor(cursor),
-    )
-    return service.list_models(session, caller, query)
+    return service.list_models(session, caller, paged(filters, sort, limit, cursor))
+
+
+@router.get(
+    "/models/facets",
+    summary="Count what models have in common",
+    responses=documented(
+        NotAuthenticatedError, QueryError, ModelNotFoundError, VersionNotFoundError
+    ),
+)
+def list_facets(caller: SignedIn, session: ReadingSession, filters: ModelFilters) -> FacetsResponse:
+    """Return kinds, sites, states and core labels of the versions that pass all filters.
+
+    Of large listings only the newest versions are counted; `complete` tells.
+    """
+    return service.list_facets(session, caller, filters)
 
 
 @router.get(
@@ -182,11 +118,10 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     site: SiteName,
     name: ModelName,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: ListingCursor = None,
 ) -> ModelPage:
     """Return the versions of one model, newest first, a page at a time."""
-    before_id = None if cursor is None else read_cursor(cursor)
-    query = ModelQuery(site=site, name=name, limit=limit, before_id=before_id)
+    query = paged(ModelQuery(site=site, name=name), "-created", limit, cursor)
     return service.list_versions_of(session, caller, site, name, query)
 
 

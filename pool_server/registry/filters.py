@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from pool_server.errors import QueryError
+from pool_server.registry.search.ordering import NEWEST_FIRST, Order, Position
 from pool_server.wire.models import StateChoice
 from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress
 
 MetricRelation = Literal["<", "<=", ">", ">=", "="]
 
 _LABEL_KEY = re.compile(LABEL_KEY_PATTERN)
-_METRIC = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
+_BOUND = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
+_SIGN = re.compile(r"[<>=]")
 _DIGEST = re.compile(DIGEST_PATTERN)
+_RELATIONS: dict[str, MetricRelation] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
 MOST_WORDS = 8
 MOST_FILTERS = 32
 
@@ -46,6 +49,32 @@ class LabelFilter:
 
 
 @dataclass(frozen=True)
+class LabelBound:
+    """The label `key` is a number that stands in `relation` to `bound`."""
+
+    key: str
+    relation: MetricRelation
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> LabelBound:
+        """Read ``KEY<NUMBER``, or with ``<=``, ``>``, ``>=``.
+
+        Raises
+        ------
+        QueryError
+        """
+        match = _BOUND.match(text)
+        bound = _read_number(match[3]) if match else None
+        if match is None or bound is None or match[2] == "=":
+            raise QueryError(
+                f"label={text!r} is no filter; expected KEY>=NUMBER, or with >, < or <=",
+                hint="For example label=images>=500; encode > as %3E in an address.",
+            )
+        return cls(match[1], _RELATIONS[match[2]], bound)
+
+
+@dataclass(frozen=True)
 class MetricFilter:
     """The metric `name` stands in `relation` to `bound`."""
 
@@ -61,17 +90,14 @@ class MetricFilter:
         ------
         QueryError
         """
-        match = _METRIC.match(text)
+        match = _BOUND.match(text)
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None:
             raise QueryError(
                 f"metric={text!r} is no filter; expected NAME<VALUE, or with <=, >, >= or =",
                 hint="For example metric=mean_error<0.08; encode < as %3C in an address.",
             )
-        relations: dict[str, MetricRelation] = {
-            "<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "=",
-        }  # fmt: skip
-        return cls(match[1], relations[match[2]], bound)
+        return cls(match[1], _RELATIONS[match[2]], bound)
 
 
 @dataclass(frozen=True)
@@ -128,7 +154,7 @@ class ModelQuery:
     kind: str | None = None
     site: str | None = None
     name: str | None = None
-    labels: tuple[LabelFilter, ...] = ()
+    labels: tuple[LabelFilter | LabelBound, ...] = ()
     metrics: tuple[MetricFilter, ...] = ()
     words: tuple[str, ...] = ()
     mergeable_with: ModelChoice | None = None
@@ -136,7 +162,22 @@ class ModelQuery:
     state: StateChoice | None = None
     latest: bool = False
     limit: int = 50
-    before_id: int | None = field(default=None)
+    order: Order = NEWEST_FIRST
+    after: Position | None = None
+
+
+def read_label(text: str) -> LabelFilter | LabelBound:
+    """Read one filter on labels, by value or by bound.
+
+    What comes first decides: ``note=a<b`` asks for a value.
+
+    Raises
+    ------
+    QueryError
+    """
+    sign = _SIGN.search(text)
+    by_bound = sign is not None and sign[0] != "="
+    return LabelBound.parse(text) if by_bound else LabelFilter.parse(text)
 
 
 def read_digest(text: str) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import (
     Session,
-    aliased,
     contains_eager,
     joinedload,
     load_only,
@@ -20,9 +17,6 @@ from sqlalchemy.orm import (
 from pool_server.http.identity import Caller
 from pool_server.records import (
     AliasRecord,
-    LabelRecord,
-    MergeKeyRecord,
-    MetricRecord,
     ModelRecord,
     ModelVersionRecord,
     RecipeRecord,
@@ -30,28 +24,14 @@ from pool_server.records import (
     SiteRecord,
     StatementRecord,
 )
-from pool_server.registry.filters import (
-    LabelFilter,
-    MergeKey,
-    MetricFilter,
-    MetricRelation,
-    ModelQuery,
-)
 from pool_server.registry.sharing import visible_to
 from pool_server.registry.standing import standing_options
 from pool_server.registry.states import AVAILABLE, QUARANTINED, listed_for, readable_by
+from pool_server.wire.models import StateChoice
 from pool_server.wire.names import ModelAddress
 
 # How many values one statement may name; SQLite takes 32766.
 MOST_VALUES = 10_000
-
-RELATIONS: dict[MetricRelation, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-}
 
 
 def whole_versions() -> Select[ModelVersionRecord]:
@@ -237,118 +217,21 @@ def get_version(session: Session, version_id: int) -> ModelVersionRecord:
     return session.scalars(whole_versions().where(ModelVersionRecord.id == version_id)).one()
 
 
-def list_versions(
-    session: Session,
-    caller: Caller,
-    query: ModelQuery,
-    merge_groups: Sequence[Sequence[MergeKey]] = (),
-    other_than: str | None = None,
-) -> Sequence[ModelVersionRecord]:
-    """Return versions that the caller may see, newest first, one more than `query.limit`.
-
-    Parameters
-    ----------
-    merge_groups : sequence of sequences of MergeKey
-        Of each group, a version must have at least one key.
-    other_than : str, optional
-        A digest to leave out.
-    """
-    conditions = [visible_to(caller), listed_for(caller, query.state)]
-    if query.kind is not None:
-        conditions.append(ModelVersionRecord.kind == query.kind)
-    if query.site is not None:
-        conditions.append(SiteRecord.name == query.site)
-    if query.name is not None:
-        conditions.append(ModelRecord.name == query.name)
-    if query.before_id is not None:
-        conditions.append(ModelVersionRecord.id < query.before_id)
-    conditions += [has_label(wanted) for wanted in query.labels]
-    conditions += [has_metric(wanted) for wanted in query.metrics]
-    conditions += [has_word(word) for word in query.words]
-    conditions += [has_merge_key(group) for group in merge_groups]
-    if other_than is not None:
-        conditions.append(ModelVersionRecord.digest != other_than)
-    if query.latest:
-        conditions.append(is_newest_of_its_model())
-        if query.state is None:
-            conditions.append(ModelVersionRecord.state == AVAILABLE)
-    return session.scalars(
-        whole_versions()
-        .where(*conditions)
-        .order_by(ModelVersionRecord.id.desc())
-        .limit(query.limit + 1)
-    ).all()
-
-
-# Filters are lists of versions that the database may begin with (`id IN (SELECT ...)`): a rare
-# label is then found by its index, whatever the number of versions.
-
-
-def has_label(wanted: LabelFilter) -> ColumnElement[bool]:
-    versions = select(LabelRecord.version_id).where(LabelRecord.key == wanted.key)
-    if wanted.value is not None:
-        versions = versions.where(LabelRecord.value == wanted.value)
-    return ModelVersionRecord.id.in_(versions)
-
-
-def has_metric(wanted: MetricFilter) -> ColumnElement[bool]:
-    return ModelVersionRecord.id.in_(
-        select(MetricRecord.version_id).where(
-            MetricRecord.name == wanted.name,
-            RELATIONS[wanted.relation](MetricRecord.value, wanted.bound),
-        )
-    )
-
-
-def has_word(word: str) -> ColumnElement[bool]:
-    """Match a part of the name, site, description, or of a label's key or value."""
-    labelled = select(LabelRecord.version_id).where(
-        or_(contains(LabelRecord.key, word), contains(LabelRecord.value, word))
-    )
-    named = (
-        select(ModelRecord.id)
-        .join(ModelRecord.site)
-        .where(
-            or_(
-                contains(ModelRecord.name, word),
-                contains(SiteRecord.name, word),
-                contains(SiteRecord.display_name, word),
+def load_versions(
+    session: Session, caller: Caller, version_ids: Sequence[int], state: StateChoice | None
+) -> list[ModelVersionRecord]:
+    """Return the versions with these ids, in this order, as far as the caller is shown them."""
+    found = {
+        version.id: version
+        for version in session.scalars(
+            whole_versions().where(
+                ModelVersionRecord.id.in_(version_ids),
+                visible_to(caller),
+                listed_for(caller, state),
             )
         )
-    )
-    return or_(
-        ModelVersionRecord.model_id.in_(named),
-        contains(ModelVersionRecord.description, word),
-        ModelVersionRecord.id.in_(labelled),
-    )
-
-
-def contains(column: Any, word: str) -> ColumnElement[bool]:
-    # autoescape: % and _ in a word mean themselves.
-    condition: ColumnElement[bool] = column.icontains(word, autoescape=True)
-    return condition
-
-
-def has_merge_key(keys: Sequence[MergeKey]) -> ColumnElement[bool]:
-    return ModelVersionRecord.id.in_(
-        select(MergeKeyRecord.version_id).where(
-            or_(
-                *(
-                    and_(MergeKeyRecord.method == each.method, MergeKeyRecord.key == each.key)
-                    for each in keys
-                )
-            )
-        )
-    )
-
-
-def is_newest_of_its_model() -> ColumnElement[bool]:
-    newer = aliased(ModelVersionRecord)
-    return ~exists().where(
-        newer.model_id == ModelVersionRecord.model_id,
-        newer.number > ModelVersionRecord.number,
-        newer.state == ModelVersionRecord.state,
-    )
+    }
+    return [found[each] for each in version_ids if each in found]
 
 
 def next_number(session: Session, model_id: int) -> int:

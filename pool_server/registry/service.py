@@ -10,14 +10,17 @@ from sqlalchemy.orm import Session
 
 from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
 from pool_server.http.identity import Caller
-from pool_server.http.pagination import write_cursor
 from pool_server.records import ModelRecord, ModelVersionRecord, StatementRecord, TermRecord
 from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
+from pool_server.registry.search.facets import count_facets
+from pool_server.registry.search.finding import find_versions
+from pool_server.registry.search.ordering import Position
 from pool_server.registry.standing import flags_of, successors_of, withdrawal_of
 from pool_server.registry.states import readable_by
 from pool_server.wire.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.data_use import TermResponse, label_of
+from pool_server.wire.facets import FacetsResponse
 from pool_server.wire.models import ModelPage, ModelVersionResponse, VersionState
 from pool_server.wire.sharing import Visibility
 from pool_server.wire.statements import Revocation, SignatureSummary
@@ -142,10 +145,39 @@ def resolve_version(
 
 
 def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPage:
-    """Return one page of the versions that pass every filter of `query`, newest first.
+    """Return one page of the versions that pass every filter of `query`, in its order.
 
     Only versions of models that the caller may see.
     """
+    groups, other_than = _merge_groups(session, caller, query)
+    if any(not group for group in groups):
+        return ModelPage(items=[])
+    found = find_versions(
+        session, caller, query, groups, other_than=other_than, limit=query.limit + 1
+    )
+    page = found[: query.limit]
+    versions = repository.load_versions(
+        session, caller, [each.version_id for each in page], query.state
+    )
+    last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
+    return ModelPage(
+        items=[describe_version(version, _shared_methods(version, groups)) for version in versions],
+        next_cursor=None if last is None else query.order.write_cursor(last),
+    )
+
+
+def list_facets(session: Session, caller: Caller, query: ModelQuery) -> FacetsResponse:
+    """Count what the versions that pass every filter of `query` have in common."""
+    groups, other_than = _merge_groups(session, caller, query)
+    if any(not group for group in groups):
+        return FacetsResponse(counted=0, complete=True, kinds=[], sites=[], states=[], labels={})
+    return count_facets(session, caller, query, groups, other_than=other_than)
+
+
+def _merge_groups(
+    session: Session, caller: Caller, query: ModelQuery
+) -> tuple[list[Sequence[MergeKey]], str | None]:
+    """Return the keys of which a version must have one of each group, and a digest to leave out."""
     groups: list[Sequence[MergeKey]] = []
     partner: ModelVersionRecord | None = None
     if query.mergeable_with is not None:
@@ -153,22 +185,14 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
         groups.append(_keys_of(partner))
     if query.mergeable_keys:
         groups.append(query.mergeable_keys)
-    if any(not group for group in groups):
-        return ModelPage(items=[])
     # Nobody looks for a model to merge with itself.
-    other_than = None if partner is None else partner.digest
-    found = repository.list_versions(session, caller, query, groups, other_than)
-    page = found[: query.limit]
-    return ModelPage(
-        items=[describe_version(version, _shared_methods(version, groups)) for version in page],
-        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
-    )
+    return groups, None if partner is None else partner.digest
 
 
 def list_versions_of(
     session: Session, caller: Caller, site: str, name: str, query: ModelQuery
 ) -> ModelPage:
-    """Return one page of the versions of one model, newest first.
+    """Return one page of the versions of one model, in the order of `query`.
 
     Raises
     ------

@@ -10,11 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool_server.errors import QueryError
-from pool_server.registry.filters import LabelFilter, MergeKey, MetricFilter, ModelChoice
+from pool_server.registry.filters import (
+    LabelBound,
+    LabelFilter,
+    MergeKey,
+    MetricFilter,
+    ModelChoice,
+    read_label,
+)
+from pool_server.registry.search.ordering import Order, Position
 
 
 @pytest.mark.parametrize(
-    "parse", [LabelFilter.parse, MetricFilter.parse, MergeKey.parse, ModelChoice.parse]
+    "parse",
+    [read_label, MetricFilter.parse, MergeKey.parse, ModelChoice.parse, Order.parse]
+    + [Order.parse(word).read_cursor for word in ("-created", "name", "metric.a")],
 )
 @given(text=st.text(max_size=80))
 def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) -> None:
@@ -33,5 +43,22 @@ def test_metric_filters_come_back(name: str, relation: str, bound: float) -> Non
 
 
 def test_values_may_have_anything_after_the_first_equals_sign() -> None:
-    assert LabelFilter.parse("a=b=c, d") == LabelFilter("a", "b=c, d")
+    assert read_label("a=b=c, d") == LabelFilter("a", "b=c, d")
+    assert read_label("a=b>5") == LabelFilter("a", "b>5")
+    assert read_label("a>=5") == LabelBound("a", ">=", 5.0)
     assert MergeKey.parse("m:k:1") == MergeKey("m", "k:1")
+
+
+@given(
+    st.sampled_from(["created", "-created"]),
+    st.integers(min_value=1, max_value=2**53),
+)
+def test_cursors_by_age_come_back(word: str, version_id: int) -> None:
+    order, position = Order.parse(word), Position(version_id, version_id)
+    assert order.read_cursor(order.write_cursor(position)) == position
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 2**53))
+def test_cursors_by_metric_come_back(value: float, version_id: int) -> None:
+    order, position = Order.parse("-metric.mean_error"), Position(value, version_id)
+    assert order.read_cursor(order.write_cursor(position)) == position

@@ -74,6 +74,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/api/v1/tokens"): (*REFUSED, 403, 403, 403, 403, 409, 409),
     ("DELETE", "/api/v1/tokens/{token_id}"): (*REFUSED, 403, 403, 403, 403, 404, 404),
     ("GET", "/api/v1/models"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("GET", "/api/v1/models/facets"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/models/{site}/{name}"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/models/{site}/{name}/versions/{reference}"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,

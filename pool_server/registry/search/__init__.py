@@ -1,0 +1,1 @@
+"""Finding versions among very many: terms, text, ranges, order, facets."""

@@ -1,0 +1,71 @@
+"""Counting what the versions of a listing have in common.
+
+Versions are looked at up to a limit, the newest first: whatever is counted, it takes no longer
+than that. The answer says whether it was all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy.orm import Session
+
+from pool_server.http.identity import Caller
+from pool_server.registry.filters import MergeKey, ModelQuery
+from pool_server.registry.search.finding import find_versions
+from pool_server.registry.search.terms import text_of, text_term
+from pool_server.wire.facets import FacetCount, FacetsResponse
+from pool_server.wire.labels import CORE_LABELS
+
+MOST_COUNTED = 5000
+MOST_VALUES = 20
+_FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
+_LABEL_STARTS = {key: text_term("l", f"{key}=") for key in _FACET_KEYS}
+
+
+def count_facets(
+    session: Session,
+    caller: Caller,
+    query: ModelQuery,
+    merge_groups: Sequence[Sequence[MergeKey]] = (),
+    *,
+    other_than: str | None = None,
+) -> FacetsResponse:
+    """Count kinds, sites, states and core labels of the versions that pass every filter."""
+    found = find_versions(
+        session,
+        caller,
+        query,
+        merge_groups,
+        other_than=other_than,
+        limit=MOST_COUNTED + 1,
+        wants_terms=True,
+    )
+    counted = found[:MOST_COUNTED]
+    counts = Counter[str]()
+    for each in counted:
+        counts.update((each.terms or "").split())
+    return FacetsResponse(
+        counted=len(counted),
+        complete=len(found) <= MOST_COUNTED,
+        kinds=_most_frequent((text_of(term), n) for term, n in counts.items() if term[0] == "k"),
+        sites=_most_frequent((text_of(term), n) for term, n in counts.items() if term[0] == "s"),
+        states=_most_frequent((term[1:], n) for term, n in counts.items() if term[0] == "x"),
+        labels={
+            key: values
+            for key, start in _LABEL_STARTS.items()
+            if (
+                values := _most_frequent(
+                    (text_of(term).partition("=")[2], n)
+                    for term, n in counts.items()
+                    if term.startswith(start)
+                )
+            )
+        },
+    )
+
+
+def _most_frequent(values: Iterable[tuple[str, int]]) -> list[FacetCount]:
+    ordered = sorted(values, key=lambda item: (-item[1], item[0]))
+    return [FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]

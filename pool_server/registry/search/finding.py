@@ -1,0 +1,73 @@
+"""From what is asked for to the versions that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pool_server.http.identity import Caller
+from pool_server.registry.filters import LabelBound, MergeKey, ModelQuery
+from pool_server.registry.search.plan import Finder, Found, RangeFilter, SearchPlan
+from pool_server.registry.search.postgres import PostgresFinder
+from pool_server.registry.search.sqlite import SqliteFinder
+from pool_server.registry.search.terms import is_short, terms_of
+
+_FINDERS: dict[str, Any] = {"sqlite": SqliteFinder, "postgresql": PostgresFinder}
+
+
+def find_versions(
+    session: Session,
+    caller: Caller,
+    query: ModelQuery,
+    merge_groups: Sequence[Sequence[MergeKey]] = (),
+    *,
+    other_than: str | None = None,
+    limit: int,
+    wants_terms: bool = False,
+) -> list[Found]:
+    """Return the first versions that pass every filter and that the caller may see.
+
+    Parameters
+    ----------
+    merge_groups : sequence of sequences of MergeKey
+        Of each group, a version must have at least one key.
+    other_than : str, optional
+        A digest to leave out.
+    """
+    plan = plan_search(
+        caller, query, merge_groups, other_than=other_than, limit=limit, wants_terms=wants_terms
+    )
+    finder: Finder = _FINDERS[session.get_bind().dialect.name](session)
+    return finder.find(plan)
+
+
+def plan_search(
+    caller: Caller,
+    query: ModelQuery,
+    merge_groups: Sequence[Sequence[MergeKey]] = (),
+    *,
+    other_than: str | None = None,
+    limit: int,
+    wants_terms: bool = False,
+) -> SearchPlan:
+    """Return what a query asks the database for; see `find_versions`."""
+    ranges = [
+        RangeFilter("label", each.key, each.relation, each.bound)
+        for each in query.labels
+        if isinstance(each, LabelBound)
+    ]
+    ranges += [
+        RangeFilter("metric", each.name, each.relation, each.bound) for each in query.metrics
+    ]
+    return SearchPlan(
+        groups=terms_of(caller, query, merge_groups),
+        parts=tuple(word for word in query.words if not is_short(word)),
+        ranges=tuple(ranges),
+        order=query.order,
+        after=query.after,
+        other_than=other_than,
+        limit=limit,
+        wants_terms=wants_terms,
+    )

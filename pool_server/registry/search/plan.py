@@ -1,0 +1,79 @@
+"""What a search asks the database for, in a form that both databases are asked alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from pool_server.registry.filters import MetricRelation
+from pool_server.registry.search.ordering import Order, Position
+from pool_server.registry.search.terms import TermGroups
+
+
+@dataclass(frozen=True)
+class RangeFilter:
+    """The metric, or the label as a number, called `name` stands in `relation` to `bound`."""
+
+    of: Literal["metric", "label"]
+    name: str
+    relation: MetricRelation
+    bound: float
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """One search: every condition holds for each version that is found.
+
+    Attributes
+    ----------
+    groups : tuple of tuples of str
+        Of each group, one of the terms.
+    parts : tuple of str
+        What the words contain, in upper or lower case.
+    ranges : tuple of RangeFilter
+    other_than : str, optional
+        A digest that is left out.
+    order : Order
+    after : Position, optional
+        Where the page before has ended.
+    limit : int
+        Most versions to return.
+    wants_terms : bool
+        Whether the terms of what is found are asked for.
+    """
+
+    groups: TermGroups
+    parts: tuple[str, ...]
+    ranges: tuple[RangeFilter, ...]
+    order: Order
+    limit: int
+    after: Position | None = None
+    other_than: str | None = None
+    wants_terms: bool = False
+
+
+class Found(NamedTuple):
+    """One version that was found; `key` is what it was ordered by.
+
+    `terms` has the terms, with a space between each two, if the plan wants them.
+    """
+
+    version_id: int
+    key: int | float | str
+    terms: str | None
+
+
+class Finder(Protocol):
+    """Answers plans on one kind of database.
+
+    Laws
+    ----
+    - Exactly those versions are found for which all conditions hold, each once.
+    - They come in the plan's order, which is total: the key first, then the version's id.
+    - `find` makes at most two queries, whatever the number of versions.
+    - What a page took follows from the plan and the database alone, not from how the finder
+      went about it.
+    """
+
+    def find(self, plan: SearchPlan) -> list[Found]:
+        """Return the first versions of the plan's order."""

@@ -1,0 +1,172 @@
+"""Searching on PostgreSQL.
+
+Its planner knows how frequent each term is, but takes conditions for independent of each other.
+Where they are not, it may walk through all versions in the order asked for, in the belief that a
+page will soon be full. So a first query walks through a limited number of versions. If that does
+not fill the page, what is asked for is rare, at least here, and a second query begins at the
+indexes of the conditions: its order is an expression that no index has.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Text, exists, func, literal, null, select, tuple_
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.orm import Session, aliased
+
+from pool_server.records import (
+    LabelRecord,
+    MetricRecord,
+    ModelVersionRecord,
+    SearchEntryRecord,
+)
+from pool_server.registry.filters import MetricRelation
+from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
+
+MOST_WALKED = 1500
+
+RELATIONS: dict[MetricRelation, Callable[[Any, Any], ColumnElement[bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+}
+
+
+class PostgresFinder:
+    """Finds versions in a PostgreSQL database; see the module and `Finder`.
+
+    Parameters
+    ----------
+    most_walked : int
+        How many versions the first query walks through.
+    """
+
+    def __init__(self, session: Session, most_walked: int = MOST_WALKED) -> None:
+        self._session = session
+        self._most = most_walked
+
+    def find(self, plan: SearchPlan) -> list[Found]:
+        found = self._run(walk(plan, max(self._most, 2 * plan.limit)))
+        return found if len(found) == plan.limit else self._run(gather(plan))
+
+    def _run(self, statement: Select[Any]) -> list[Found]:
+        return [Found(*row) for row in self._session.execute(statement)]
+
+
+def walk(plan: SearchPlan, most: int) -> Select[Any]:
+    """Select, of the first `most` versions of the order, those for which all conditions hold."""
+    if plan.order.by == "metric":
+        value, version_id = MetricRecord.value, MetricRecord.version_id
+        rows = select(MetricRecord).where(MetricRecord.name == plan.order.metric)
+        first: Any = aliased(MetricRecord, _ordered(plan, rows, value, version_id, most).subquery())
+        entry: Any = SearchEntryRecord
+        key = first.value
+        statement = select(entry.version_id, key, _terms(plan, entry)).join(
+            first, first.version_id == entry.version_id
+        )
+    else:
+        rows = select(SearchEntryRecord)
+        own = _own_key(plan, SearchEntryRecord)
+        identifier = SearchEntryRecord.version_id
+        entry = first = aliased(
+            SearchEntryRecord, _ordered(plan, rows, own, identifier, most).subquery()
+        )
+        key = _own_key(plan, entry)
+        statement = select(entry.version_id, key, _terms(plan, entry))
+    turned = [each.desc() if plan.order.descending else each for each in (key, first.version_id)]
+    return statement.where(*_conditions(plan, entry)).order_by(*turned).limit(plan.limit)
+
+
+def gather(plan: SearchPlan) -> Select[Any]:
+    """Select those for which all conditions hold, to be ordered when they are all there."""
+    entry: Any = SearchEntryRecord
+    if plan.order.by == "metric":
+        key: Any = MetricRecord.value
+        statement = (
+            select(entry.version_id, key, _terms(plan, entry))
+            .join(MetricRecord, MetricRecord.version_id == entry.version_id)
+            .where(MetricRecord.name == plan.order.metric)
+        )
+    else:
+        key = _own_key(plan, entry)
+        statement = select(entry.version_id, key, _terms(plan, entry))
+    no_index = key.op("||")(literal("")) if plan.order.by == "name" else key + 0
+    turned = [
+        each.desc() if plan.order.descending else each for each in (no_index, entry.version_id)
+    ]
+    return (
+        statement.where(*_conditions(plan, entry), *_beyond(plan, key, entry.version_id))
+        .order_by(*turned)
+        .limit(plan.limit)
+    )
+
+
+def _own_key(plan: SearchPlan, entry: Any) -> Any:
+    return entry.sort_name if plan.order.by == "name" else entry.version_id
+
+
+def _ordered(
+    plan: SearchPlan, rows: Select[Any], key: Any, identifier: Any, most: int
+) -> Select[Any]:
+    """Return the first rows of the order, behind where the page before has ended."""
+    columns = (key,) if plan.order.by == "created" else (key, identifier)
+    turned = [each.desc() if plan.order.descending else each for each in columns]
+    return rows.where(*_beyond(plan, key, identifier)).order_by(*turned).limit(most)
+
+
+def _beyond(plan: SearchPlan, key: Any, identifier: Any) -> list[ColumnElement[bool]]:
+    if plan.after is None:
+        return []
+    relation = RELATIONS["<" if plan.order.descending else ">"]
+    if plan.order.by == "metric":
+        after = tuple_(literal(plan.after.key), literal(plan.after.version_id))
+        return [relation(tuple_(key, identifier), after)]
+    return [relation(key, plan.after.key)]
+
+
+def _terms(plan: SearchPlan, entry: Any) -> Any:
+    return func.array_to_string(entry.terms, " ") if plan.wants_terms else null()
+
+
+def _conditions(plan: SearchPlan, entry: Any) -> list[ColumnElement[bool]]:
+    all_of = [group[0] for group in plan.groups if len(group) == 1]
+    conditions = [entry.terms.op("@>")(_array(all_of))] if all_of else []
+    conditions += [entry.terms.op("&&")(_array(group)) for group in plan.groups if len(group) > 1]
+    conditions += [
+        entry.words.like(func.lower(literal(_escaped(part))), escape="\\") for part in plan.parts
+    ]
+    conditions += [_within(wanted, entry) for wanted in plan.ranges]
+    if plan.other_than is not None:
+        same = select(ModelVersionRecord.id).where(ModelVersionRecord.digest == plan.other_than)
+        conditions.append(entry.version_id.not_in(same))
+    return conditions
+
+
+def _array(terms: Any) -> ColumnElement[Any]:
+    return literal(list(terms), ARRAY(Text()))
+
+
+def _escaped(part: str) -> str:
+    """Return the pattern of what contains a text, whose own % and _ mean themselves."""
+    for sign in "\\%_":
+        part = part.replace(sign, f"\\{sign}")
+    return f"%{part}%"
+
+
+def _within(wanted: RangeFilter, entry: Any) -> ColumnElement[bool]:
+    relation = RELATIONS[wanted.relation]
+    # The statement may read the same table for its order.
+    if wanted.of == "metric":
+        row: Any = aliased(MetricRecord)
+        name, number = row.name, row.value
+    else:
+        row = aliased(LabelRecord)
+        name, number = row.key, row.number
+    return exists().where(
+        row.version_id == entry.version_id, name == wanted.name, relation(number, wanted.bound)
+    )
