@@ -100,7 +100,8 @@ def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -
 
     got = pool.member(SITES[0]).get(f"/api/v1/rounds/{key}/contributions/{SITES[1]}/content")
     assert got.content == content
-    assert got.headers["etag"] == f'"{sha256(content)}"'
+    if pool.settings.storage == "folder":  # the other gives it from the bucket itself
+        assert got.headers["etag"] == f'"{sha256(content)}"'
     none = client.get(f"/api/v1/rounds/{key}/contributions/{SITES[0]}/content")
     assert error_of(none) == (404, "contribution_not_found")
 

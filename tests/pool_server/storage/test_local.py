@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_nothing_half_written_remains_after_recovering(tmp_path: Path) -> None:
     with pytest.raises(UploadClosedError):
         write_and_finish(writer, b"x" * 96)
     writer.discard()
+
+
+def test_a_sweep_leaves_alone_what_another_process_is_writing(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    handle = begin(storage, content=b"x" * 100)
+    writer = storage.open_part(handle, 1, 100)
+    writer.write(b"x" * 50)
+    probe = tmp_path / "uploads" / "probe.0123456789abcdef.tmp"
+    probe.touch()
+    now = datetime.now(UTC)
+    assert storage.sweep({handle}, now - timedelta(hours=1)) == 0
+    assert len(list(tmp_path.rglob("*.tmp"))) == 2
+    write_and_finish(writer, b"x" * 50)
+    killed = storage.open_part(handle, 2, 100)
+    assert storage.sweep({handle}, now + timedelta(hours=1)) == 0
+    assert not list(tmp_path.rglob("*.tmp")), "nobody has touched them for long"
+    assert storage.received_parts(handle) == {1: 100}
+    killed.discard()
 
 
 def test_publishing_copies_nothing(tmp_path: Path) -> None:

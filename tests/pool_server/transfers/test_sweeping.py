@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import update
+import pytest
+from sqlalchemy import func, select, update
 
 from pool_server.app import open_parts
+from pool_server.errors import UploadBusyError
+from pool_server.http.session import ServerParts
 from pool_server.records import UploadRecord, now_utc
+from pool_server.transfers.claims import claimed
 from pool_server.transfers.sweeping import recover_uploads, sweep_uploads
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
+    PoolDriver,
     announce,
     complete,
     error_of,
     pool_in_thread,
     send_parts,
 )
+from tests.pool_server.postgres_server import PostgresServer
 
 
-def test_what_nobody_goes_on_with_is_cleared_away(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def swept_pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PoolDriver]:
+    """A pool on a folder, and on either database."""
+    fields = {}
+    if request.param == "postgresql":
+        fields["database_url"] = request.getfixturevalue("postgres").make_pool_database()
+    with pool_in_thread(tmp_path, **fields) as pool:
+        yield pool
+
+
+def test_what_nobody_goes_on_with_is_cleared_away(swept_pool: PoolDriver) -> None:
+    with ThreadPoolExecutor(3) as processes:
+        pool = swept_pool
         stale, fresh = network_bytes(), network_bytes()
         old = announce(pool.admin, "admin/old", stale).json()
         send_parts(pool.admin, old, stale)
@@ -34,8 +54,9 @@ def test_what_nobody_goes_on_with_is_cleared_away(tmp_path: Path) -> None:
                 .where(UploadRecord.id == old["upload_id"])
                 .values(expires_at=now_utc() - timedelta(seconds=1))
             )
-        assert sweep_uploads(parts) == 1
-        assert sweep_uploads(parts) == 0
+        # All of them at once: one does it.
+        sweeps = [processes.submit(sweep_uploads, parts) for _ in range(3)]
+        assert sum(each.result() for each in sweeps) == 1
         uploads = pool.settings.storage_folder / "uploads"
         assert [folder.name for folder in uploads.iterdir()] == [new["upload_id"]]
         assert error_of(complete(pool.admin, old)) == (409, "upload_closed")
@@ -44,7 +65,7 @@ def test_what_nobody_goes_on_with_is_cleared_away(tmp_path: Path) -> None:
             session.execute(update(UploadRecord).values(expires_at=now_utc() - timedelta(days=30)))
         sweep_uploads(parts)
         with parts.database.read() as session:
-            assert session.query(UploadRecord).count() == 0
+            assert session.scalar(select(func.count()).select_from(UploadRecord)) == 0
         parts.database.close()
 
 
@@ -77,3 +98,51 @@ def test_claims_of_a_dead_server_are_given_back(tmp_path: Path) -> None:
         recover_uploads(parts)
         assert complete(pool.admin, opened).status_code == 201
         parts.database.close()
+
+
+@pytest.mark.postgres
+def test_a_server_that_starts_leaves_the_claims_of_others_alone(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with pool_in_thread(tmp_path, database_url=postgres.make_pool_database()) as pool:
+        content = network_bytes()
+        opened = announce(pool.admin, "admin/gaze", content).json()
+        send_parts(pool.admin, opened, content)
+        parts = open_parts(pool.settings)
+        for left_s, answer in ((30, (409, "upload_busy")), (-1, None)):
+            end = now_utc() + timedelta(seconds=left_s)
+            with parts.database.write() as session:
+                session.execute(update(UploadRecord).values(state="checking", claim_expires_at=end))
+            recover_uploads(parts)
+            done = complete(pool.admin, opened)
+            assert (None if done.is_success else error_of(done)) == answer
+        parts.database.close()
+
+
+def test_a_check_that_lasts_keeps_its_claim(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, check_claim_s=1) as pool:
+        content = network_bytes()
+        opened = announce(pool.admin, "admin/gaze", content).json()
+        parts = open_parts(pool.settings)
+        with pytest.raises(RuntimeError), claimed(parts, opened["upload_id"]):
+            wait_for_renewal(parts)
+            with pytest.raises(UploadBusyError), claimed(parts, opened["upload_id"]):
+                pytest.fail("two held it")
+            raise RuntimeError
+        with claimed(parts, opened["upload_id"]):
+            pass  # it was given back
+        parts.database.close()
+
+
+def wait_for_renewal(parts: ServerParts) -> None:
+    first, end = claim_end(parts), time.monotonic() + 20
+    while claim_end(parts) <= first:
+        assert time.monotonic() < end, "the claim was not renewed"
+        time.sleep(0.05)
+
+
+def claim_end(parts: ServerParts) -> datetime:
+    with parts.database.read() as session:
+        found = session.scalars(select(UploadRecord.claim_expires_at)).one()
+    assert found is not None
+    return found
