@@ -1,0 +1,191 @@
+"""The README's part on running a pool for a consortium: its very commands, on real servers.
+
+Only what is of the machine is put in its place: the address of database and bucket, ports that are
+free, and folders of the test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import PROJECT_ROOT
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import open_client, upload
+from tests.pool_server.postgres_server import PostgresServer
+from tests.pool_server.swift_server import S3Server, swift_server
+
+pytestmark = [pytest.mark.postgres, pytest.mark.s3]
+
+SECTION = "## Running a pool for a consortium\n"
+CONFIG, BACKUPS = "/etc/poolctl.toml", "/var/backups/poolctl"
+
+
+def blocks(language: str) -> list[str]:
+    readme = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.split(SECTION)[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", section, flags=re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Machine:
+    """A machine on which the README's commands are typed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = {"8710": str(free_port()), "8711": str(free_port())}
+        programs = folder / "bin"
+        programs.mkdir(parents=True)
+        poolctl = programs / "poolctl"
+        poolctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cli "$@"\n')
+        poolctl.chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if "POOL" not in name}
+        self.environment = kept | {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(PROJECT_ROOT),
+            "POOL_HOME": str(folder / "home"),
+            "POOL_SERVER_CONFIG": self.here(CONFIG),
+        }
+
+    def here(self, text: str) -> str:
+        """Return a command with what is of this machine in it."""
+        text = text.replace(CONFIG, str(self.folder / "poolctl.toml"))
+        text = text.replace(BACKUPS, str(self.folder.parent / "backups"))
+        for port, free in self.ports.items():
+            text = text.replace(port, free)
+        # A person is asked for the token; here it comes in by the other way that there is.
+        return re.sub(r"(poolctl auth login \S+)", r"\1 --token-stdin", text)
+
+    def configure(self, database_url: str, s3: dict[str, Any]) -> None:
+        """Write the README's settings, with another database and bucket in them."""
+        [text] = blocks("toml")
+        wanted = {
+            "data_folder": str(self.folder / "data"),
+            "database_url": database_url,
+            **{name: value for name, value in s3.items() if name != "storage"},
+        }
+        lines = [line for line in text.splitlines() if line.split(" = ")[0] not in wanted]
+        lines += [
+            f"{name} = {value}" if isinstance(value, int) else f"{name} = '{value}'"
+            for name, value in wanted.items()
+        ]
+        assert set(tomllib.loads(text)) <= set(tomllib.loads("\n".join(lines)))
+        config = self.folder / "poolctl.toml"
+        config.write_text("\n".join(lines))
+        config.chmod(0o600)
+
+    def type(self, commands: str, answer: str = "") -> str:
+        """Run commands as one types them; the first that fails ends the test."""
+        done = subprocess.run(
+            ["bash", "-e", "-c", self.here(commands)],
+            cwd=self.folder,
+            env=self.environment,
+            input=answer,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def serving(self, commands: str) -> Iterator[str]:
+        """Run commands that leave servers in the background; give the first one's address."""
+        url = f"http://127.0.0.1:{self.ports['8710']}"
+        with (
+            (self.folder / "log").open("wb") as log,
+            subprocess.Popen(
+                ["bash", "-e", "-c", f"{self.here(commands)}\nwait"],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            ) as shell,
+        ):
+            try:
+                for port in self.ports.values():
+                    self.wait_for(f"http://127.0.0.1:{port}/readyz", shell)
+                yield url
+            finally:
+                os.killpg(shell.pid, signal.SIGTERM)
+                shell.wait(60)
+
+    def wait_for(self, address: str, shell: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + 90
+        while True:
+            try:
+                if httpx.get(address, trust_env=False).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            said = (self.folder / "log").read_text()
+            assert shell.poll() is None, said
+            assert time.monotonic() < end, said
+            time.sleep(0.1)
+
+
+def test_the_commands_of_the_readme(
+    postgres: PostgresServer, swift: S3Server, tmp_path: Path
+) -> None:
+    setting_up, letting_in, looking_after, restoring = blocks("bash")
+    preparing, serving = setting_up.split("poolctl serve", 1)
+    machine = Machine(tmp_path / "machine")
+    machine.configure(postgres.make_database(), swift.pool_settings(swift.make_bucket("readme")))
+    [token] = re.findall(r"pool_[A-Za-z0-9_-]{43}", machine.type(preparing))
+    content = network_bytes(5000)
+    with machine.serving(f"poolctl serve{serving}") as url:
+        said = machine.type(letting_in, answer=f"{token}\n")
+        assert "invite_" in said
+        [monitor] = re.findall(r"pool_[A-Za-z0-9_-]{43}", said)
+        with open_client(url, monitor) as prometheus:
+            assert "pool_requests_total" in prometheus.get("/metrics").text
+        with open_client(url, token) as admin:
+            upload(admin, "site-a/gaze", content)
+        machine.type(looking_after)
+    log = (machine.folder / "log").read_text()
+    assert token not in log
+    assert "X-Amz-Signature" not in log
+
+    other = Machine(tmp_path / "other")
+    other.configure(postgres.make_database(), swift.pool_settings(swift.make_bucket("restored")))
+    other.type(restoring)
+    with (
+        other.serving(f"poolctl serve{serving}") as url,
+        open_client(url, token) as admin,
+    ):
+        got = admin.get("/api/v1/models/site-a/gaze/versions/1/content")
+        assert got.content == content
+
+
+def test_the_service_and_the_proxy_name_what_there_is() -> None:
+    [unit], [proxy] = blocks("ini"), blocks("nginx")
+    assert "ExecStart=/opt/poolctl/bin/poolctl serve --port %i" in unit
+    assert proxy.count("{") == proxy.count("}")
+    assert "127.0.0.1:8710" in proxy
