@@ -243,7 +243,7 @@ def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:
 
 def pause_s(attempt: int) -> float:
     """Return how long to wait before doing it again: longer each time, and not all alike."""
-    return FIRST_PAUSE_S * 2**attempt * random.random()
+    return FIRST_PAUSE_S * 2.0**attempt * random.random()
 
 
 def advisory_key(purpose: str) -> int:

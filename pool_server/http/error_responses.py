@@ -12,7 +12,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pool_server.errors import PoolError, WriteConflictError
+from pool_server.errors import (
+    DatabaseUnavailableError,
+    NotAuthenticatedError,
+    PoolError,
+    WriteConflictError,
+)
 from pool_server.http.error_table import ERROR_TABLE, ErrorEntry
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
@@ -128,9 +133,12 @@ def install_error_handlers(app: FastAPI) -> None:
 def documented(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route that can raise `errors`, for its documentation.
 
-    What every route can answer (invalid request, internal error) is added.
+    What every route can answer is added: invalid request, internal error and, where a token is
+    looked up, a database that does not answer or is changed by others at the moment.
     """
     entries = [ERROR_TABLE[error] for error in errors] + [INVALID_REQUEST, INTERNAL_ERROR]
+    if NotAuthenticatedError in errors:
+        entries += [ERROR_TABLE[DatabaseUnavailableError], ERROR_TABLE[WriteConflictError]]
     responses: dict[int | str, dict[str, Any]] = {}
     for entry in entries:
         response = responses.setdefault(
