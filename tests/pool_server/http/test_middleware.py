@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -68,13 +69,20 @@ def test_one_line_for_each_request_and_never_a_token(
     embedded_pool: PoolDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = embedded_pool
-    with caplog.at_level(logging.INFO, logger="pool_server"):
-        pool.admin.get("/api/v1/models", params={"text": pool.admin_secret})
-        pool.client("pool_wrong-secret").get("/api/v1/whoami")
+
+    def lines() -> list[dict[str, Any]]:
+        # Other servers of this process write what they were asked before.
+        found = [json.loads(record.getMessage()) for record in caplog.records]
+        return [line for line in found if str(line.get("request_id", "")).startswith("told-")]
+
+    with caplog.at_level(logging.INFO, logger="pool_server.requests"):
+        wanted = {"text": pool.admin_secret}
+        pool.admin.get("/api/v1/models", params=wanted, headers={"X-Request-Id": "told-1"})
+        wrong = pool.client("pool_wrong-secret")
+        wrong.get("/api/v1/whoami", headers={"X-Request-Id": "told-2"})
         deadline_s = time.monotonic() + 20.0
-        while len(caplog.records) < 2 and time.monotonic() < deadline_s:
+        while len(lines()) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.01)  # the line is written once the answer is out
-    lines = [json.loads(record.getMessage()) for record in caplog.records]
-    assert [line["status"] for line in lines] == [200, 401]
-    assert lines[0]["path"] == "/api/v1/models"
+    assert [line["status"] for line in lines()] == [200, 401]
+    assert lines()[0]["path"] == "/api/v1/models"
     assert "pool_" not in caplog.text.replace("pool_server", "")
