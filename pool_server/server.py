@@ -6,6 +6,7 @@ On SQLite one process serves a data folder; on PostgreSQL any number of processe
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import socket
@@ -53,6 +54,9 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
         secret = prepare_database(settings)
         server = ReportingServer(server_configuration(settings), lambda: on_ready(url, secret))
         url = socket_url(settings, listener)
+        # What is there by now stays; to look through it for garbage takes longer than a request.
+        gc.collect()
+        gc.freeze()
         server.run(sockets=[listener])
 
 

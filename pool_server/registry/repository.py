@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import (
     Session,
     contains_eager,
-    joinedload,
-    load_only,
     selectinload,
 )
 
@@ -19,15 +17,11 @@ from pool_server.records import (
     AliasRecord,
     ModelRecord,
     ModelVersionRecord,
-    RecipeRecord,
-    SiteKeyRecord,
     SiteRecord,
-    StatementRecord,
 )
+from pool_server.registry.listing import versions_and_standing
 from pool_server.registry.sharing import visible_to
-from pool_server.registry.standing import standing_options
-from pool_server.registry.states import AVAILABLE, QUARANTINED, listed_for, readable_by
-from pool_server.wire.models import StateChoice
+from pool_server.registry.states import AVAILABLE, QUARANTINED, readable_by
 from pool_server.wire.names import ModelAddress
 
 # How many values one statement may name; SQLite takes 32766.
@@ -36,33 +30,14 @@ MOST_VALUES = 10_000
 
 def whole_versions() -> Select[ModelVersionRecord]:
     """Select versions with all that a response needs, in a fixed number of queries."""
-    return (
-        select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .options(
-            contains_eager(ModelVersionRecord.model).options(
-                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
-            ),
-            selectinload(ModelVersionRecord.labels),
-            selectinload(ModelVersionRecord.metrics),
-            selectinload(ModelVersionRecord.merge_keys),
-            selectinload(ModelVersionRecord.parents),
-            selectinload(ModelVersionRecord.terms),
-            selectinload(ModelVersionRecord.aliases),
-            *standing_options(),
-            # Of the recipe only that there is one; its document can be long.
-            joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
-            # And of what was signed, only with which key.
-            joinedload(ModelVersionRecord.statement).options(
-                load_only(
-                    StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
-                ),
-                joinedload(StatementRecord.key).load_only(
-                    SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
-                ),
-            ),
-        )
+    return versions_and_standing().options(
+        contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants),
+        selectinload(ModelVersionRecord.labels),
+        selectinload(ModelVersionRecord.metrics),
+        selectinload(ModelVersionRecord.merge_keys),
+        selectinload(ModelVersionRecord.parents),
+        selectinload(ModelVersionRecord.terms),
+        selectinload(ModelVersionRecord.aliases),
     )
 
 
@@ -215,23 +190,6 @@ def visible_addresses(session: Session, caller: Caller, digests: Collection[str]
 
 def get_version(session: Session, version_id: int) -> ModelVersionRecord:
     return session.scalars(whole_versions().where(ModelVersionRecord.id == version_id)).one()
-
-
-def load_versions(
-    session: Session, caller: Caller, version_ids: Sequence[int], state: StateChoice | None
-) -> list[ModelVersionRecord]:
-    """Return the versions with these ids, in this order, as far as the caller is shown them."""
-    found = {
-        version.id: version
-        for version in session.scalars(
-            whole_versions().where(
-                ModelVersionRecord.id.in_(version_ids),
-                visible_to(caller),
-                listed_for(caller, state),
-            )
-        )
-    }
-    return [found[each] for each in version_ids if each in found]
 
 
 def next_number(session: Session, model_id: int) -> int:

@@ -13,6 +13,7 @@ from pool_server.http.identity import Caller
 from pool_server.records import ModelRecord, ModelVersionRecord, StatementRecord, TermRecord
 from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
+from pool_server.registry.listing import load_versions
 from pool_server.registry.search.facets import count_facets
 from pool_server.registry.search.finding import find_versions
 from pool_server.registry.search.ordering import Position
@@ -156,9 +157,7 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
         session, caller, query, groups, other_than=other_than, limit=query.limit + 1
     )
     page = found[: query.limit]
-    versions = repository.load_versions(
-        session, caller, [each.version_id for each in page], query.state
-    )
+    versions = load_versions(session, caller, [each.version_id for each in page], query.state)
     last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
     return ModelPage(
         items=[describe_version(version, _shared_methods(version, groups)) for version in versions],
