@@ -159,6 +159,9 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.PoolUnreachableError: Outcome(
         ExitCode.NETWORK, "pool_unreachable", "run the same command again: it goes on where it was"
     ),
+    agent_errors.AddressRefusedError: Outcome(ExitCode.NETWORK, "address_refused"),
+    agent_errors.AddressGoneError: Outcome(ExitCode.NETWORK, "address_gone"),
+    agent_errors.PartDamagedError: Outcome(ExitCode.NETWORK, "part_damaged"),
     agent_errors.PoolRefusedFileError: Outcome(ExitCode.INTEGRITY, "file_refused", _FORMATS_HINT),
     agent_errors.PoolRefusedRequestError: Outcome(ExitCode.USAGE, "request_refused"),
     agent_errors.PoolAnswerError: Outcome(

@@ -75,6 +75,18 @@ class PoolUnreachableError(PoolClientError):
     """No answer from the pool, or only failures, after several attempts; can be tried again."""
 
 
+class AddressRefusedError(PoolUnreachableError):
+    """The storage does not take an address, any more perhaps: a new one may be good."""
+
+
+class AddressGoneError(PoolUnreachableError):
+    """What an address is about is not there (any more)."""
+
+
+class PartDamagedError(PoolUnreachableError):
+    """The bytes that arrived are not those that were announced."""
+
+
 class PoolRefusedFileError(PoolClientError):
     """The pool found that the file is not what was promised, or no model it knows."""
 

@@ -18,10 +18,14 @@ from pool_server.wire.parts import (
     PartAddressResponse,
 )
 from pool_server.wire.uploads import UploadPart, UploadResponse
-from site_agent.errors import ConflictError, PoolRefusedRequestError, PoolUnreachableError
+from site_agent.errors import (
+    AddressGoneError,
+    ConflictError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+)
 from site_agent.file_chunks import Progress, chunks, megabytes
 from site_agent.pool_connection import PoolConnection
-from site_agent.storage_connection import AddressGoneError
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.
 HASHING_SHARE = 0.1

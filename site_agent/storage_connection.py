@@ -14,7 +14,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from site_agent.errors import PoolAnswerError, PoolRefusedRequestError, PoolUnreachableError
+from site_agent.errors import (
+    AddressGoneError,
+    AddressRefusedError,
+    PartDamagedError,
+    PoolAnswerError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+)
 
 # After a large part some servers think for a while.
 _LEAST_TIMEOUT_S = 60.0
@@ -22,18 +29,6 @@ _GONE_STATUS = 404
 _PASSING_STATUS = frozenset({408, 429})
 # What S3 says of bytes that do not have the checksum that was announced.
 _DAMAGED_CODES = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"})
-
-
-class AddressRefusedError(PoolUnreachableError):
-    """The storage does not take an address, any more perhaps: a new one may be good."""
-
-
-class AddressGoneError(PoolUnreachableError):
-    """What an address is about is not there (any more)."""
-
-
-class PartDamagedError(PoolUnreachableError):
-    """The bytes that arrived are not those that were announced."""
 
 
 class StorageConnection:

@@ -7,7 +7,7 @@ asked for: names of sites and models stay out, and so does an endless number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from prometheus_client import (
@@ -78,7 +78,7 @@ class PoolMetrics:
         return generate_latest(self._registry)
 
 
-def route_of(scope: dict[str, Any]) -> str:
+def route_of(scope: Mapping[str, Any]) -> str:
     """Return the template of the route that took a request, with the prefix of its router."""
     template = getattr(scope.get("route"), "path", None)
     if template is None:

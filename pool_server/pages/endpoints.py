@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict
 
 from pool_server.errors import (
@@ -59,8 +59,11 @@ def readyz(parts: Parts) -> HealthResponse:
     "/metrics",
     tags=["operations"],
     summary="What this process counts of itself",
-    response_class=PlainTextResponse,
-    responses=documented(NotAuthenticatedError, NotAllowedError),
+    response_class=Response,
+    responses=documented(NotAuthenticatedError, NotAllowedError)
+    | {
+        200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    },
     dependencies=[needs("metrics:read")],
 )
 def metrics(request: Request, caller: SignedIn) -> Response:

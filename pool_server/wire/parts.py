@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 PartChecksum = Literal["md5", "sha256"]
 MOST_PARTS_AT_ONCE = 1000
 
-_REQUEST_EXAMPLE = {"parts": [{"number": 2, "checksum": "25f9e794323b453885f5181f1b624d0b"}]}
+_REQUEST_EXAMPLE: dict[str, Any] = {
+    "parts": [{"number": 2, "checksum": "25f9e794323b453885f5181f1b624d0b"}]
+}
 _LIST_EXAMPLE: dict[str, Any] = {
     "items": [
         {

@@ -86,8 +86,11 @@ class RoundRequest(BaseModel):
     sites: list[Name] = Field(min_length=1, max_length=200, description="Who is asked to join.")
     deadline: AwareDatetime = Field(description="Contributions are taken until then.")
     rounds: int = Field(
-        default=1, ge=1, le=100, description="How many follow one another, each on the last result; level by level, so "
-        "many times all levels."
+        default=1,
+        ge=1,
+        le=100,
+        description="How many follow one another, each on the last result; level by level, so "
+        "many times all levels.",
     )
     description: Description = ""
 
