@@ -19,8 +19,9 @@ from pool_server.records import (
     ModelVersionRecord,
     SiteRecord,
 )
-from pool_server.registry.listing import versions_and_standing
+from pool_server.registry.listing import single_versions
 from pool_server.registry.sharing import visible_to
+from pool_server.registry.standing import standing_options
 from pool_server.registry.states import AVAILABLE, QUARANTINED, readable_by
 from pool_server.wire.names import ModelAddress
 
@@ -30,7 +31,8 @@ MOST_VALUES = 10_000
 
 def whole_versions() -> Select[ModelVersionRecord]:
     """Select versions with all that a response needs, in a fixed number of queries."""
-    return versions_and_standing().options(
+    return single_versions().options(
+        *standing_options(),
         contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants),
         selectinload(ModelVersionRecord.labels),
         selectinload(ModelVersionRecord.metrics),
