@@ -98,6 +98,8 @@ def start(
         if wait:
             with invocation.progress(f"merge {recipe['method']['name']}") as report:
                 job = pool.wait_for_merge(job.merge_id, progress=report)
+        if job.version is not None:
+            note_unsigned(invocation, pool, job.site, job.version)
     if job.state == "failed" and job.refusal is not None:
         raise MergeFailedError(f"merge {job.merge_id} failed: {job.refusal.message}")
     if job.version is not None:
@@ -147,6 +149,15 @@ def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
         found = pool.cancel_merge(_checked_id(merge_id))
     words = f"is {found.state}" if found.ended_at else "ends within seconds"
     return Reply(found, f"merge {merge_id} {words}", [found.merge_id])
+
+
+def note_unsigned(invocation: Invocation, pool: PoolClient, site: str, address: str) -> None:
+    """Say that nobody has signed what the pool made, where others expect a signature."""
+    if pool.signing_key(site) is not None:
+        invocation.note(
+            f"your site signs what it publishes, the pool cannot: make the same bytes at home "
+            f"(poolctl merge --replay {address}), then: poolctl keys sign {address}"
+        )
 
 
 def _checked_id(text: str) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from cli.addresses import size_words
 from cli.errors import InputMissingError, UsageError
+from cli.merges import note_unsigned
 from cli.options import DryRunOption, YesOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
 
@@ -230,6 +231,8 @@ def finish(
             done = pool.finish_round(
                 round_id, upload_to=address, early=early, by_pool=by_pool, progress=report
             )
+        if by_pool and done.ended_here:
+            note_unsigned(invocation, pool, done.version.site, done.version.address)
     by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
     text = [f"round {round_id} made {done.version.address}{by_whom}"]
     text.append(f"sha256 {done.version.digest}")

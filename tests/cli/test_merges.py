@@ -1,0 +1,91 @@
+"""``poolctl merges``: the pool merges, the site watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import encode_model
+from tests.aggregators.small_models import make_predictor
+from tests.cli.conftest import Run
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    with pool_in_thread(tmp_path_factory.mktemp("pool"), merge_poll_interval_s=0.05) as driver:
+        for site, seed in (("site-a", 1), ("site-b", 4)):
+            content = bytes(encode_model(make_predictor(seed)))
+            upload(driver.member(site), f"{site}/face", content, file_name="face.dat")
+        yield driver
+
+
+@pytest.fixture
+def site_a(pool: PoolDriver, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.secret("site-a", "contributor"))
+    return poolctl
+
+
+WORDS = ("merges", "start", "wba-cascade", "site-a/face", "site-b/face@1", "--step", 1.1)
+
+
+def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Path) -> None:
+    asked = site_a(*WORDS, "--name", "merged", "--weight", "2,1", "--wait", "--json").data
+    assert (asked["state"], asked["version"]) == ("finished", "pool://site-a/merged@1")
+    at_home = site_a(
+        "merge", "wba-cascade", "site-a/face", "site-b/face@1", "--weight", "2,1",
+        "--step", 1.1, "-o", tmp_path / "home.dat", "--json",
+    )  # fmt: skip
+    assert at_home.data["digest"] == asked["digest"]
+    again = site_a(
+        "merges", "start", "--replay", tmp_path / "home.dat.recipe.json", "--name",
+        "site-a/merged", "--wait",
+    )  # fmt: skip
+    assert again.code == 0, again.err
+    assert "pool://site-a/merged@1" in again.out
+    shown = site_a("merges", "info", asked["merge_id"])
+    assert "wba-cascade" in shown.out
+    assert asked["digest"] in shown.out
+    listed = site_a("merges", "ls", "--json").data["items"]
+    assert asked["merge_id"] in [each["merge_id"] for each in listed]
+    over = site_a("merges", "cancel", asked["merge_id"], "--json").data
+    assert over["state"] == "finished", "what is over stays as it is"
+
+
+def test_who_signs_is_told_that_the_pool_does_not(site_a: Run) -> None:
+    assert site_a("keys", "create").code == 0
+    assert site_a("keys", "register").code == 0
+    made = site_a(*WORDS, "--name", "signed", "--wait")
+    assert made.code == 0, made.err
+    assert "poolctl keys sign pool://site-a/signed@1" in made.err
+
+
+def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path) -> None:
+    file = tmp_path / "face.dat"
+    file.write_bytes(b"")
+    for words, said in (
+        (("merges", "start", "--name", "m"), "expected METHOD ADDRESS"),
+        (("merges", "start", "magic", "site-a/face", "--name", "m"), "magic"),
+        (("merges", "start", "mwma", file, "--name", "m"), "files are merged at home"),
+        ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
+        (("merges", "info", "../models"), "is no merge"),
+    ):
+        told = site_a(*words, "--json")
+        assert (told.code, said in told.error["message"]) == (2, True), told.error
+    assert site_a("merges", "info", "0" * 16, "--json").code == 4
+    dry = site_a(*WORDS, "--name", "m", "--dry-run", "--json").data
+    assert len(dry["recipe"]["inputs"]) == 2
+
+
+def test_a_merge_that_fails_says_why(site_a: Run, pool: PoolDriver) -> None:
+    content = bytes(encode_model(make_predictor(9, parts=7)))
+    upload(pool.member("site-a"), "site-a/seven", content)
+    failed = site_a(
+        "merges", "start", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
+        "--json",
+    )  # fmt: skip
+    assert (failed.code, failed.error["code"]) == (6, "merge_failed")
+    assert "parts" in failed.error["message"]
