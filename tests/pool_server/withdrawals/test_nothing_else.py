@@ -29,7 +29,7 @@ def rows_of(pool: PoolDriver) -> Rows:
     found: Rows = {}
     with database.read() as session:
         for table in Record.metadata.sorted_tables:
-            if table.name not in OF_EVERY_REQUEST:
+            if table.name not in OF_EVERY_REQUEST and "is_derived" not in table.info:
                 rows = session.execute(select(table)).mappings()
                 keys = [column.name for column in table.primary_key]
                 found[table.name] = {tuple(row[key] for key in keys): dict(row) for row in rows}
