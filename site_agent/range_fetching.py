@@ -13,8 +13,8 @@ from site_agent.errors import PoolUnreachableError
 from site_agent.storage_connection import StorageConnection
 
 # What is fetched ahead waits in memory: their product bounds it.
-RANGE_BYTES = 16 << 20
-WORKERS = 3
+RANGE_BYTES = 8 << 20
+WORKERS = 4
 
 _Arrivals = queue.SimpleQueue[bytes | BaseException | None]
 """The chunks of one range as they come; at last None, or what went wrong."""

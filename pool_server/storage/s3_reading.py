@@ -17,10 +17,11 @@ from botocore.exceptions import BotoCoreError
 from pool_server.storage.s3_connection import S3Connection, translated
 from pool_server.storage.verification import disk_refusal
 
-BUFFER_BYTES = 1024 * 1024
+# What is read, written and hashed at a time stays in the processor's own memory.
+BUFFER_BYTES = 256 * 1024
 # One connection to an object store gives a fraction of what several give.
-RANGE_BYTES = 16 * 1024 * 1024
-READERS = 4
+RANGE_BYTES = 8 * 1024 * 1024
+READERS = 3
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
@@ -133,9 +134,13 @@ def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: Bi
         return end
 
     hasher = hashlib.sha256()
+    buffer = memoryview(bytearray(BUFFER_BYTES))
     for start, end in _in_order(fetch, range(0, size_bytes, RANGE_BYTES)):
-        for position in range(start, end, BUFFER_BYTES):
-            hasher.update(os.pread(descriptor, min(BUFFER_BYTES, end - position), position))
+        position = start
+        while position < end:
+            count = os.preadv(descriptor, [buffer[: end - position]], position)
+            hasher.update(buffer[:count])
+            position += count
     return hasher.hexdigest()
 
 
