@@ -1,38 +1,25 @@
 """The child process that analyses sessions: ``python -m site_agent.eyeblink.batch_worker``.
 
-Takes pickled `SessionJob`s from standard input, one after the other, and ends with it. What it
-has to say are lines of JSON on standard output: ``{"progress": share, "text": text}``, and in the
-end of each job ``{"done": true}`` or ``{"failed": text}``. Everything that libraries print goes to
-standard error.
-
-A job's results are complete in its own folder before ``done`` is said; only the parent moves them
-to where they belong.
+It gets `SessionJob`s, see `site_agent.worker_process`. A job's results are complete in its own
+folder before ``done`` is said; only the parent moves them to where they belong.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pickle
-import sys
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest
-from site_agent.child_process import die_with_parent
-from site_agent.errors import SiteAgentError
 from site_agent.eyeblink.batch_sessions import BatchSession
 from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
 from site_agent.eyeblink.recording import Recording
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import find_output
 from site_agent.eyeblink.study_record import Request, SessionRecord, source_paths, write_record
-
-Tell = Callable[[float, str], None]
+from site_agent.worker_process import Tell, do_jobs
 
 
 @dataclass(frozen=True)
@@ -48,37 +35,12 @@ class SessionJob:
 
 def main() -> None:
     """Do jobs until standard input ends."""
-    die_with_parent()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events:
-        os.dup2(2, 1)
-        jobs = sys.stdin.buffer
-        while True:
-            try:
-                job = pickle.load(jobs)
-            except EOFError:
-                return
-            _do(job, events)
 
-
-def _do(job: SessionJob, events: IO[str]) -> None:
-    def say(event: dict[str, Any]) -> None:
-        events.write(json.dumps(event) + "\n")
-
-    def tell(share: float, text: str) -> None:
-        say({"progress": share, "text": text})
-
-    try:
+    def analyse(job: SessionJob, tell: Tell) -> bool:
         run_job(job, tell)
-    except (SiteAgentError, AggregatorError) as error:
-        say({"failed": str(error)})
-    except OSError as error:
-        say({"failed": f"{error.filename or job.session.source}: {error.strerror or error}"})
-    except Exception as error:  # a fault of one session must not end the batch
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}, line {place.lineno}"
-        say({"failed": f"unexpected {type(error).__name__}: {error} ({where})"})
-    else:
-        say({"done": True})
+        return True
+
+    do_jobs(analyse, lambda job: job.session.source)
 
 
 def run_job(job: SessionJob, tell: Tell) -> SessionRecord:

@@ -18,7 +18,7 @@ from typing import Any
 
 from site_agent.datasets import expand_parts, part_names, read_faces
 from site_agent.errors import ModelStudyError, StudyBusyError, TrainingDataError
-from site_agent.studies.crew import processor_count, run_crew, workers_that_fit
+from site_agent.studies.crew import run_crew, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol
 from site_agent.studies.schedule import Schedule, State, step_cost
@@ -27,6 +27,7 @@ from site_agent.studies.step_records import StepRecord, StudyFolder
 from site_agent.studies.steps import Contribute, Step, Train, step_digests, title
 from site_agent.training import ErtSettings
 from site_agent.training.progress_lines import duration_words
+from site_agent.worker_process import processor_count
 
 ProgressCallback = Callable[[float | None, str], None]
 
