@@ -4,6 +4,8 @@ What a version is found by is gathered by the view ``search_sources`` and kept i
 ``search_entries`` by triggers on all tables that the view reads. Who changes one of those tables
 in a later revision drops view and triggers first and makes them anew.
 
+The terms that listings are counted by come first in each entry, up to the first with an ``a``.
+
 On SQLite two full-text indexes read the entries: ``search_terms`` for words that are there or not,
 ``search_words`` for parts of words, by groups of three characters. On PostgreSQL GIN indexes do the
 same; that for parts of words wants the extension pg_trgm, which the owner of a database may create
@@ -170,14 +172,15 @@ def sqlite_refresh(versions: str) -> str:
 SQLITE_SOURCES = """
 CREATE VIEW search_sources AS
 SELECT version_id, sort_name, words,
-  ' k' || hex_kind || ' s' || hex_site || ' n' || hex_name
-  || ' x' || state || ' y' || site_id || state
-  || CASE WHEN is_newest THEN ' newest' ELSE '' END
+  ' k' || hex_kind || ' s' || hex_site || ' x' || state
+  || coalesce((SELECT ' ' || group_concat('l' || lower(hex(l.key || '=' || l.value)), ' ')
+     FROM labels l WHERE l.version_id = found.version_id), '')
   || ' a' || site_id || CASE visibility WHEN 'consortium' THEN ' aall' ELSE '' END
   || coalesce((SELECT ' ' || group_concat('a' || g.site_id, ' ') FROM grants g
      WHERE g.model_id = found.model_id AND found.visibility = 'sites'), '')
-  || coalesce((SELECT ' ' || group_concat(
-       'l' || lower(hex(l.key)) || ' l' || lower(hex(l.key || '=' || l.value)), ' ')
+  || ' n' || hex_name || ' y' || site_id || state
+  || CASE WHEN is_newest THEN ' newest' ELSE '' END
+  || coalesce((SELECT ' ' || group_concat('l' || lower(hex(l.key)), ' ')
      FROM labels l WHERE l.version_id = found.version_id), '')
   || coalesce((SELECT ' ' || group_concat('m' || lower(hex(k.method || ':' || k.key)), ' ')
      FROM merge_keys k WHERE k.version_id = found.version_id), '')
@@ -266,17 +269,18 @@ SELECT v.id AS version_id,
   ARRAY[
     'k' || encode(convert_to(v.kind, 'UTF8'), 'hex'),
     's' || encode(convert_to(s.name, 'UTF8'), 'hex'),
-    'n' || encode(convert_to(m.name, 'UTF8'), 'hex'),
-    'x' || v.state, 'y' || m.site_id || v.state, 'a' || m.site_id
+    'x' || v.state
   ]
-  || CASE WHEN NOT EXISTS (SELECT 1 FROM model_versions o WHERE o.model_id = v.model_id
-       AND o.number > v.number AND o.state = v.state) THEN ARRAY['newest'] ELSE '{}' END
+  || ARRAY(SELECT 'l' || encode(convert_to(l.key || '=' || l.value, 'UTF8'), 'hex')
+       FROM labels l WHERE l.version_id = v.id)
+  || ARRAY['a' || m.site_id]
   || CASE m.visibility WHEN 'consortium' THEN ARRAY['aall'] ELSE '{}' END
   || ARRAY(SELECT 'a' || g.site_id FROM grants g
        WHERE g.model_id = m.id AND m.visibility = 'sites')
+  || ARRAY['n' || encode(convert_to(m.name, 'UTF8'), 'hex'), 'y' || m.site_id || v.state]
+  || CASE WHEN NOT EXISTS (SELECT 1 FROM model_versions o WHERE o.model_id = v.model_id
+       AND o.number > v.number AND o.state = v.state) THEN ARRAY['newest'] ELSE '{}' END
   || ARRAY(SELECT 'l' || encode(convert_to(l.key, 'UTF8'), 'hex')
-       FROM labels l WHERE l.version_id = v.id)
-  || ARRAY(SELECT 'l' || encode(convert_to(l.key || '=' || l.value, 'UTF8'), 'hex')
        FROM labels l WHERE l.version_id = v.id)
   || ARRAY(SELECT 'm' || encode(convert_to(k.method || ':' || k.key, 'UTF8'), 'hex')
        FROM merge_keys k WHERE k.version_id = v.id)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Select, bindparam, select, union
+from sqlalchemy import BindParameter, CompoundSelect, Select, bindparam, select, union
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only
 from sqlalchemy.orm.attributes import instance_dict
 
@@ -121,7 +121,7 @@ class _Queries:
 
 @cache
 def _queries() -> _Queries:
-    among = bindparam("versions", expanding=True)
+    among: BindParameter[Any] = bindparam("versions", expanding=True)
     versions = single_versions().where(ModelVersionRecord.id.in_(among))
     return _Queries(
         in_good_standing=versions,

@@ -40,12 +40,10 @@ def count_facets(
         merge_groups,
         other_than=other_than,
         limit=MOST_COUNTED + 1,
-        wants_terms=True,
+        wants_facets=True,
     )
     counted = found[:MOST_COUNTED]
-    counts = Counter[str]()
-    for each in counted:
-        counts.update((each.terms or "").split())
+    counts = Counter(" ".join(each.facets or "" for each in counted).split())
     return FacetsResponse(
         counted=len(counted),
         complete=len(found) <= MOST_COUNTED,

@@ -25,7 +25,7 @@ def find_versions(
     *,
     other_than: str | None = None,
     limit: int,
-    wants_terms: bool = False,
+    wants_facets: bool = False,
 ) -> list[Found]:
     """Return the first versions that pass every filter and that the caller may see.
 
@@ -37,7 +37,7 @@ def find_versions(
         A digest to leave out.
     """
     plan = plan_search(
-        caller, query, merge_groups, other_than=other_than, limit=limit, wants_terms=wants_terms
+        caller, query, merge_groups, other_than=other_than, limit=limit, wants_facets=wants_facets
     )
     finder: Finder = _FINDERS[session.get_bind().dialect.name](session)
     return finder.find(plan)
@@ -50,7 +50,7 @@ def plan_search(
     *,
     other_than: str | None = None,
     limit: int,
-    wants_terms: bool = False,
+    wants_facets: bool = False,
 ) -> SearchPlan:
     """Return what a query asks the database for; see `find_versions`."""
     ranges = [
@@ -69,5 +69,5 @@ def plan_search(
         after=query.after,
         other_than=other_than,
         limit=limit,
-        wants_terms=wants_terms,
+        wants_facets=wants_facets,
     )

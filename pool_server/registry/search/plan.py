@@ -38,8 +38,8 @@ class SearchPlan:
         Where the page before has ended.
     limit : int
         Most versions to return.
-    wants_terms : bool
-        Whether the terms of what is found are asked for.
+    wants_facets : bool
+        Whether the terms that facets count are asked for.
     """
 
     groups: TermGroups
@@ -49,18 +49,18 @@ class SearchPlan:
     limit: int
     after: Position | None = None
     other_than: str | None = None
-    wants_terms: bool = False
+    wants_facets: bool = False
 
 
 class Found(NamedTuple):
     """One version that was found; `key` is what it was ordered by.
 
-    `terms` has the terms, with a space between each two, if the plan wants them.
+    `facets` has the terms that facets count, with spaces between them, if the plan wants them.
     """
 
     version_id: int
     key: int | float | str
-    terms: str | None
+    facets: str | None
 
 
 class Finder(Protocol):
@@ -70,7 +70,7 @@ class Finder(Protocol):
     ----
     - Exactly those versions are found for which all conditions hold, each once.
     - They come in the plan's order, which is total: the key first, then the version's id.
-    - `find` makes at most two queries, whatever the number of versions.
+    - `find` makes at most three queries, whatever the number of versions.
     - What a page took follows from the plan and the database alone, not from how the finder
       went about it.
     """

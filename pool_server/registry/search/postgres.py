@@ -66,7 +66,7 @@ def walk(plan: SearchPlan, most: int) -> Select[Any]:
         first: Any = aliased(MetricRecord, _ordered(plan, rows, value, version_id, most).subquery())
         entry: Any = SearchEntryRecord
         key = first.value
-        statement = select(entry.version_id, key, _terms(plan, entry)).join(
+        statement = select(entry.version_id, key, _facets(plan, entry)).join(
             first, first.version_id == entry.version_id
         )
     else:
@@ -77,7 +77,7 @@ def walk(plan: SearchPlan, most: int) -> Select[Any]:
             SearchEntryRecord, _ordered(plan, rows, own, identifier, most).subquery()
         )
         key = _own_key(plan, entry)
-        statement = select(entry.version_id, key, _terms(plan, entry))
+        statement = select(entry.version_id, key, _facets(plan, entry))
     turned = [each.desc() if plan.order.descending else each for each in (key, first.version_id)]
     return statement.where(*_conditions(plan, entry)).order_by(*turned).limit(plan.limit)
 
@@ -88,13 +88,13 @@ def gather(plan: SearchPlan) -> Select[Any]:
     if plan.order.by == "metric":
         key: Any = MetricRecord.value
         statement = (
-            select(entry.version_id, key, _terms(plan, entry))
+            select(entry.version_id, key, _facets(plan, entry))
             .join(MetricRecord, MetricRecord.version_id == entry.version_id)
             .where(MetricRecord.name == plan.order.metric)
         )
     else:
         key = _own_key(plan, entry)
-        statement = select(entry.version_id, key, _terms(plan, entry))
+        statement = select(entry.version_id, key, _facets(plan, entry))
     no_index = key.op("||")(literal("")) if plan.order.by == "name" else key + 0
     turned = [
         each.desc() if plan.order.descending else each for each in (no_index, entry.version_id)
@@ -129,8 +129,10 @@ def _beyond(plan: SearchPlan, key: Any, identifier: Any) -> list[ColumnElement[b
     return [relation(key, plan.after.key)]
 
 
-def _terms(plan: SearchPlan, entry: Any) -> Any:
-    return func.array_to_string(entry.terms, " ") if plan.wants_terms else null()
+def _facets(plan: SearchPlan, entry: Any) -> Any:
+    # They are before the first term that begins with an a.
+    terms = func.array_to_string(entry.terms, " ")
+    return func.split_part(terms, " a", 1) if plan.wants_facets else null()
 
 
 def _conditions(plan: SearchPlan, entry: Any) -> list[ColumnElement[bool]]:

@@ -1,16 +1,20 @@
 """Searching on SQLite.
 
-Versions can be read from several *sources*: from the full-text indexes of terms and of parts of
-words, in the order of ids; from a range, by its index; from the index of the order that is asked
-for. SQLite has no statistics of full-text indexes, and asking one for a certain row takes long.
-So a first query counts the versions of each source, up to a limit, and sees how far back that
-went. A second one reads the source that is expected to be done soonest, and looks at the entry of
-each of its versions for all the other conditions.
+Versions can be read from several *places*: from the full-text indexes of terms and of parts of
+words, by id; from a range, by its index; from the index of the order that is asked for. SQLite
+has no statistics of full-text indexes, and asking one for a certain row takes long. So searches
+by more than terms are made in steps:
+
+1. Count what each place has, up to some thousands. Where one has no more than that, all of its
+   versions are read, and their entries looked at for the other conditions.
+2. Where all have more, go through the order that is asked for as far as was counted; nearly
+   always a page is full by then.
+3. Where it is not, conditions are common that hardly ever come together. All places are read, and
+   what they have in common is put into order.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,11 +22,11 @@ from typing import Any, Literal
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from pool_server.registry.search.ordering import Position
 from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
 from pool_server.registry.search.terms import TermGroups
 
 MOST_COUNTED = 2000
-SMALLEST_SHARE = 1e-6
 
 Place = Literal["terms", "parts", "order"] | RangeFilter
 
@@ -38,24 +42,21 @@ class Values(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Source:
-    """Somewhere to read versions from.
+class Count:
+    """How many versions a place has.
 
     Attributes
     ----------
     place : Place
     count : int
-        How many versions it has, up to one more than are counted.
-    is_small : bool
-        Whether `count` is all that it has.
-    share : float
-        Which part of all versions it has; at least that, for large ranges.
+        Up to one more than are counted.
+    edge : int or None
+        The last id that was counted; None for ranges, which are not read by id.
     """
 
     place: Place
     count: int
-    is_small: bool
-    share: float
+    edge: int | None
 
 
 class SqliteFinder:
@@ -64,7 +65,7 @@ class SqliteFinder:
     Parameters
     ----------
     most_counted : int
-        How many versions of a source are counted before another is begun with.
+        How many versions of each place are counted, and of the order gone through.
     """
 
     def __init__(self, session: Session, most_counted: int = MOST_COUNTED) -> None:
@@ -72,92 +73,87 @@ class SqliteFinder:
         self._most = most_counted
 
     def find(self, plan: SearchPlan) -> list[Found]:
-        if not plan.parts and not plan.ranges and plan.order.by == "created":
+        if plan.order.by == "created" and not plan.parts and not plan.ranges:
             return self._read(plan, "terms")
-        sources, total = self._count(plan)
-        if any(source.count == 0 for source in sources):
-            return []
-        return self._read(plan, choose_place(plan, sources, total))
+        counts, end = self._count(plan)
+        smallest = min(counts, key=lambda each: each.count)
+        if smallest.count <= self._most:
+            return self._read(plan, smallest.place) if smallest.count else []
+        if plan.order.by == "created":
+            place, end = _sparsest(plan, counts)
+        else:
+            place = "order"
+        found = self._read(plan, place, end)
+        if len(found) == plan.limit or end is None:
+            return found
+        return self._gather(plan)
 
-    def _count(self, plan: SearchPlan) -> tuple[list[Source], int]:
-        """Return the sources of a plan, and how many versions there are to go through."""
+    def _count(self, plan: SearchPlan) -> tuple[list[Count], Position | None]:
+        """Count all places; gives also where counting the order as far would end."""
         values = Values()
         has_parts = any(map(_is_indexed, plan.parts))
         places: list[Place] = ["terms", *(("parts",) if has_parts else ()), *plan.ranges]
-        counts = [
-            f"(SELECT count(*) AS count, {'min' if plan.order.descending else 'max'}(id) AS edge "
-            f"FROM ({_counted(plan, place, values, self._most)})) AS s{number}"
+        edge = "min(id)" if plan.order.descending else "max(id)"
+        counted = [
+            f"(SELECT count(*) AS count, {edge} AS edge "
+            f"FROM ({_ids(plan, place, values)} LIMIT {self._most + 1})) AS s{number}"
             for number, place in enumerate(places)
         ]
         columns = [f"s{number}.count, s{number}.edge" for number in range(len(places))]
-        newest = "(SELECT max(version_id) AS id FROM search_entries) AS newest"
+        columns += _end_of_order(plan, values, self._most) or ["NULL", "NULL"]
         row = self._session.execute(
-            text(f"SELECT newest.id, {', '.join(columns)} FROM {', '.join([newest, *counts])}"),
-            values,
+            text(f"SELECT {', '.join(columns)} FROM {', '.join(counted)}"), values
         ).one()
-        start, total = _way_to_go(plan, row[0] or 0)
-        sources = [
-            Source(
-                place,
-                count,
-                count <= self._most,
-                _share(count, total if count <= self._most else _span(start, edge, total)),
-            )
-            for place, count, edge in zip(places, row[1::2], row[2::2], strict=True)
-        ]
-        return sources, total
+        *numbers, key, version_id = row
+        counts = map(Count, places, numbers[::2], numbers[1::2])
+        return list(counts), None if key is None else Position(key, version_id)
 
-    def _read(self, plan: SearchPlan, place: Place) -> list[Found]:
-        """Return the first versions of the plan's order, read from one of its sources."""
+    def _read(self, plan: SearchPlan, place: Place, end: Position | None = None) -> list[Found]:
+        """Return the first versions of the order, of those that one place has up to `end`."""
         values = Values()
         tables, conditions = _tables(plan, place, values)
         conditions += _entry_conditions(plan, place, values)
-        key, identifier = _order_columns(plan)
+        columns = _order_columns(plan, by_index=place in {"terms", "parts"})
+        if end is not None:
+            conditions.append(_beside(plan, columns, "<=", end, values))
+        return self._run(plan, tables, conditions, columns, values)
+
+    def _gather(self, plan: SearchPlan) -> list[Found]:
+        """Return the first versions of the order, of those that all places have."""
+        values = Values()
+        tables, conditions = _tables(plan, "terms", values)
+        places: list[Place] = [*(("parts",) if any(map(_is_indexed, plan.parts)) else ())]
+        # A sum is no row that the index could be asked for: the others become a set.
+        conditions += [
+            f"(s.rowid + 0) IN ({_ids(plan, place, values, in_order=False)})"
+            for place in [*places, *plan.ranges]
+        ]
+        conditions += _entry_conditions(plan, "terms", values, ranges=())
+        return self._run(plan, tables, conditions, _order_columns(plan, by_index=True), values)
+
+    def _run(
+        self,
+        plan: SearchPlan,
+        tables: str,
+        conditions: list[str],
+        columns: Sequence[str],
+        values: Values,
+    ) -> list[Found]:
         if plan.after is not None:
-            relation = "<" if plan.order.descending else ">"
-            after = values.bind(plan.after.key), values.bind(plan.after.version_id)
-            if plan.order.by == "metric":
-                conditions.append(f"({key}, {identifier}) {relation} ({', '.join(after)})")
-            elif plan.order.by == "created" and place in {"terms", "parts"}:
-                conditions.append(f"s.rowid {relation} {after[0]}")
-            else:
-                conditions.append(f"{key} {relation} {after[0]}")
+            conditions.append(_beside(plan, columns, ">", plan.after, values))
         turn = "DESC" if plan.order.descending else "ASC"
-        if plan.order.by == "created" and place in {"terms", "parts"}:
-            ordered = f"s.rowid {turn}"
-        else:
-            ordered = f"{key} {turn}, {identifier} {turn}"
+        # The first term that begins with an a is behind those that facets count.
+        facets = "substr(e.terms, 1, instr(e.terms, ' a'))" if plan.wants_facets else "NULL"
         rows = self._session.execute(
             text(
-                f"SELECT e.version_id, {key}, {'e.terms' if plan.wants_terms else 'NULL'} "
-                f"FROM {tables} WHERE {' AND '.join(conditions) or '1'} "
-                f"ORDER BY {ordered} LIMIT {values.bind(plan.limit)}"
+                f"SELECT e.version_id, {columns[0]}, {facets} FROM {tables} "
+                f"WHERE {' AND '.join(conditions) or '1'} "
+                f"ORDER BY {', '.join(f'{column} {turn}' for column in columns)} "
+                f"LIMIT {values.bind(plan.limit)}"
             ),
             values,
         )
         return [Found(*row) for row in rows]
-
-
-def choose_place(plan: SearchPlan, sources: Sequence[Source], total: int) -> Place:
-    """Return where to begin: where the fewest rows are expected to be looked at."""
-    combined = math.prod(source.share for source in sources)
-    costs: list[tuple[float, int]] = []
-    places: list[Place] = []
-    for source in sources:
-        whole = float(source.count) if source.is_small else source.share * total
-        is_range = isinstance(source.place, RangeFilter)
-        if plan.order.by == "created" and not is_range:
-            # They come in the order asked for: the page may be full before the source is done.
-            whole = min(whole, plan.limit * source.share / max(combined, SMALLEST_SHARE))
-        elif is_range and not source.is_small:
-            # How large it is was not found out.
-            whole = float(total)
-        costs.append((whole, len(places)))
-        places.append(source.place)
-    if plan.order.by != "created":
-        costs.append((plan.limit / max(combined, SMALLEST_SHARE), len(places)))
-        places.append("order")
-    return places[min(costs)[1]]
 
 
 def terms_expression(groups: TermGroups) -> str:
@@ -175,45 +171,32 @@ def _is_indexed(part: str) -> bool:
     return len(part) >= 3
 
 
-def _way_to_go(plan: SearchPlan, newest: int) -> tuple[int, int]:
-    """Return the id at which the order begins, and how many are to come, if it goes by id."""
-    start = newest if plan.order.descending else 0
-    if plan.after is not None and plan.order.by == "created":
-        start = int(plan.after.key)
-    return start, max(start if plan.order.descending else newest - start, 1)
+def _sparsest(plan: SearchPlan, counts: Sequence[Count]) -> tuple[Place, Position | None]:
+    """Return the index by id in which as many versions reach furthest, and how far that is."""
+    by_id = [each for each in counts if each.edge is not None]
+    chosen = (min if plan.order.descending else max)(by_id, key=lambda each: each.edge or 0)
+    edge = chosen.edge or 0
+    return chosen.place, Position(edge, edge)
 
 
-def _span(start: int, edge: int | None, total: int) -> int:
-    """Return how many versions were passed while those of a source were counted."""
-    return total if edge is None else abs(start - edge) + 1
-
-
-def _share(count: int, span: int) -> float:
-    """Return which part of all versions a source has, taking it for even throughout."""
-    return min(max(count / span, SMALLEST_SHARE), 1.0)
-
-
-def _counted(plan: SearchPlan, place: Place, values: Values, most_counted: int) -> str:
-    """Return a query for the ids of a source, as far as they are counted."""
-    most = f"LIMIT {most_counted + 1}"
+def _ids(plan: SearchPlan, place: Place, values: Values, *, in_order: bool = True) -> str:
+    """Return a query for the ids of a place, if that reads by id in the order of the plan."""
     if isinstance(place, RangeFilter):
         table, condition = _range(place, "r", values)
-        return f"SELECT NULL AS id FROM {table} AS r WHERE {condition} {most}"
-    index, conditions = _index(plan, place, values)
-    turn, relation = ("DESC", "<") if plan.order.descending else ("ASC", ">")
+        column = "NULL" if in_order else "r.version_id"
+        return f"SELECT {column} AS id FROM {table} AS r WHERE {condition}"
+    index, condition = _index(plan, place, values)
+    query = f"SELECT s.rowid AS id FROM {index} AS s WHERE {condition}"
     if plan.order.by == "created" and plan.after is not None:
-        conditions.append(f"s.rowid {relation} {values.bind(plan.after.key)}")
-    return (
-        f"SELECT s.rowid AS id FROM {index} AS s WHERE {' AND '.join(conditions)} "
-        f"ORDER BY s.rowid {turn} {most}"
-    )
+        query += f" AND {_beside(plan, ['s.rowid'], '>', plan.after, values)}"
+    turn = "DESC" if plan.order.descending else "ASC"
+    return f"{query} ORDER BY s.rowid {turn}" if in_order else query
 
 
-def _index(plan: SearchPlan, place: Place, values: Values) -> tuple[str, list[str]]:
+def _index(plan: SearchPlan, place: Place, values: Values) -> tuple[str, str]:
     if place == "terms":
-        matched = values.bind(terms_expression(plan.groups))
-        return "search_terms", [f"s.search_terms MATCH {matched}"]
-    return "search_words", [f"s.search_words MATCH {values.bind(parts_expression(plan.parts))}"]
+        return "search_terms", f"s.search_terms MATCH {values.bind(terms_expression(plan.groups))}"
+    return "search_words", f"s.search_words MATCH {values.bind(parts_expression(plan.parts))}"
 
 
 def _range(wanted: RangeFilter, alias: str, values: Values) -> tuple[str, str]:
@@ -225,6 +208,25 @@ def _range(wanted: RangeFilter, alias: str, values: Values) -> tuple[str, str]:
         f"{alias}.{name} = {values.bind(wanted.name)} "
         f"AND {alias}.{number} {wanted.relation} {values.bind(wanted.bound)}"
     )
+
+
+def _end_of_order(plan: SearchPlan, values: Values, most: int) -> list[str] | None:
+    """Return two queries, for the key and the id of the last version to be gone through."""
+    if plan.order.by == "created":
+        return None
+    tables, conditions = _tables(plan, "order", values)
+    columns = _order_columns(plan)
+    if plan.order.by == "metric":
+        tables = "metrics AS o"
+    if plan.after is not None:
+        conditions.append(_beside(plan, columns, ">", plan.after, values))
+    turn = "DESC" if plan.order.descending else "ASC"
+    rest = (
+        f"FROM {tables} WHERE {' AND '.join(conditions) or '1'} "
+        f"ORDER BY {', '.join(f'{column} {turn}' for column in columns)} LIMIT 1 OFFSET {most}"
+    )
+    identifier = columns[1] if len(columns) > 1 else "0"
+    return [f"(SELECT {columns[0]} {rest})", f"(SELECT {identifier} {rest})"]
 
 
 def _tables(plan: SearchPlan, place: Place, values: Values) -> tuple[str, list[str]]:
@@ -244,12 +246,14 @@ def _tables(plan: SearchPlan, place: Place, values: Values) -> tuple[str, list[s
     if isinstance(place, RangeFilter):
         table, condition = _range(place, "s", values)
         return f"{table} AS s {entry} s.version_id{ordering}", [condition]
-    index, conditions = _index(plan, place, values)
-    return f"{index} AS s {entry} s.rowid{ordering}", conditions
+    index, condition = _index(plan, place, values)
+    return f"{index} AS s {entry} s.rowid{ordering}", [condition]
 
 
-def _entry_conditions(plan: SearchPlan, place: Place, values: Values) -> list[str]:
-    """Return the conditions on an entry that its source has not answered."""
+def _entry_conditions(
+    plan: SearchPlan, place: Place, values: Values, ranges: Sequence[RangeFilter] | None = None
+) -> list[str]:
+    """Return the conditions on an entry that the place it was read from has not answered."""
     conditions = []
     if place != "terms":
         for group in plan.groups:
@@ -257,7 +261,7 @@ def _entry_conditions(plan: SearchPlan, place: Place, values: Values) -> list[st
             conditions.append(f"({' OR '.join(among)})")
     # The index folds the case of all letters, SQLite elsewhere that of ASCII: this decides.
     conditions += [f"instr(e.words, lower({values.bind(part)}))" for part in plan.parts]
-    for wanted in plan.ranges:
+    for wanted in plan.ranges if ranges is None else ranges:
         if wanted is not place:
             table, condition = _range(wanted, "r", values)
             conditions.append(
@@ -272,8 +276,28 @@ def _entry_conditions(plan: SearchPlan, place: Place, values: Values) -> list[st
     return conditions
 
 
-def _order_columns(plan: SearchPlan) -> tuple[str, str]:
-    """Return what versions are ordered by, and by what among those that are equal in it."""
+def _order_columns(plan: SearchPlan, *, by_index: bool = False) -> list[str]:
+    """Return what versions are ordered by: columns of which no two versions have the same.
+
+    Parameters
+    ----------
+    by_index : bool
+        They are read from a full-text index, whose own order needs no sorting.
+    """
     if plan.order.by == "metric":
-        return "o.value", "o.version_id"
-    return ("e.sort_name" if plan.order.by == "name" else "e.version_id"), "e.version_id"
+        return ["o.value", "o.version_id"]
+    if plan.order.by == "name":
+        return ["e.sort_name"]
+    return ["s.rowid"] if by_index else ["e.version_id"]
+
+
+def _beside(
+    plan: SearchPlan, columns: Sequence[str], relation: str, position: Position, values: Values
+) -> str:
+    """Return the condition to be behind a position (``>``) or not behind it (``<=``)."""
+    if plan.order.descending:
+        relation = {">": "<", "<=": ">="}[relation]
+    key = values.bind(position.key)
+    if len(columns) == 1:
+        return f"{columns[0]} {relation} {key}"
+    return f"({', '.join(columns)}) {relation} ({key}, {values.bind(position.version_id)})"

@@ -15,6 +15,9 @@ writes the same. Texts are in it as hexadecimal UTF-8, so that a term is letters
 ``w`` WORD                    its text has that word, of one or two letters or digits
 ============================  =======================================================
 
+Kind, site, state and labels with their values, which are what facets count, come first in an
+entry, and those with ``a`` next.
+
 A query is a list of groups; of each group a version must have at least one term.
 """
 
