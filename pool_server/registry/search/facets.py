@@ -6,8 +6,8 @@ than that. The answer says whether it was all of them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -18,10 +18,10 @@ from pool_server.registry.search.terms import text_of, text_term
 from pool_server.wire.facets import FacetCount, FacetsResponse
 from pool_server.wire.labels import CORE_LABELS
 
-MOST_COUNTED = 5000
+MOST_COUNTED = 3000
 MOST_VALUES = 20
 _FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
-_LABEL_STARTS = {key: text_term("l", f"{key}=") for key in _FACET_KEYS}
+_LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
 
 
 def count_facets(
@@ -43,27 +43,32 @@ def count_facets(
         wants_facets=True,
     )
     counted = found[:MOST_COUNTED]
-    counts = Counter(" ".join(each.facets or "" for each in counted).split())
+    facets = _by_facet(Counter(" ".join(each.facets or "" for each in counted).split()))
     return FacetsResponse(
         counted=len(counted),
         complete=len(found) <= MOST_COUNTED,
-        kinds=_most_frequent((text_of(term), n) for term, n in counts.items() if term[0] == "k"),
-        sites=_most_frequent((text_of(term), n) for term, n in counts.items() if term[0] == "s"),
-        states=_most_frequent((term[1:], n) for term, n in counts.items() if term[0] == "x"),
-        labels={
-            key: values
-            for key, start in _LABEL_STARTS.items()
-            if (
-                values := _most_frequent(
-                    (text_of(term).partition("=")[2], n)
-                    for term, n in counts.items()
-                    if term.startswith(start)
-                )
-            )
-        },
+        kinds=_most_frequent(facets["k"]),
+        sites=_most_frequent(facets["s"]),
+        states=_most_frequent(facets["x"]),
+        labels={key: _most_frequent(facets[key]) for key in _FACET_KEYS if key in facets},
     )
 
 
-def _most_frequent(values: Iterable[tuple[str, int]]) -> list[FacetCount]:
-    ordered = sorted(values, key=lambda item: (-item[1], item[0]))
+def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
+    """Return the values of each facet, which is called by its letter, or by the label's key."""
+    facets = defaultdict[str, dict[str, int]](dict)
+    for term, count in terms.items():
+        letter = term[0]
+        if letter == "x":
+            facets[letter][term[1:]] = count
+        elif letter != "l":
+            facets[letter][text_of(term)] = count
+        elif term.startswith(_LABEL_STARTS):
+            key, _, value = text_of(term).partition("=")
+            facets[key][value] = count
+    return facets
+
+
+def _most_frequent(values: Mapping[str, int]) -> list[FacetCount]:
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     return [FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]

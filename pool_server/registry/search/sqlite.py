@@ -79,6 +79,8 @@ class SqliteFinder:
         smallest = min(counts, key=lambda each: each.count)
         if smallest.count <= self._most:
             return self._read(plan, smallest.place) if smallest.count else []
+        if plan.limit > self._most:
+            return self._gather(plan)
         if plan.order.by == "created":
             place, end = _sparsest(plan, counts)
         else:
