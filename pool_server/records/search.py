@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKey, Index, String, Text
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -18,7 +18,8 @@ class SearchEntryRecord(Record):
     The view ``search_sources`` says what belongs into an entry.
 
     `terms` are words without spaces that a version has or has not
-    (`pool_server.registry.search.terms`); on SQLite one text, with a space before and after each.
+    (`pool_server.registry.search.terms`); on SQLite one text, with a space before and after each,
+    on PostgreSQL a number for each. `facets` has those that are counted, with spaces between them.
     `words` is the text that people search, in lower case. `sort_name` orders by name, then site,
     then number.
     """
@@ -34,7 +35,8 @@ class SearchEntryRecord(Record):
     sort_name: Mapped[str] = mapped_column(
         String(160).with_variant(String(160, collation="C"), "postgresql")
     )
-    terms: Mapped[str] = mapped_column(Text().with_variant(ARRAY(Text()), "postgresql"))
+    facets: Mapped[str] = mapped_column(Text)
+    terms: Mapped[str] = mapped_column(Text().with_variant(ARRAY(BigInteger()), "postgresql"))
     words: Mapped[str] = mapped_column(Text)
 
 

@@ -39,7 +39,7 @@ class SearchPlan:
     limit : int
         Most versions to return.
     wants_facets : bool
-        Whether the terms that facets count are asked for.
+        Whether the terms that are counted are asked for.
     """
 
     groups: TermGroups
@@ -55,7 +55,7 @@ class SearchPlan:
 class Found(NamedTuple):
     """One version that was found; `key` is what it was ordered by.
 
-    `facets` has the terms that facets count, with spaces between them, if the plan wants them.
+    `facets` has the terms that are counted, with spaces between them, if the plan wants them.
     """
 
     version_id: int

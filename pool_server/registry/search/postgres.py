@@ -3,17 +3,27 @@
 Its planner knows how frequent each term is, but takes conditions for independent of each other.
 Where they are not, it may walk through all versions in the order asked for, in the belief that a
 page will soon be full. So a first query walks through a limited number of versions. If that does
-not fill the page, what is asked for is rare, at least here, and a second query begins at the
-indexes of the conditions: its order is an expression that no index has.
+not fill the page, what is asked for is rare, at least here, and a second query gathers it by the
+indexes of the conditions, and puts it into order when all of it is there.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, exists, func, literal, null, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    exists,
+    func,
+    literal,
+    null,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Session, aliased
 
@@ -25,6 +35,7 @@ from pool_server.records import (
 )
 from pool_server.registry.filters import MetricRelation
 from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
+from pool_server.registry.search.terms import number_of
 
 MOST_WALKED = 1500
 
@@ -51,7 +62,7 @@ class PostgresFinder:
         self._most = most_walked
 
     def find(self, plan: SearchPlan) -> list[Found]:
-        found = self._run(walk(plan, max(self._most, 2 * plan.limit)))
+        found = self._run(walk(plan, max(self._most, 5 * plan.limit)))
         return found if len(found) == plan.limit else self._run(gather(plan))
 
     def _run(self, statement: Select[Any]) -> list[Found]:
@@ -78,30 +89,40 @@ def walk(plan: SearchPlan, most: int) -> Select[Any]:
         )
         key = _own_key(plan, entry)
         statement = select(entry.version_id, key, _facets(plan, entry))
-    turned = [each.desc() if plan.order.descending else each for each in (key, first.version_id)]
-    return statement.where(*_conditions(plan, entry)).order_by(*turned).limit(plan.limit)
+    statement = statement.where(
+        *_conditions(plan, entry), *(_holds(wanted, entry) for wanted in plan.ranges)
+    )
+    return statement.order_by(*_turned(plan, key, first.version_id)).limit(plan.limit)
 
 
 def gather(plan: SearchPlan) -> Select[Any]:
     """Select those for which all conditions hold, to be ordered when they are all there."""
     entry: Any = SearchEntryRecord
-    if plan.order.by == "metric":
-        key: Any = MetricRecord.value
-        statement = (
-            select(entry.version_id, key, _facets(plan, entry))
-            .join(MetricRecord, MetricRecord.version_id == entry.version_id)
-            .where(MetricRecord.name == plan.order.metric)
-        )
-    else:
-        key = _own_key(plan, entry)
-        statement = select(entry.version_id, key, _facets(plan, entry))
-    no_index = key.op("||")(literal("")) if plan.order.by == "name" else key + 0
-    turned = [
-        each.desc() if plan.order.descending else each for each in (no_index, entry.version_id)
-    ]
+    conditions = [*_conditions(plan, entry), *(_within(wanted, entry) for wanted in plan.ranges)]
+    key = _own_key(plan, entry)
+    if plan.order.by == "created":
+        conditions += _beyond(plan, key, entry.version_id)
+    # Materialized: how it is found does not depend on the order or the limit.
+    found = (
+        select(entry.version_id, key.label("key"), _facets(plan, entry).label("facets"))
+        .where(*conditions)
+        .cte("found")
+        .prefix_with("MATERIALIZED")
+    )
+    columns = found.c
+    if plan.order.by != "metric":
+        statement = select(columns.version_id, columns.key, columns.facets)
+        if plan.order.by == "name":
+            statement = statement.where(*_beyond(plan, columns.key, columns.version_id))
+        turned = _turned(plan, columns.key, columns.version_id)
+        return statement.order_by(*turned).limit(plan.limit)
+    value, version_id = MetricRecord.value, MetricRecord.version_id
     return (
-        statement.where(*_conditions(plan, entry), *_beyond(plan, key, entry.version_id))
-        .order_by(*turned)
+        select(columns.version_id, value, columns.facets)
+        .join(MetricRecord, version_id == columns.version_id)
+        .where(MetricRecord.name == plan.order.metric, *_beyond(plan, value, version_id))
+        # A sum, so that it does not go through all metrics by their index after all.
+        .order_by(*_turned(plan, value + 0, version_id))
         .limit(plan.limit)
     )
 
@@ -110,12 +131,16 @@ def _own_key(plan: SearchPlan, entry: Any) -> Any:
     return entry.sort_name if plan.order.by == "name" else entry.version_id
 
 
+def _turned(plan: SearchPlan, *columns: Any) -> list[Any]:
+    return [each.desc() if plan.order.descending else each for each in columns]
+
+
 def _ordered(
     plan: SearchPlan, rows: Select[Any], key: Any, identifier: Any, most: int
 ) -> Select[Any]:
     """Return the first rows of the order, behind where the page before has ended."""
     columns = (key,) if plan.order.by == "created" else (key, identifier)
-    turned = [each.desc() if plan.order.descending else each for each in columns]
+    turned = _turned(plan, *columns)
     return rows.where(*_beyond(plan, key, identifier)).order_by(*turned).limit(most)
 
 
@@ -130,27 +155,25 @@ def _beyond(plan: SearchPlan, key: Any, identifier: Any) -> list[ColumnElement[b
 
 
 def _facets(plan: SearchPlan, entry: Any) -> Any:
-    # They are before the first term that begins with an a.
-    terms = func.array_to_string(entry.terms, " ")
-    return func.split_part(terms, " a", 1) if plan.wants_facets else null()
+    return entry.facets if plan.wants_facets else null()
 
 
 def _conditions(plan: SearchPlan, entry: Any) -> list[ColumnElement[bool]]:
+    """Return all conditions but ranges."""
     all_of = [group[0] for group in plan.groups if len(group) == 1]
-    conditions = [entry.terms.op("@>")(_array(all_of))] if all_of else []
-    conditions += [entry.terms.op("&&")(_array(group)) for group in plan.groups if len(group) > 1]
+    conditions = [entry.terms.op("@>")(_numbers(all_of))] if all_of else []
+    conditions += [entry.terms.op("&&")(_numbers(group)) for group in plan.groups if len(group) > 1]
     conditions += [
         entry.words.like(func.lower(literal(_escaped(part))), escape="\\") for part in plan.parts
     ]
-    conditions += [_within(wanted, entry) for wanted in plan.ranges]
     if plan.other_than is not None:
         same = select(ModelVersionRecord.id).where(ModelVersionRecord.digest == plan.other_than)
         conditions.append(entry.version_id.not_in(same))
     return conditions
 
 
-def _array(terms: Any) -> ColumnElement[Any]:
-    return literal(list(terms), ARRAY(Text()))
+def _numbers(terms: Iterable[str]) -> ColumnElement[Any]:
+    return literal([number_of(term) for term in terms], ARRAY(BigInteger()))
 
 
 def _escaped(part: str) -> str:
@@ -160,15 +183,24 @@ def _escaped(part: str) -> str:
     return f"%{part}%"
 
 
-def _within(wanted: RangeFilter, entry: Any) -> ColumnElement[bool]:
-    relation = RELATIONS[wanted.relation]
-    # The statement may read the same table for its order.
+def _range(wanted: RangeFilter) -> tuple[Any, Any, Any]:
+    """Return the table of a range, under a name of its own, with its columns name and number."""
     if wanted.of == "metric":
         row: Any = aliased(MetricRecord)
-        name, number = row.name, row.value
-    else:
-        row = aliased(LabelRecord)
-        name, number = row.key, row.number
-    return exists().where(
-        row.version_id == entry.version_id, name == wanted.name, relation(number, wanted.bound)
-    )
+        return row, row.name, row.value
+    row = aliased(LabelRecord)
+    return row, row.key, row.number
+
+
+def _within(wanted: RangeFilter, entry: Any) -> ColumnElement[bool]:
+    """Return a range as a condition that the database may begin with."""
+    row, name, number = _range(wanted)
+    in_bounds = RELATIONS[wanted.relation](number, wanted.bound)
+    return exists().where(row.version_id == entry.version_id, name == wanted.name, in_bounds)
+
+
+def _holds(wanted: RangeFilter, entry: Any) -> ColumnElement[bool]:
+    """Return a range as a condition that the database asks of one version after the other."""
+    row, name, number = _range(wanted)
+    value = select(number).where(row.version_id == entry.version_id, name == wanted.name)
+    return RELATIONS[wanted.relation](value.scalar_subquery(), wanted.bound)

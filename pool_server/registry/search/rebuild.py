@@ -21,8 +21,8 @@ def rebuild_search(connection: Connection) -> None:
     connection.execute(text("DELETE FROM search_entries"))
     connection.execute(
         text(
-            "INSERT INTO search_entries (version_id, sort_name, terms, words) "
-            "SELECT version_id, sort_name, terms, words FROM search_sources"
+            "INSERT INTO search_entries (version_id, sort_name, facets, terms, words) "
+            "SELECT version_id, sort_name, facets, terms, words FROM search_sources"
         )
     )
 

@@ -144,8 +144,7 @@ class SqliteFinder:
         if plan.after is not None:
             conditions.append(_beside(plan, columns, ">", plan.after, values))
         turn = "DESC" if plan.order.descending else "ASC"
-        # The first term that begins with an a is behind those that facets count.
-        facets = "substr(e.terms, 1, instr(e.terms, ' a'))" if plan.wants_facets else "NULL"
+        facets = "e.facets" if plan.wants_facets else "NULL"
         rows = self._session.execute(
             text(
                 f"SELECT e.version_id, {columns[0]}, {facets} FROM {tables} "

@@ -15,14 +15,12 @@ writes the same. Texts are in it as hexadecimal UTF-8, so that a term is letters
 ``w`` WORD                    its text has that word, of one or two letters or digits
 ============================  =======================================================
 
-Kind, site, state and labels with their values, which are what facets count, come first in an
-entry, and those with ``a`` next.
-
 A query is a list of groups; of each group a version must have at least one term.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -51,6 +49,12 @@ def text_term(letter: str, text: str) -> str:
 def text_of(term: str) -> str:
     """Return the text in a term that `text_term` made."""
     return bytes.fromhex(term[1:]).decode("utf-8")
+
+
+def number_of(term: str) -> int:
+    """Return the number that stands for a term in PostgreSQL: 64 bits of its MD5, signed."""
+    digest = hashlib.md5(term.encode("ascii"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def terms_of(

@@ -311,11 +311,15 @@ def test_the_number_of_queries_is_fixed(database: Database) -> None:
 def entries_are_in_step(session: Session) -> bool:
     """Tell whether every entry is what its tables say now."""
 
-    def read(table: str) -> dict[int, tuple[str, frozenset[str], str]]:
-        rows = session.execute(text(f"SELECT version_id, sort_name, terms, words FROM {table}"))
+    def read(table: str) -> dict[int, tuple[object, ...]]:
+        columns = "version_id, sort_name, words, facets, terms"
+        rows = session.execute(text(f"SELECT {columns} FROM {table}"))
         return {
-            version: (name, frozenset(terms.split() if isinstance(terms, str) else terms), words)
-            for version, name, terms, words in rows
+            version: (
+                *(name, words, frozenset(facets.split())),
+                frozenset(terms.split() if isinstance(terms, str) else terms),
+            )
+            for version, name, words, facets, terms in rows
         }
 
     return read("search_entries") == read("search_sources")
