@@ -31,7 +31,7 @@ def test_a_draft_is_seen_at_home_and_by_curators_of_the_pool(pool: PoolDriver) -
     draft = upload(home, "cur-a/draft", draft=True)
     assert draft["state"] == "draft"
     assert listed(home, "draft") == ["2 draft", "1 available"]
-    assert listed(pool.admin, "draft") == ["2 draft", "1 available"]
+    assert listed(pool.admin, "draft", site="cur-a") == ["2 draft", "1 available"]
     assert listed(foreign, "draft") == listed(home, "draft", latest="true") == ["1 available"]
     for path in ("", "/content", "/lineage", "/card", "/evaluations"):
         assert home.get(address("draft", 2) + path).status_code == 200
