@@ -26,6 +26,7 @@ depends_on = None
 # SQLite counts a primary key up by itself only when its type is INTEGER.
 BIG_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 SORT_NAME = sa.String(length=160).with_variant(sa.String(length=160, collation="C"), "postgresql")
+WORDS = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 TERMS = sa.Text().with_variant(sa.ARRAY(sa.BigInteger()), "postgresql")
 
 NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
@@ -58,7 +59,7 @@ def upgrade() -> None:
         sa.Column("sort_name", SORT_NAME, nullable=False),
         sa.Column("facets", sa.Text(), nullable=False),
         sa.Column("terms", TERMS, nullable=False),
-        sa.Column("words", sa.Text(), nullable=False),
+        sa.Column("words", WORDS, nullable=False),
         sa.ForeignKeyConstraint(
             ["version_id"],
             ["model_versions.id"],

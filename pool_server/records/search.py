@@ -37,7 +37,8 @@ class SearchEntryRecord(Record):
     )
     facets: Mapped[str] = mapped_column(Text)
     terms: Mapped[str] = mapped_column(Text().with_variant(ARRAY(BigInteger()), "postgresql"))
-    words: Mapped[str] = mapped_column(Text)
+    # Compared byte by byte, which is quicker.
+    words: Mapped[str] = mapped_column(Text().with_variant(Text(collation="C"), "postgresql"))
 
 
 def is_index_of_search(name: str | None, *_more: object) -> bool:

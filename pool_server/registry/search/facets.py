@@ -18,7 +18,7 @@ from pool_server.registry.search.terms import text_of, text_term
 from pool_server.wire.facets import FacetCount, FacetsResponse
 from pool_server.wire.labels import CORE_LABELS
 
-MOST_COUNTED = 3000
+MOST_COUNTED = 2000
 MOST_VALUES = 20
 _FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
 _LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)

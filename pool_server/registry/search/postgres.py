@@ -62,15 +62,21 @@ class PostgresFinder:
         self._most = most_walked
 
     def find(self, plan: SearchPlan) -> list[Found]:
-        found = self._run(walk(plan, max(self._most, 5 * plan.limit)))
+        if plan.limit > self._most:
+            # So many that the planner's guess of how far it has to walk is hardly ever wrong.
+            return self._run(walk(plan, None))
+        found = self._run(walk(plan, max(self._most, 2 * plan.limit)))
         return found if len(found) == plan.limit else self._run(gather(plan))
 
     def _run(self, statement: Select[Any]) -> list[Found]:
         return [Found(*row) for row in self._session.execute(statement)]
 
 
-def walk(plan: SearchPlan, most: int) -> Select[Any]:
-    """Select, of the first `most` versions of the order, those for which all conditions hold."""
+def walk(plan: SearchPlan, most: int | None) -> Select[Any]:
+    """Select, of the first `most` versions of the order, those for which all conditions hold.
+
+    Of all versions if None; the database then decides where to begin.
+    """
     if plan.order.by == "metric":
         value, version_id = MetricRecord.value, MetricRecord.version_id
         rows = select(MetricRecord).where(MetricRecord.name == plan.order.metric)
@@ -136,7 +142,7 @@ def _turned(plan: SearchPlan, *columns: Any) -> list[Any]:
 
 
 def _ordered(
-    plan: SearchPlan, rows: Select[Any], key: Any, identifier: Any, most: int
+    plan: SearchPlan, rows: Select[Any], key: Any, identifier: Any, most: int | None
 ) -> Select[Any]:
     """Return the first rows of the order, behind where the page before has ended."""
     columns = (key,) if plan.order.by == "created" else (key, identifier)

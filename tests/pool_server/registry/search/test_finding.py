@@ -90,8 +90,8 @@ def database(
 def finders(session: Session) -> list[Finder]:
     """Return a finder as the server uses it, and one that takes every source for a large one."""
     if session.get_bind().dialect.name == "sqlite":
-        return [SqliteFinder(session), SqliteFinder(session, most_counted=3)]
-    return [PostgresFinder(session), PostgresFinder(session, most_walked=3)]
+        return [SqliteFinder(session, most) for most in (2000, 41, 3)]
+    return [PostgresFinder(session, most) for most in (1500, 41, 3)]
 
 
 def look_at_all(session: Session, caller: Caller, query: ModelQuery) -> list[Plain]:
