@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import logging
@@ -126,8 +127,11 @@ class WarmProcess:
             self._requests = None
         if self._process is not None:
             # It ends by itself once its socket is closed; waiting leaves no zombie.
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def close(self) -> None:
@@ -155,3 +159,4 @@ def _wait(answers: IO[bytes], end_s: float) -> int | None:
 
 
 WARM = WarmProcess()
+atexit.register(WARM.close)
