@@ -19,6 +19,7 @@ from cli.records import EVALUATION_COLUMNS, evaluation_rows, state_words, term_w
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
+    from pool_server.wire.facets import FacetsResponse
     from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool_client import PoolClient
 
@@ -33,7 +34,9 @@ MOST_EVALUATIONS = 100
     examples=[
         "models ls --kind ert --label population=infant --latest",
         'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
+        "models ls --label 'images>=500' --sort metric.mean_error",
         "models ls --site site-a -q",
+        "models ls --kind ert --facets",
     ],
 )
 def ls(
@@ -46,7 +49,10 @@ def ls(
     label: Annotated[
         list[str],
         typer.Option(
-            "--label", "-l", metavar="KEY[=VALUE]", help="Has this label; give it several times."
+            "--label",
+            "-l",
+            metavar="KEY[=VALUE]",
+            help="Has this label, or a bound such as 'images>=500'; give it several times.",
         ),
     ] = [],  # noqa: B006 (typer wants the default itself)
     metric: Annotated[
@@ -54,7 +60,9 @@ def ls(
     ] = [],  # noqa: B006
     site: Annotated[str, typer.Option(metavar="SITE", help="Of this site only.")] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="With this name only.")] = "",
-    text: Annotated[str, typer.Option(metavar="WORDS", help="In name or description.")] = "",
+    text: Annotated[
+        str, typer.Option(metavar="WORDS", help="In name, site, description, labels.")
+    ] = "",
     mergeable_with: Annotated[
         str, typer.Option(metavar="FILE|ADDRESS", help="Can be merged with this model.")
     ] = "",
@@ -65,11 +73,22 @@ def ls(
     latest: Annotated[
         bool, typer.Option("--latest", help="Only the newest version of each.")
     ] = False,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="ORDER",
+            help="created, name or metric.NAME; with - before it, the other way round. The newest "
+            "first when left out.",
+        ),
+    ] = "",
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many.")
     ] = 50,
+    facets: Annotated[
+        bool, typer.Option("--facets", help="Count what they have in common, instead.")
+    ] = False,
 ) -> Reply:
-    """List models, newest first; everything that is asked for has to hold."""
+    """List models; everything that is asked for has to hold."""
     from site_agent.pool_client import ModelQuery
 
     address, keys = _mergeable(mergeable_with)
@@ -84,8 +103,11 @@ def ls(
         mergeable_keys=keys,
         state=state or "",
         latest=latest,
+        sort=sort,
     )
     with invocation.pool() as pool:
+        if facets:
+            return _facets_reply(pool.facets(query))
         found = list(islice(pool.models(query, page_size=min(limit + 1, 100)), limit + 1))
     if len(found) > limit:
         invocation.note(f"there are more than {limit}; see them with --limit")
@@ -96,6 +118,17 @@ def ls(
         empty="no models found",
     )
     return Reply({"items": found}, table, [version.address for version in found])
+
+
+def _facets_reply(facets: FacetsResponse) -> Reply:
+    counts = {"kind": facets.kinds, "site": facets.sites, "state": facets.states, **facets.labels}
+    rows = [
+        [facet, each.value, str(each.count)] for facet, values in counts.items() for each in values
+    ]
+    whole = "all" if facets.complete else "the newest"
+    title = f"of {whole} {facets.counted} models"
+    table = TableText(["facet", "value", "models"], rows, title=title, empty="no models found")
+    return Reply(facets, table, [f"{facet}={value}" for facet, value, _ in rows])
 
 
 def _mergeable(word: str) -> tuple[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pool_server.wire.data_use import Term
 from pool_server.wire.data_use_rules import IntendedUse
+from pool_server.wire.facets import FacetsResponse
 from pool_server.wire.models import LineageResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.sharing import Visibility
@@ -59,11 +60,12 @@ class ModelQuery:
         ``hog-svm``, ``ert`` or ``network``.
     site, name : str
     labels : sequence of str
-        ``KEY=VALUE``, or ``KEY`` for models that have it at all.
+        ``KEY=VALUE``, ``KEY`` for models that have it at all, or a bound such as
+        ``images>=500``.
     metrics : sequence of str
         Bounds such as ``mean_error<0.1`` (also ``<=``, ``>``, ``>=``, ``=``).
     text : str
-        Words in name or description.
+        Words in name, site, description or labels.
     mergeable_with : str
         Address or ``sha256:DIGEST`` of a model in the pool.
     mergeable_keys : sequence of str
@@ -73,6 +75,9 @@ class ModelQuery:
         available and one's own drafts.
     latest : bool
         Only the newest version of each model: of those available, or in `state`.
+    sort : str
+        ``created``, ``name`` or ``metric.NAME``, with ``-`` before it for descending; the newest
+        first where empty.
     """
 
     kind: str = ""
@@ -85,6 +90,7 @@ class ModelQuery:
     mergeable_keys: tuple[str, ...] = field(default_factory=tuple)
     state: str = ""
     latest: bool = False
+    sort: str = ""
 
     def parameters(self) -> dict[str, Any]:
         """Return the query as the pool's interface spells it."""
@@ -99,6 +105,7 @@ class ModelQuery:
             "mergeable_key": list(self.mergeable_keys),
             "state": self.state,
             "latest": "true" if self.latest else "",
+            "sort": self.sort,
         }
         return {key: value for key, value in words.items() if value}
 
@@ -193,7 +200,7 @@ class PoolClient(
     def models(
         self, query: ModelQuery | None = None, *, page_size: int = 100
     ) -> Iterator[ModelVersionResponse]:
-        """Yield the versions that a query finds, newest first, page by page."""
+        """Yield the versions that a query finds, in its order, page by page."""
         parameters = (query or ModelQuery()).parameters() | {"limit": page_size}
         while True:
             page = self._connection.get("/api/v1/models", ModelPage, parameters)
@@ -201,6 +208,12 @@ class PoolClient(
             if not page.next_cursor:
                 return
             parameters["cursor"] = page.next_cursor
+
+    def facets(self, query: ModelQuery | None = None) -> FacetsResponse:
+        """Return what the versions that a query finds have in common, counted."""
+        parameters = (query or ModelQuery()).parameters()
+        parameters.pop("sort", None)
+        return self._connection.get("/api/v1/models/facets", FacetsResponse, parameters)
 
     def version(self, address: str | ModelAddress) -> ModelVersionResponse:
         """Return what the pool knows of a version; when offline, what it last said.

@@ -107,6 +107,13 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
     assert digest in member("models", "info", "site-a/journey").out
     assert "journey" in member("models", "ls").out
+    by_name = ("models", "ls", "--label", "population=infant", "--sort")
+    upwards = member(*by_name, "name", "-q").out.split()
+    assert upwards
+    assert member(*by_name, "-name", "-q").out.split() == upwards[::-1]
+    facets = member("models", "ls", "--name", "journey", "--facets", "--json").data
+    assert facets["labels"]["population"] == [{"value": "infant", "count": facets["counted"]}]
+    assert "population  infant" in member("models", "ls", "--name", "journey", "--facets").out
     got = member("download", "site-a/journey", "-q").out.strip()
     assert got == "site-a--journey--v1.dat"
     assert file_digest(here / got) == digest
