@@ -25,23 +25,37 @@ OpenPool = Callable[..., AbstractContextManager[PoolDriver]]
 
 
 @pytest.fixture(scope="session", params=SHAPES)
-def open_pool(request: pytest.FixtureRequest) -> OpenPool:
-    """Open a pool of its own for a test, of either shape: ``with open_pool(folder, ...) as pool``.
+def shape(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
-    Settings are given by name. The other shape's processes take seconds to start.
-    """
-    if request.param == "embedded":
-        return pool_in_thread
+
+@pytest.fixture(scope="session")
+def place_of_shape(request: pytest.FixtureRequest, shape: str) -> Callable[[], dict[str, Any]]:
+    """Make a new place for a pool of the shape: a database and a bucket, named by settings."""
+    if shape == "embedded":
+        return dict
     postgres: PostgresServer = request.getfixturevalue("postgres")
     swift: S3Server = request.getfixturevalue("swift")
     numbers = itertools.count(1)
 
-    def open_consortium(folder: Path, **settings: Any) -> AbstractContextManager[PoolDriver]:
+    def make() -> dict[str, Any]:
         bucket = swift.make_bucket(f"pool-{next(numbers)}")
-        settings = swift.pool_settings(bucket, **settings)
-        return pool_of_processes(folder, postgres.make_pool_database(), **settings)
+        return swift.pool_settings(bucket, database_url=postgres.make_pool_database())
 
-    return open_consortium
+    return make
+
+
+@pytest.fixture(scope="session")
+def open_pool(place_of_shape: Callable[[], dict[str, Any]]) -> OpenPool:
+    """Open a pool of its own for a test, of either shape: ``with open_pool(folder, ...) as pool``.
+
+    Settings are given by name. It has one server only, in this process: that starts at once.
+    """
+
+    def open_it(folder: Path, **settings: Any) -> AbstractContextManager[PoolDriver]:
+        return pool_in_thread(folder, **place_of_shape(), **settings)
+
+    return open_it
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +66,12 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def pool(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with open_pool(tmp_path_factory.mktemp("pool")) as driver:
+def pool(
+    place_of_shape: Callable[[], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PoolDriver]:
+    """The pool that tests share."""
+    folder, place = tmp_path_factory.mktemp("pool"), place_of_shape()
+    with pool_of_processes(folder, **place) if place else pool_in_thread(folder) as driver:
         yield driver
 
 
