@@ -129,6 +129,7 @@ class S3Server:
 def swift_server(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> Iterator[S3Server]:
     """Run Swift in a process of its own, with all its files below `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    require_attributes(folder)
     command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder), str(least_part_bytes)]
     with ExitStack() as stack:
         process = stack.enter_context(
@@ -155,6 +156,17 @@ def swift_server(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> I
             )
         finally:
             process.kill()
+
+
+def require_attributes(folder: Path) -> None:
+    """Say so where Swift cannot keep what it knows of an object beside its bytes."""
+    try:
+        os.setxattr(folder, "user.poolctl", b"test")
+    except OSError as error:
+        raise AssertionError(
+            f"{folder}: its file system has no extended attributes, which Swift needs; give "
+            "pytest another one with --basetemp=FOLDER"
+        ) from error
 
 
 def main() -> None:
