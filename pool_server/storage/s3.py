@@ -154,7 +154,7 @@ class S3Storage:
     def publish(self, handle: str, digest: str) -> None:
         upload = S3Upload.of(handle)
         known = self._find_published(digest)
-        if known is not None and self._size_of(digest, known) == known.size_bytes:
+        if known is not None and self._is_whole(digest, known):
             return
         pointer = {"upload_id": upload.upload_id, "size_bytes": upload.size_bytes}
         self.bucket.write(
@@ -170,7 +170,7 @@ class S3Storage:
 
     def has_content(self, digest: str) -> bool:
         known = self._find_published(digest)
-        return known is not None and self._size_of(digest, known) == known.size_bytes
+        return known is not None and self._is_whole(digest, known)
 
     def content_url(self, digest: str, file_name: str) -> str | None:
         known = self._require_published(digest)
@@ -184,16 +184,12 @@ class S3Storage:
 
     def open_content(self, digest: str) -> BinaryIO:
         known = self._require_published(digest)
-        if self._size_of(digest, known) != known.size_bytes:
-            raise content_missing(digest)
         key = self.places.blob(known.upload_id, digest)
         return cast("BinaryIO", ObjectReader(self.bucket.connection, key, known.size_bytes))
 
     @contextmanager
     def content_file(self, digest: str) -> Iterator[Path]:
         known = self._require_published(digest)
-        if self._size_of(digest, known) != known.size_bytes:
-            raise content_missing(digest)
         key = self.places.blob(known.upload_id, digest)
         with self.scratch.file(known.size_bytes) as (path, file):
             found = fetch_and_hash(self.bucket.connection, key, known.size_bytes, file)
@@ -274,7 +270,7 @@ class S3Storage:
         if known is None:
             self.bucket.delete(self.places.blob(upload_id, digest))
         elif known.upload_id != upload_id:
-            if not settled or self._size_of(digest, known) != known.size_bytes:
+            if not settled or not self._is_whole(digest, known):
                 return
             self.bucket.delete(self.places.blob(upload_id, digest))
         self.bucket.delete(self.places.mark(upload_id, digest))
@@ -292,12 +288,13 @@ class S3Storage:
 
     def _require_published(self, digest: str) -> PublishedFile:
         known = self._find_published(digest)
-        if known is None:
+        if known is None or not self._is_whole(digest, known):
             raise content_missing(digest)
         return known
 
-    def _size_of(self, digest: str, known: PublishedFile) -> int | None:
-        return self.bucket.size_of(self.places.blob(known.upload_id, digest))
+    def _is_whole(self, digest: str, known: PublishedFile) -> bool:
+        key = self.places.blob(known.upload_id, digest)
+        return self.bucket.size_of(key) == known.size_bytes
 
     def _blob(self, upload: S3Upload) -> str:
         return self.places.blob(upload.upload_id, upload.digest)

@@ -205,6 +205,8 @@ def test_a_published_file_that_was_lost_is_taken_again(
     assert not storage.has_content(DIGEST)
     with pytest.raises(ContentMissingError):
         storage.open_content(DIGEST)
+    with pytest.raises(ContentMissingError):
+        storage.content_url(DIGEST, "model.dat")
     publish(storage, send_all(storage, OTHER))
     assert read_all(storage) == WHOLE
 
