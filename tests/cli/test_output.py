@@ -39,6 +39,7 @@ def test_everything_that_commands_return_becomes_json(capsys: pytest.CaptureFixt
             "display_name": "A",
             "contact": "",
             "created_at": "2026-01-01T00:00:00Z",
+            "suspended": False,
         },
         "pair": {"first": "x/y", "second": [1.5, None, None]},
         "array": [[1, 2]],
