@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from site_agent.cache import ModelCache
 from site_agent.errors import PoolClientError
 from site_agent.pool_client import ModelQuery, PoolClient
+from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -261,3 +263,23 @@ def test_who_comes_second_is_told_so(pool: PoolDriver) -> None:
         token = {"site": site["name"], "name": "laptop", "role": "viewer"}
         made = at_once(*[lambda token=token: pool.admin.post("/api/v1/tokens", json=token)] * 4)
         assert made == [(201, "")] + [(409, "token_exists")] * 3
+
+
+def test_two_admins_cannot_revoke_one_another(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path) as pool:
+        [first] = pool.admin.get("/api/v1/tokens").json()["items"]
+        one, one_id = pool.admin, first["token_id"]
+        for number in range(4):
+            fields = {"site": "admin", "name": f"admin-{number}", "role": "admin"}
+            made = one.post("/api/v1/tokens", json={**fields, "pool_wide": True}).json()
+            other, other_id = pool.client(made["secret"]), made["token_id"]
+            answers = at_once(
+                partial(one.delete, f"/api/v1/tokens/{other_id}"),
+                partial(other.delete, f"/api/v1/tokens/{one_id}"),
+            )
+            # Who came second had lost the token, or the right to take the last one away.
+            assert answers[0] == (204, "")
+            assert answers[1] in {(401, "not_authenticated"), (409, "last_admin")}
+            if other.get("/api/v1/whoami").is_success:
+                one, one_id = other, other_id
+            assert one.get("/api/v1/whoami").json()["role"] == "admin"
