@@ -6,6 +6,7 @@ other way round: so an embedded pool grows into a consortium's.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +133,7 @@ def _restore_file(
                 f"{source} has {source.stat().st_size:,} bytes, expected {size_bytes:,}"
             )
         handle = storage.begin(
-            digest[:32], digest=digest, size_bytes=size_bytes, part_bytes=plan.part_bytes
+            secrets.token_hex(16), size_bytes=size_bytes, part_bytes=plan.part_bytes
         )
         for number in range(1, plan.count + 1):
             writer = storage.open_part(handle, number, plan.size_of(number))

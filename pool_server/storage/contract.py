@@ -93,7 +93,7 @@ class Storage(Protocol):
     @property
     def takes_parts(self) -> bool: ...
 
-    def begin(self, upload_id: str, *, digest: str, size_bytes: int, part_bytes: int) -> str:
+    def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:
         """Prepare for an upload in parts of `part_bytes`, the last one shorter; return its handle.
 
         Raises

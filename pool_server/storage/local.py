@@ -63,14 +63,7 @@ class LocalStorage:
     def takes_parts(self) -> bool:
         return False
 
-    def begin(
-        self,
-        upload_id: str,
-        *,
-        digest: str,  # noqa: ARG002
-        size_bytes: int,
-        part_bytes: int,  # noqa: ARG002
-    ) -> str:
+    def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:  # noqa: ARG002
         with translated("begin an upload"):
             free = shutil.disk_usage(self.uploads).free
             # The parts and the file that is assembled from them are there at the same time.

@@ -2,9 +2,10 @@
 
 ::
 
-    PREFIX/uploads/<upload id>/<digest>       an upload that has begun: a mark without content
-    PREFIX/blobs/ab/ab12.../<upload id>       the file of an upload, all parts joined
-    PREFIX/published/ab/ab12...               which of these is the published one
+    PREFIX/uploads/0123...        an upload that has begun: a mark without content
+    PREFIX/blobs/01/0123...       the file of that upload, all parts joined
+    PREFIX/verified/0123...       the SHA-256 of that file, from when it was verified
+    PREFIX/published/ab/ab12...   by digest: which upload's file is the published one
 
 Every upload has a key of its own, chosen by the server and written once, by joining the parts of
 a multipart upload. The address that a client gets is good for one part of it, and for nothing
@@ -13,6 +14,9 @@ address is bound to the part's checksum. So what was verified there stays what i
 publishing copies nothing: a small object under the digest names the verified one. Should two
 servers publish one digest at the same moment either may win, for both files were verified.
 Nothing rests on the S3 server refusing the second, which not all do.
+
+The mark goes when an upload is discarded; what a killed process leaves is found by it. No object is ever given another content but the one that names the published file, and
+that only where its file is lost: an S3 server may take its time until all see a change.
 """
 
 from __future__ import annotations
@@ -81,15 +85,15 @@ class S3Storage:
 
     # -- parts -----------------------------------------------------------------------------
 
-    def begin(self, upload_id: str, *, digest: str, size_bytes: int, part_bytes: int) -> str:
+    def begin(self, upload_id: str, *, size_bytes: int, part_bytes: int) -> str:
         # The mark comes first, so that whatever a killed process leaves is found by a sweep.
-        self.bucket.write(self.places.mark(upload_id, digest), b"")
+        self.bucket.write(self.places.mark(upload_id), b"")
         checksum = self._checksum
         if checksum is not None and size_bytes <= part_bytes:
             # An only part has the digest of the file, which is known already.
             checksum = "sha256"
-        multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id, digest), checksum)
-        return S3Upload(upload_id, digest, size_bytes, part_bytes, multipart_id, checksum).handle()
+        multipart_id = self.bucket.begin_multipart(self.places.blob(upload_id), checksum)
+        return S3Upload(upload_id, size_bytes, part_bytes, multipart_id, checksum).handle()
 
     def part_checksum(self, handle: str) -> Checksum | None:
         return S3Upload.of(handle).checksum
@@ -113,7 +117,7 @@ class S3Storage:
         url = self.bucket.signed_url(
             "upload_part",
             self._lifetime,
-            self._blob(upload),
+            self.places.blob(upload.upload_id),
             UploadId=upload.multipart_id,
             PartNumber=number,
             ContentLength=size_bytes,
@@ -124,12 +128,14 @@ class S3Storage:
     def open_part(self, handle: str, number: int, size_bytes: int) -> S3PartWriter:
         upload = S3Upload.of(handle)
         check = PartCheck(number, size_bytes)
-        return S3PartWriter(self.bucket, self._blob(upload), upload, check, self.scratch)
+        return S3PartWriter(
+            self.bucket, self.places.blob(upload.upload_id), upload, check, self.scratch
+        )
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         upload = S3Upload.of(handle)
         try:
-            parts = self.bucket.parts(self._blob(upload), upload.multipart_id)
+            parts = self.bucket.parts(self.places.blob(upload.upload_id), upload.multipart_id)
         except MultipartGoneError:
             # Joined by a process that was killed before it came further, or given up.
             self._require_joined(upload)
@@ -141,7 +147,7 @@ class S3Storage:
     @contextmanager
     def assembled(self, handle: str, part_count: int, digest: str) -> Iterator[Path]:
         upload = S3Upload.of(handle)
-        key = self._blob(upload)
+        key = self.places.blob(upload.upload_id)
         self._join(upload, part_count)
         size_bytes = self.bucket.size_of(key)
         if size_bytes != upload.size_bytes:
@@ -154,8 +160,10 @@ class S3Storage:
     def publish(self, handle: str, digest: str) -> None:
         upload = S3Upload.of(handle)
         known = self._find_published(digest)
-        if known is not None and self._is_whole(digest, known):
+        if known is not None and self._is_whole(known):
             return
+        # Before the file can be found: from now on only a sweep may tell that nobody needs it.
+        self.bucket.write(self.places.verified(upload.upload_id), digest.encode())
         pointer = {"upload_id": upload.upload_id, "size_bytes": upload.size_bytes}
         self.bucket.write(
             self.places.published(digest), json.dumps(pointer).encode(), if_absent=known is None
@@ -163,34 +171,34 @@ class S3Storage:
 
     def discard(self, handle: str) -> None:
         upload = S3Upload.of(handle)
-        self.bucket.abort(self._blob(upload), upload.multipart_id)
-        self._drop(upload.upload_id, upload.digest, settled=False)
+        self.bucket.abort(self.places.blob(upload.upload_id), upload.multipart_id)
+        self._drop(upload.upload_id, settled=False)
 
     # -- published files -----------------------------------------------------------------------
 
     def has_content(self, digest: str) -> bool:
         known = self._find_published(digest)
-        return known is not None and self._is_whole(digest, known)
+        return known is not None and self._is_whole(known)
 
     def content_url(self, digest: str, file_name: str) -> str | None:
         known = self._require_published(digest)
         return self.bucket.signed_url(
             "get_object",
             self._lifetime,
-            self.places.blob(known.upload_id, digest),
+            self.places.blob(known.upload_id),
             ResponseContentDisposition=f"attachment; filename*=UTF-8''{quote(file_name)}",
             ResponseContentType="application/octet-stream",
         )
 
     def open_content(self, digest: str) -> BinaryIO:
         known = self._require_published(digest)
-        key = self.places.blob(known.upload_id, digest)
+        key = self.places.blob(known.upload_id)
         return cast("BinaryIO", ObjectReader(self.bucket.connection, key, known.size_bytes))
 
     @contextmanager
     def content_file(self, digest: str) -> Iterator[Path]:
         known = self._require_published(digest)
-        key = self.places.blob(known.upload_id, digest)
+        key = self.places.blob(known.upload_id)
         with self.scratch.file(known.size_bytes) as (path, file):
             found = fetch_and_hash(self.bucket.connection, key, known.size_bytes, file)
             if found != digest:
@@ -206,7 +214,8 @@ class S3Storage:
         if known is not None:
             # In this order: what is published is always there.
             self.bucket.delete(self.places.published(digest))
-            self.bucket.delete(self.places.blob(known.upload_id, digest))
+            self.bucket.delete(self.places.blob(known.upload_id))
+            self.bucket.delete(self.places.verified(known.upload_id))
 
     # -- looking after it all --------------------------------------------------------------------
 
@@ -222,9 +231,9 @@ class S3Storage:
                 self.bucket.abort(key, multipart_id)
         swept = 0
         for mark, written in list(self.bucket.keys(self.places.marks)):
-            upload_id, digest = mark.removeprefix(self.places.marks).split("/")
+            upload_id = mark.removeprefix(self.places.marks)
             if upload_id not in live and written < older_than:
-                self._drop(upload_id, digest, settled=True)
+                self._drop(upload_id, settled=True)
                 swept += 1
         return swept
 
@@ -241,7 +250,7 @@ class S3Storage:
         self.bucket.require_answer()
 
     def _join(self, upload: S3Upload, part_count: int) -> None:
-        key = self._blob(upload)
+        key = self.places.blob(upload.upload_id)
         try:
             parts = self.bucket.parts(key, upload.multipart_id)
             missing = sorted(set(range(1, part_count + 1)) - {part.number for part in parts})
@@ -256,24 +265,25 @@ class S3Storage:
             self._require_joined(upload)
 
     def _require_joined(self, upload: S3Upload) -> None:
-        if self.bucket.size_of(self._blob(upload)) is None:
+        if self.bucket.size_of(self.places.blob(upload.upload_id)) is None:
             raise upload_given_up()
 
-    def _drop(self, upload_id: str, digest: str, *, settled: bool) -> None:
-        """Delete the file of an upload unless it is the published one, and its mark.
+    def _drop(self, upload_id: str, *, settled: bool) -> None:
+        """Delete the file of an upload unless it is the published one, and what is said of it.
 
-        Another may be published only because an answer of the S3 server is old: some take their
-        time until all see what was written last. Then a later sweep decides, for which such
-        things are `settled`.
+        Another may be published only because an answer of the S3 server is old. Then a later
+        sweep decides, for which such things are `settled`.
         """
-        known = self._find_published(digest)
-        if known is None:
-            self.bucket.delete(self.places.blob(upload_id, digest))
-        elif known.upload_id != upload_id:
-            if not settled or not self._is_whole(digest, known):
+        blob, verified = self.places.blob(upload_id), self.places.verified(upload_id)
+        digest = self.bucket.read(verified, MOST_POINTER_BYTES)
+        known = None if digest is None else self._find_published(digest.decode("ascii", "replace"))
+        if known is None or known.upload_id != upload_id:
+            may_be_needed = known is not None and not self._is_whole(known)
+            if digest is not None and (not settled or may_be_needed):
                 return
-            self.bucket.delete(self.places.blob(upload_id, digest))
-        self.bucket.delete(self.places.mark(upload_id, digest))
+            self.bucket.delete(blob)
+            self.bucket.delete(verified)
+        self.bucket.delete(self.places.mark(upload_id))
 
     def _find_published(self, digest: str) -> PublishedFile | None:
         content = self.bucket.read(self.places.published(digest), MOST_POINTER_BYTES)
@@ -288,13 +298,9 @@ class S3Storage:
 
     def _require_published(self, digest: str) -> PublishedFile:
         known = self._find_published(digest)
-        if known is None or not self._is_whole(digest, known):
+        if known is None or not self._is_whole(known):
             raise content_missing(digest)
         return known
 
-    def _is_whole(self, digest: str, known: PublishedFile) -> bool:
-        key = self.places.blob(known.upload_id, digest)
-        return self.bucket.size_of(key) == known.size_bytes
-
-    def _blob(self, upload: S3Upload) -> str:
-        return self.places.blob(upload.upload_id, upload.digest)
+    def _is_whole(self, known: PublishedFile) -> bool:
+        return self.bucket.size_of(self.places.blob(known.upload_id)) == known.size_bytes

@@ -26,7 +26,6 @@ class S3Upload:
     """
 
     upload_id: str
-    digest: str
     size_bytes: int
     part_bytes: int
     multipart_id: str
@@ -74,12 +73,14 @@ class S3Places:
     def below(cls, prefix: str) -> S3Places:
         return cls(f"{prefix.rstrip('/')}/" if prefix else "")
 
-    def mark(self, upload_id: str, digest: str) -> str:
-        return f"{self.marks}{_required(_UPLOAD_ID, upload_id)}/{_required(_DIGEST, digest)}"
+    def mark(self, upload_id: str) -> str:
+        return f"{self.marks}{_required(_UPLOAD_ID, upload_id)}"
 
-    def blob(self, upload_id: str, digest: str) -> str:
-        upload_id, digest = _required(_UPLOAD_ID, upload_id), _required(_DIGEST, digest)
-        return f"{self.blobs}{digest[:2]}/{digest}/{upload_id}"
+    def verified(self, upload_id: str) -> str:
+        return f"{self.prefix}verified/{_required(_UPLOAD_ID, upload_id)}"
+
+    def blob(self, upload_id: str) -> str:
+        return f"{self.blobs}{_required(_UPLOAD_ID, upload_id)[:2]}/{upload_id}"
 
     def published(self, digest: str) -> str:
         return f"{self.all_published}{_required(_DIGEST, digest)[:2]}/{digest}"

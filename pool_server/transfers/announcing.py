@@ -275,10 +275,7 @@ def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> 
         )
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
     upload.storage_handle = parts.storage.begin(
-        upload.id,
-        digest=upload.digest,
-        size_bytes=upload.size_bytes,
-        part_bytes=upload.part_bytes,
+        upload.id, size_bytes=upload.size_bytes, part_bytes=upload.part_bytes
     )
     session.add(upload)
     session.flush()

@@ -33,15 +33,8 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def begin(
-    storage: Storage, upload_id: str = UPLOAD, content: bytes = WHOLE, digest: str = ""
-) -> str:
-    return storage.begin(
-        upload_id,
-        digest=digest or sha256(content),
-        size_bytes=len(content),
-        part_bytes=PART_BYTES,
-    )
+def begin(storage: Storage, upload_id: str = UPLOAD, content: bytes = WHOLE) -> str:
+    return storage.begin(upload_id, size_bytes=len(content), part_bytes=PART_BYTES)
 
 
 def write_and_finish(writer: PartWriter, content: bytes) -> None:
@@ -79,8 +72,8 @@ def send(storage: Storage, handle: str, number: int, content: bytes) -> None:
     assert put_part(address.url, dict(address.headers), content) == 200
 
 
-def send_all(storage: Storage, upload_id: str = UPLOAD, digest: str = "") -> str:
-    handle = begin(storage, upload_id, digest=digest)
+def send_all(storage: Storage, upload_id: str = UPLOAD) -> str:
+    handle = begin(storage, upload_id)
     for number, content in reversed(list(enumerate(PARTS, start=1))):
         send(storage, handle, number, content)
     return handle
@@ -207,7 +200,7 @@ class StorageLaws:
 
     def test_another_digest_is_refused_and_nothing_published(self, storage: Storage) -> None:
         other = "0" * 64
-        handle = send_all(storage, digest=other)
+        handle = send_all(storage)
         with (
             pytest.raises(DigestMismatchError, match=DIGEST),
             storage.assembled(handle, len(PARTS), other),

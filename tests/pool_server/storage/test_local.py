@@ -79,7 +79,7 @@ def test_nothing_but_identifiers_and_digests_become_paths(tmp_path: Path, name: 
 
 def test_more_than_the_disk_has_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
     with pytest.raises(StorageFullError, match="free"):
-        LocalStorage(tmp_path).begin(UPLOAD, digest=DIGEST, size_bytes=2**60, part_bytes=2**30)
+        LocalStorage(tmp_path).begin(UPLOAD, size_bytes=2**60, part_bytes=2**30)
 
 
 def test_a_full_disk_is_told_from_a_broken_one() -> None:

@@ -185,8 +185,9 @@ def test_nothing_is_left_but_what_is_published(
         storage.discard(handle)
     storage.sweep(set(), datetime.now(UTC) + timedelta(hours=1))
     assert keys(swift, bucket, storage) == [
-        f"blobs/{DIGEST[:2]}/{DIGEST}/{UPLOAD}",
+        f"blobs/{UPLOAD[:2]}/{UPLOAD}",
         f"published/{DIGEST[:2]}/{DIGEST}",
+        f"verified/{UPLOAD}",
     ]
     prefix = storage.places.prefix  # type: ignore[attr-defined]
     assert "Uploads" not in swift.client().list_multipart_uploads(Bucket=bucket, Prefix=prefix)
@@ -200,7 +201,7 @@ def test_a_published_file_that_was_lost_is_taken_again(
     storage: Storage, swift: S3Server, bucket: str
 ) -> None:
     publish(storage, send_all(storage))
-    lost = f"{storage.places.prefix}blobs/{DIGEST[:2]}/{DIGEST}/{UPLOAD}"  # type: ignore[attr-defined]
+    lost = f"{storage.places.prefix}blobs/{UPLOAD[:2]}/{UPLOAD}"  # type: ignore[attr-defined]
     swift.client().delete_object(Bucket=bucket, Key=lost)
     assert not storage.has_content(DIGEST)
     with pytest.raises(ContentMissingError):
@@ -218,7 +219,7 @@ def test_an_upload_aborted_by_others_is_over(
     found = json.loads(handle)
     swift.client().abort_multipart_upload(
         Bucket=bucket,
-        Key=f"{storage.places.prefix}blobs/{DIGEST[:2]}/{DIGEST}/{UPLOAD}",  # type: ignore[attr-defined]
+        Key=f"{storage.places.prefix}blobs/{UPLOAD[:2]}/{UPLOAD}",  # type: ignore[attr-defined]
         UploadId=found["multipart_id"],
     )
     with pytest.raises(UploadClosedError):
@@ -233,7 +234,7 @@ def test_nothing_but_identifiers_and_digests_become_keys(storage: Storage, name:
         with pytest.raises(StorageFailedError):
             act(name)
     with pytest.raises(StorageFailedError):
-        storage.begin(name, digest=DIGEST, size_bytes=1, part_bytes=1)
+        storage.begin(name, size_bytes=1, part_bytes=1)
 
 
 def test_files_to_look_at_go_with_the_block_or_the_process(
@@ -252,7 +253,7 @@ def test_files_to_look_at_go_with_the_block_or_the_process(
 
 
 def test_what_needs_more_room_than_there_is(storage: Storage) -> None:
-    handle = storage.begin(UPLOAD, digest=DIGEST, size_bytes=2**60, part_bytes=2**50)
+    handle = storage.begin(UPLOAD, size_bytes=2**60, part_bytes=2**50)
     with pytest.raises(StorageFullError, match="free"):
         storage.open_part(handle, 1, 2**60)
 
@@ -260,9 +261,7 @@ def test_what_needs_more_room_than_there_is(storage: Storage) -> None:
 def test_reading_goes_on_when_the_line_breaks(open_bucket: OpenBucket, swift: S3Server) -> None:
     content = os.urandom(300_000)
     storage = open_bucket()
-    handle = storage.begin(
-        UPLOAD, digest=sha256(content), size_bytes=len(content), part_bytes=len(content)
-    )
+    handle = storage.begin(UPLOAD, size_bytes=len(content), part_bytes=len(content))
     send(storage, handle, 1, content)
     with storage.assembled(handle, 1, sha256(content)):
         storage.publish(handle, sha256(content))
