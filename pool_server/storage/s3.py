@@ -15,8 +15,9 @@ publishing copies nothing: a small object under the digest names the verified on
 servers publish one digest at the same moment either may win, for both files were verified.
 Nothing rests on the S3 server refusing the second, which not all do.
 
-The mark goes when an upload is discarded; what a killed process leaves is found by it. No object is ever given another content but the one that names the published file, and
-that only where its file is lost: an S3 server may take its time until all see a change.
+The mark goes when an upload is discarded; what a killed process leaves is found by it. No object
+is ever given another content but the one that names the published file, and that only where its
+file is lost: an S3 server may take its time until all see a change.
 """
 
 from __future__ import annotations

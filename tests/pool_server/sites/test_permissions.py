@@ -49,6 +49,8 @@ EVERYBODY = (200,) * 12
 ANY_TOKEN = (401, 401, 401, 401, 403, 200, 200, 200, 200, 200, 200, 200)
 
 CONTENT = network_bytes(seed=42)
+# One that no other test has a recipe name: the pool is everybody's.
+UNKNOWN_DIGEST = sha256(b"of the permission matrix")
 
 MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/healthz"): EVERYBODY,
@@ -200,9 +202,9 @@ PATH_VALUES: dict[str, Any] = {
     "invitation_id": "0" * 16,
     "user": "ada",
     "alias": "best",
-    "digest": "0" * 64,
+    "digest": UNKNOWN_DIGEST,
     "webhook_id": "0" * 16,
-    "key_id": "0" * 64,
+    "key_id": UNKNOWN_DIGEST,
 }
 
 ROUND = {
@@ -210,7 +212,7 @@ ROUND = {
     "sites": [SITE],
     "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
 }
-FILE = {"site": SITE, "size_bytes": 9, "digest": "0" * 64, "file_name": "a.bin"}
+FILE = {"site": SITE, "size_bytes": 9, "digest": UNKNOWN_DIGEST, "file_name": "a.bin"}
 OPEN_FILE = {
     "site": SITE,
     "name": "open",
@@ -221,7 +223,7 @@ OPEN_FILE = {
 SCORES = {
     "model": f"{SITE}/face@1",
     "dataset": "ward",
-    "dataset_digest": "0" * 64,
+    "dataset_digest": UNKNOWN_DIGEST,
     "scores": {"recall": {"value": 0.5}},
 }
 KEY = {"public_key": f"{'A' * 43}="}
@@ -249,7 +251,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): {
         "json": {"reason": "licence", "effect": "warn"}
     },
-    ("POST", "/api/v1/withdrawals/check"): {"json": {"digests": ["0" * 64]}},
+    ("POST", "/api/v1/withdrawals/check"): {"json": {"digests": [UNKNOWN_DIGEST]}},
     # Not encrypted, which no pool calls unless it is told to.
     ("POST", "/api/v1/webhooks"): {"json": {"url": "http://lab.example/events"}},
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): {"json": {}},
