@@ -18,6 +18,9 @@ poolctl auth login {address}
 poolctl models ls --kind ert
 poolctl upload MODEL_FILE --name SITE/NAME --label population=infant
 poolctl download SITE/NAME"""
+    letting_in = """\
+poolctl admin sites create site-a
+poolctl admin tokens create site-a laptop"""
     return f"""
 <header><h1>A pool of face models</h1>
 <p class="quiet">poolctl {escape(version)}</p></header>
@@ -29,7 +32,7 @@ place for them.</p>
 <p>On your own machine, with a token from this pool's admin:</p>
 <pre>{escape(commands)}</pre>
 <p>The one who started the pool was shown the first admin token once, in the terminal. With it:</p>
-<pre>{escape("poolctl sites add site-a" + chr(10) + "poolctl tokens add site-a laptop")}</pre>
+<pre>{escape(letting_in)}</pre>
 <h2>More</h2>
 <nav><a href="/docs">Addresses of this server</a><a href="/openapi.json">OpenAPI</a>
 <a href="/readyz">Readiness</a></nav>

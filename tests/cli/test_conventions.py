@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import typer
 
 from cli.app import COMMANDS, app
 from tests.cli.conftest import Run, run_process
+from tests.conftest import PROJECT_ROOT
 
 HEAVY = ("numpy", "numba", "httpx", "dlib", "cv2", "pydantic", "rich", "scipy", "fastapi", "torch")
 
@@ -126,3 +128,27 @@ def test_completion_offers_commands_and_options() -> None:
         _POOLCTL_COMPLETE="complete_bash", COMP_WORDS="poolctl models l", COMP_CWORD="2"
     )
     assert {"ls", "lineage"} <= set(shown.out.split())
+
+
+def test_every_command_that_is_named_exists() -> None:
+    """In hints, pages and documentation: of a group, only words that are its commands."""
+    root: Any = typer.main.get_command(app)
+    groups = {name: root.get_command(None, name) for name in (entry.name for entry in COMMANDS)}
+    named = re.compile(r"\bpoolctl ([a-z]+) ([a-z][a-z-]+)(?: ([a-z][a-z-]+))?")
+    packages = ("aggregators", "cli", "migrations", "pool_server", "site_agent")
+    sources = [path for name in packages for path in (PROJECT_ROOT / name).rglob("*.py")]
+    sources += [PROJECT_ROOT / "README.md", PROJECT_ROOT / "aggregators" / "README.md"]
+    checked, unknown = 0, []
+    for path in sources:
+        for group, *words in named.findall(path.read_text(encoding="utf-8")):
+            command = groups.get(group)
+            for word in filter(None, words):
+                # After a group with a default, or after a command, may come anything.
+                if not getattr(command, "no_args_is_help", False):
+                    break
+                checked += 1
+                command = command.get_command(None, word)
+                if command is None:
+                    unknown.append(f"{path.relative_to(PROJECT_ROOT)}: poolctl {group} {word}")
+    assert checked > 100
+    assert not unknown
