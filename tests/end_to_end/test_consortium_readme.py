@@ -15,7 +15,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,16 @@ def blocks(language: str) -> list[str]:
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with swift_server(tmp_path_factory.mktemp("swift")) as server:
         yield server
+
+
+def make_database(postgres: PostgresServer) -> str:
+    """Make what the README's SQL makes, under a name that is free, and return its address."""
+    name = postgres.free_name()
+    [statements] = blocks("sql")
+    with closing(postgres.connect("postgres")) as connection:
+        for statement in statements.replace("poolctl", name).splitlines():
+            connection.execute(statement.encode())
+    return f"postgresql://{name}:PASSWORD@/{name}?host={postgres.folder}"
 
 
 def free_port() -> int:
@@ -83,6 +93,7 @@ class Machine:
     def configure(self, database_url: str, s3: dict[str, Any]) -> None:
         """Write the README's settings, with another database and bucket in them."""
         [text] = blocks("toml")
+        assert "postgresql://poolctl:PASSWORD@" in text
         wanted = {
             "data_folder": str(self.folder / "data"),
             "database_url": database_url,
@@ -157,7 +168,7 @@ def test_the_commands_of_the_readme(
     setting_up, letting_in, looking_after, restoring = blocks("bash")
     preparing, serving = setting_up.split("poolctl serve", 1)
     machine = Machine(tmp_path / "machine")
-    machine.configure(postgres.make_database(), swift.pool_settings(swift.make_bucket("readme")))
+    machine.configure(make_database(postgres), swift.pool_settings(swift.make_bucket("readme")))
     [token] = re.findall(r"pool_[A-Za-z0-9_-]{43}", machine.type(preparing))
     content = network_bytes(5000)
     with machine.serving(f"poolctl serve{serving}") as url:
@@ -174,7 +185,7 @@ def test_the_commands_of_the_readme(
     assert "X-Amz-Signature" not in log
 
     other = Machine(tmp_path / "other")
-    other.configure(postgres.make_database(), swift.pool_settings(swift.make_bucket("restored")))
+    other.configure(make_database(postgres), swift.pool_settings(swift.make_bucket("restored")))
     other.type(restoring)
     with (
         other.serving(f"poolctl serve{serving}") as url,
@@ -189,3 +200,8 @@ def test_the_service_and_the_proxy_name_what_there_is() -> None:
     assert "ExecStart=/opt/poolctl/bin/poolctl serve --port %i" in unit
     assert proxy.count("{") == proxy.count("}")
     assert "127.0.0.1:8710" in proxy
+    [machine] = blocks("console")
+    for each in ("/opt/poolctl/bin", "/var/lib/poolctl", CONFIG):
+        assert each in machine
+    assert "User=poolctl" in unit
+    assert "poolctl.toml" in unit

@@ -128,9 +128,14 @@ class PostgresServer:
         """Return a connection outside of transactions."""
         return psycopg.connect(self.url(database), autocommit=True)
 
+    @staticmethod
+    def free_name() -> str:
+        """Return a name that no database or role has."""
+        return f"pool_{next(_counter)}"
+
     def make_database(self, name: str = "", template: str = "template0") -> str:
         """Make an empty database, with a name never used before, and return its address."""
-        name = name or f"pool_{next(_counter)}"
+        name = name or self.free_name()
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         with closing(self.connect("postgres")) as connection:
             connection.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
