@@ -96,6 +96,7 @@ FRAMES = Table(
             FaceSource.DETECT.name.lower(): "the detector found the face in this frame",
             FaceSource.FOLLOW.name.lower(): "the face was followed from the frame before",
             FaceSource.MISSING.name.lower(): "no face was found",
+            FaceSource.REGION.name.lower(): "the face lies in a place that was given",
             FaceSource.TRACE.name.lower(): "the eye aspect ratios were read from a file",
         },
         "reason": {

@@ -11,6 +11,7 @@ import pytest
 
 from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
 from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, TRIALS, UNITS
+from site_agent.eyeblink.records import FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.trial_measures import TrialMeasures
 
@@ -40,6 +41,12 @@ def test_every_column_is_described(table) -> None:
             expected = "FEC/s" if column.name.endswith("per_s") else unit
             assert column.unit == expected, column
     assert set(table.levels) <= set(names)
+
+
+def test_every_value_that_a_frame_can_have_is_named() -> None:
+    sources = {source.name.lower() for source in FaceSource}
+    assert set(FRAMES.levels["source"]) == sources
+    assert set(FRAMES.levels["reason"]) == {gap.text for gap in Gap} - {""}
 
 
 def test_trials_table(conditioned: AnalysedSession, tmp_path: Path) -> None:
