@@ -9,6 +9,7 @@ from cli import (
     admin_config,
     admin_invitations,
     admin_quota,
+    admin_recover,
     admin_roles,
     admin_storage,
     admin_users,
@@ -29,6 +30,7 @@ app.add_typer(admin_roles.app, name="roles")
 app.add_typer(admin_quota.app, name="quota")
 app.add_typer(admin_storage.app)
 app.add_typer(admin_config.app)
+app.add_typer(admin_recover.app)
 
 
 @command(app, "usage", examples=["admin usage", "admin usage --json"])

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from pool_server.records.base import JsonObject, NameText, Record, now_utc
 from pool_server.records.model_versions import BigKey
+
+# Whom the audit names for what is done on the pool's own machine, which needs no token: the site
+# that every pool begins with.
+FIRST_SITE = "admin"
+LOCAL_ACTOR = "command-line"
 
 
 class AuditRecord(Record):
@@ -32,3 +40,25 @@ class AuditRecord(Record):
     subject: Mapped[str] = mapped_column(String(256))
     outcome: Mapped[str] = mapped_column(String(32), default="done")
     details: Mapped[JsonObject]
+
+
+def local_act(action: str, subject: str, **details: Any) -> dict[str, Any]:
+    """Return the columns of an entry for what somebody does on the pool's own machine.
+
+    Who that is, is told in the details, by the system's name for the user.
+    """
+    return {
+        "actor_site": FIRST_SITE,
+        "actor_token": LOCAL_ACTOR,
+        "token_id": "",
+        "action": action,
+        "subject": subject[:256],
+        "details": {"system_user": _system_user(), **details},
+    }
+
+
+def _system_user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in containers that run under any number
+        return str(os.getuid())

@@ -12,14 +12,14 @@ from pool_server.errors import NotAllowedError, TokenExistsError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, hash_secret, new_secret, rank
 from pool_server.records import AuditRecord, SiteRecord, TokenRecord, UserRecord, now_utc
+from pool_server.records.audit import FIRST_SITE, local_act
 from pool_server.sites.last_admin import keeping_an_admin
-from pool_server.sites.repository import count_sites, get_site
+from pool_server.sites.repository import count_sites, find_site, get_site
 from pool_server.tokens import repository
 from pool_server.users.repository import get_user
 from pool_server.wire.sites import SCOPES, Role
 from pool_server.wire.tokens import TokenCreatedResponse, TokenRequest, TokenResponse
 
-FIRST_SITE = "admin"
 FIRST_TOKEN = "first-admin"
 
 
@@ -173,6 +173,32 @@ def create_first_admin(session: Session) -> str | None:
         )
     )
     return secret
+
+
+def recover_admin(session: Session) -> tuple[TokenRecord, str]:
+    """Make a further admin token of the whole pool, for whoever runs it and lost the others.
+
+    The pool's first site gets it. That is suspended no longer then, for its tokens would not be
+    valid.
+
+    Returns
+    -------
+    TokenRecord
+    str
+        The secret, for the one time it is shown.
+    """
+    site = find_site(session, FIRST_SITE)
+    if site is None:
+        site = SiteRecord(name=FIRST_SITE, display_name="Administration of this pool")
+        session.add(site)
+        session.flush()
+    was_suspended, site.suspended_at = site.suspended_at is not None, None
+    name = f"recovered-{now_utc():%Y%m%dt%H%M%S}"
+    token, secret = make_token(session, site, name, "admin", pool_wide=True)
+    subject = f"{site.name}/{token.name}"
+    details = details_of(token) | {"site_was_suspended": was_suspended}
+    session.add(AuditRecord(**local_act("admin.recover", subject, **details)))
+    return token, secret
 
 
 def _require_own_scopes(caller: Caller, request: TokenRequest) -> None:
