@@ -11,7 +11,7 @@ import typer
 from cli import sidecars
 from cli.addresses import ModelFile, model_files
 from cli.errors import UsageError
-from cli.face_files import read_face_file
+from cli.face_files import part_words, read_face_file
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
 
@@ -37,6 +37,7 @@ _SHORT_NAMES = {
         "evaluate merged.dat test.xml",
         "evaluate siteA.svm siteB.svm merged.svm test.xml --out scores/",
         "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
+        "evaluate whole.dat eyes.dat test.xml --parts eyes",
         "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
     ],
 )
@@ -69,6 +70,14 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    parts: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Landmarks: compare these only: eyes, mouth ..., 36-47, or names. All that a "
+            "model places when left out.",
+        ),
+    ] = "",
     resamples: Annotated[
         int, typer.Option(min=0, max=100_000, help="For the intervals; 0: none.")
     ] = 1000,
@@ -104,7 +113,9 @@ def evaluate(
 
     Detectors: recall, precision, average precision; any detector of a file counts. Landmark
     models: error over the distance of the eyes, its median, shares of failures, area under the
-    curve of errors (to 0.08), error of the eyes alone and of their openness (EAR). Brackets are
+    curve of errors (to 0.08), error of the eyes alone and of their openness (EAR). A model that
+    places a group of the 68 landmarks, such as the eyes, is known by its mean shape; any other
+    excerpt by its training record, or by --parts. Brackets are
     95 % intervals from resampling images. With --post the scores go to the pool, with the data's
     digest and the name that you give it; images, their names and places stay here.
     """
@@ -126,7 +137,9 @@ def evaluate(
         DatasetWords("", dataset_name, split)
         with invocation.pool() as pool:
             pool.whoami()
-    settings = EvaluationSettings(upsample, threshold, normaliser, resamples, seed)
+    settings = EvaluationSettings(
+        upsample, threshold, normaliser, resamples, seed, part_words(parts)
+    )
     with invocation.progress("evaluate") as report:
         paths = [file.path for file in files]
         found = evaluate_models(paths, dataset, settings, workers=workers, progress=report)

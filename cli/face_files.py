@@ -43,6 +43,15 @@ ImagesOption = Annotated[
     ),
 ]
 
+PartsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="A,B,...",
+        help="The model's landmarks, if the faces have more: eyes, mouth ..., 36-47, or names. "
+        "Such a group is known without, by the model's mean shape.",
+    ),
+]
+
 PTS_ORIGIN = 1.0
 BOX_MARGIN = 0.1
 
@@ -67,3 +76,8 @@ def read_face_file(
     if images is not None and not images.is_dir():
         raise InputMissingError(f"--images {images}: no such folder")
     return read_faces(path, ReadingOptions(pts_origin, box_margin, images))
+
+
+def part_words(text: str) -> tuple[str, ...]:
+    """Take the words of ``--parts`` apart."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())

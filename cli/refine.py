@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from cli.addresses import model_files, size_words
 from cli.errors import InputMissingError, UsageError
+from cli.face_files import PartsOption, part_words
 from cli.options import command, single
 from cli.output import Invocation, Reply
 
@@ -69,9 +71,7 @@ def refine(
     jitter: Annotated[
         float, typer.Option(help="Random shift of boxes, in their size, as in training.")
     ] = 0.0,
-    parts: Annotated[
-        str, typer.Option(metavar="A,B,...", help="The model's landmarks, if the faces have more.")
-    ] = "",
+    parts: PartsOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
     test: Annotated[
@@ -110,10 +110,12 @@ def refine(
         raise InputMissingError(f"{', '.join(missing) or '--sites'}: no such file")
     base_file = model_files(invocation, [base])[0].path
     forest = read_base(base_file)
-    sources = _sources(invocation, files, forest, settings, parts)
+    words = part_words(parts)
+    sources = _sources(invocation, files, forest, settings, words)
     if output is None:
         return _write_contributions(invocation, forest, sources, plan)
-    return _refine(invocation, base_file, forest, sources, plan, output=output, test=test)
+    trial = None if test is None else _Trial(test, words)
+    return _refine(invocation, base_file, forest, sources, plan, output=output, trial=trial)
 
 
 def _sources(
@@ -121,7 +123,7 @@ def _sources(
     files: Sequence[Path],
     forest: ShapePredictor,
     settings: RefitSettings,
-    parts: str,
+    parts: Sequence[str],
 ) -> list[SiteSource]:
     from site_agent.datasets import read_imglab_xml
     from site_agent.refinement import SiteSource, load_site
@@ -134,7 +136,8 @@ def _sources(
             site = load_site(
                 read_imglab_xml(file),
                 forest.part_count,
-                parts=[name.strip() for name in parts.split(",") if name.strip()],
+                parts=parts,
+                initial_shape=forest.initial_shape,
                 margin=CROP_MARGIN + settings.jitter,
                 progress=report,
             )
@@ -171,6 +174,22 @@ def _write_contributions(
     )
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """The faces on which errors before and after are shown."""
+
+    path: Path
+    parts: tuple[str, ...]
+
+    def mean_error(self, model: ShapePredictor, report: Any) -> float:
+        from site_agent.datasets import read_imglab_xml
+        from site_agent.evaluation import evaluate_landmarks
+
+        faces = read_imglab_xml(self.path)
+        scores = evaluate_landmarks(model, faces, parts=self.parts, progress=report)
+        return scores.metrics["mean_error"]
+
+
 def _refine(
     invocation: Invocation,
     base_file: Path,
@@ -179,7 +198,7 @@ def _refine(
     plan: RefinementPlan,
     *,
     output: Path,
-    test: Path | None,
+    trial: _Trial | None,
 ) -> Reply:
     from aggregators.methods import recipe_path
     from site_agent.refinement import refine_sites
@@ -207,21 +226,15 @@ def _refine(
         f"sha256 {refined.digest}",
         f"recipe {recipe_path(output)}",
     ]
-    if test is not None:
+    if trial is not None:
         with invocation.progress("test") as report:
-            before, after = (_mean_error(model, test, report) for model in (forest, refined.model))
-        data["test"] = {"dataset": test, "error_before": before, "error_after": after}
+            before, after = (trial.mean_error(model, report) for model in (forest, refined.model))
+        data["test"] = {"dataset": trial.path, "error_before": before, "error_after": after}
         change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "no error before"
-        text.append(f"mean error on {test}: {before:.4f} before, {after:.4f} after ({change})")
+        text.append(
+            f"mean error on {trial.path}: {before:.4f} before, {after:.4f} after ({change})"
+        )
     return Reply(data, text, [str(output)])
-
-
-def _mean_error(model: ShapePredictor, test: Path, report: Any) -> float:
-    from site_agent.datasets import read_imglab_xml
-    from site_agent.evaluation import evaluate_landmarks
-
-    scores = evaluate_landmarks(model, read_imglab_xml(test), progress=report)
-    return scores.metrics["mean_error"]
 
 
 def _site_facts(sources: Sequence[SiteSource]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import typer
 
 from cli.addresses import size_words
 from cli.errors import InputMissingError, UsageError
+from cli.face_files import PartsOption, part_words
 from cli.merges import note_unsigned
 from cli.options import DryRunOption, YesOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
@@ -156,9 +157,7 @@ def contribute(
         Path, typer.Option(metavar="FACES.XML", help="Your annotated faces.", show_default=False)
     ],
     site: Annotated[str, typer.Option(metavar="SITE", help="Your own when left out.")] = "",
-    parts: Annotated[
-        str, typer.Option(metavar="A,B,...", help="The model's landmarks, if the faces have more.")
-    ] = "",
+    parts: PartsOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
 ) -> Reply:
@@ -174,7 +173,7 @@ def contribute(
             round_id,
             data,
             site=site,
-            parts=[name.strip() for name in parts.split(",") if name.strip()],
+            parts=part_words(parts),
             seed=seed,
             threads=threads,
             progress=report,
@@ -232,7 +231,7 @@ def finish(
                 round_id, upload_to=address, early=early, by_pool=by_pool, progress=report
             )
         if by_pool and done.ended_here:
-            note_unsigned(invocation, pool, done.version.site, done.version.address)
+            note_unsigned(invocation, pool, done.version)
     by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
     text = [f"round {round_id} made {done.version.address}{by_whom}"]
     text.append(f"sha256 {done.version.digest}")

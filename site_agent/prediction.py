@@ -20,6 +20,7 @@ from site_agent.datasets import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
+    find_model_parts,
     numbered_parts,
     part_names,
     write_imglab_xml,
@@ -187,8 +188,7 @@ def predict_images(
         landmarks = open_landmarks(landmarks)
     names: tuple[str, ...] = ()
     if landmarks is not None and isinstance(images, FaceDataset):
-        known = part_names(images)
-        names = known if len(known) == landmarks.part_count else ()
+        names, _ = find_model_parts(part_names(images), landmarks.initial_shape)
     found = (
         _boxes_of_dataset(annotated)
         if detector is None

@@ -117,7 +117,8 @@ def contribute(
     site : str
         One's own where empty.
     parts : sequence of str
-        Names of the model's landmarks, where the faces have more.
+        The model's landmarks, where the faces have more: names, ranges (36-47) and groups
+        (eyes). A group is known by the model's mean shape, too.
     seed : int
         Of the starting shapes; each round of a series adds its number; level by
         level, each time through all levels.
@@ -253,6 +254,7 @@ def _compute(
         dataset,
         base.part_count,
         parts=parts,
+        initial_shape=base.initial_shape,
         margin=CROP_MARGIN + settings.jitter,
         progress=tell_reading,
     )

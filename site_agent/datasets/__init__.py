@@ -21,6 +21,7 @@ from site_agent.datasets.conversion import (
 from site_agent.datasets.digest import dataset_digest
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
+from site_agent.datasets.model_parts import find_model_parts, group_of_shape
 from site_agent.datasets.pts_files import read_pts, read_pts_folder, write_pts, write_pts_folder
 from site_agent.datasets.records import (
     AnnotatedImage,
@@ -62,6 +63,8 @@ __all__ = [
     "dataset_digest",
     "dataset_statistics",
     "expand_parts",
+    "find_model_parts",
+    "group_of_shape",
     "numbered_parts",
     "part_names",
     "parts_array",

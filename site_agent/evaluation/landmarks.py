@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from aggregators.models import ForestEnsemble, ShapePredictor
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent.datasets import AnnotatedImage, FaceBox, FaceDataset, part_names, parts_array
+from site_agent.datasets import (
+    PART_GROUPS,
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    expand_parts,
+    find_model_parts,
+    part_names,
+    parts_array,
+)
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.image_workers import in_threads
@@ -25,7 +34,9 @@ from site_agent.evaluation.normalisers import Normaliser, normaliser_for
 from site_agent.faces.images import read_image
 from site_agent.faces.landmarks import open_landmarks
 
+UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
+Corners = tuple[int, int, int, int]
 ProgressCallback = Callable[[float | None, str], None]
 
 _MOST_THREADS = 8
@@ -53,8 +64,10 @@ def evaluate_landmarks(
         See `normaliser_for`; by default the distance of the eye centres where the landmarks are
         iBUG's 68, the size of the box otherwise.
     parts : sequence of str, optional
-        The landmarks of the model, in its order, where it was trained on some only. By default
-        what the metadata file beside the model says, or all of the data set.
+        The landmarks to compare: names, ranges of numbers and groups, as `expand_parts` takes
+        them. A model has to place just these, or all of the data set. By default all that the
+        model places, which are known where they are all of the data set, where a metadata file
+        lies beside the model, and where they are a group of iBUG's (see `find_model_parts`).
     resamples, seed : int
         Of the intervals.
     workers : int
@@ -69,7 +82,7 @@ def evaluate_landmarks(
         normaliser.
     """
     predictor = _predictor(landmarks)
-    names = _model_parts(landmarks, predictor, dataset, parts)
+    names, places = _model_parts(landmarks, predictor, dataset, parts or ())
     chosen = normaliser_for(names, normaliser)
     jobs, skipped = _testable_faces(dataset, names, chosen)
     if not jobs:
@@ -79,8 +92,12 @@ def evaluate_landmarks(
         )
     threads = workers or min(_MOST_THREADS, os.cpu_count() or 1)
     measured: list[FaceErrors] = []
+
+    def place(grey: UInt8, corners: Sequence[Corners]) -> Float64:
+        return predictor.predict(grey, corners)[:, places]
+
     for done, faces in enumerate(
-        in_threads(lambda job: _measure(predictor, names, *job), jobs, threads), 1
+        in_threads(lambda job: _measure(place, names, *job), jobs, threads), 1
     ):
         measured.extend(faces)
         if progress:
@@ -104,24 +121,39 @@ def _model_parts(
     landmarks: object,
     predictor: LandmarkPredictor,
     dataset: FaceDataset,
-    parts: Sequence[str] | None,
-) -> tuple[str, ...]:
-    """Names of the model's landmarks in the data set."""
+    words: Sequence[str],
+) -> tuple[tuple[str, ...], list[int]]:
+    """Names of the landmarks that are compared, and which of the model's these are."""
     known = part_names(dataset)
     place = dataset.path or "the data set"
     if not known:
         raise EvaluationError(f"{place} has no landmarks (<part>) to compare with")
-    names = tuple(parts) if parts is not None else known
-    if parts is None and len(known) != predictor.part_count and isinstance(landmarks, Path | str):
-        names = _trained_parts(landmarks) or known
-    unknown = [name for name in names if name not in known]
-    if unknown or len(names) != predictor.part_count:
-        found = f"{len(names)} ({', '.join(names[:4])} ...)" if len(names) > 4 else ", ".join(names)
+    count = predictor.part_count
+    if words and len(known) == count:
+        names, unknown = expand_parts(words, known)
+        columns = [known.index(name) for name in names]
+    else:
+        if not words and len(known) != count and isinstance(landmarks, Path | str):
+            words = _trained_parts(landmarks)
+        names, unknown = find_model_parts(known, predictor.initial_shape, words)
+        columns = list(range(count))
+    if unknown:
         raise EvaluationError(
-            f"the model places {predictor.part_count} landmarks, and {place} has {found}; "
-            "test on data of the same scheme, or name the model's landmarks (parts)"
+            f"{place} has no landmarks that are called {', '.join(unknown[:6])}; expected names "
+            f"({_listed(known)}), ranges of numbers (36-47), or groups of iBUG's 68 "
+            f"({', '.join(PART_GROUPS)})"
         )
-    return names
+    if len(names) != len(columns):
+        raise EvaluationError(
+            f"the model places {count} landmarks, and {place} has "
+            f"{len(names) or len(known)} ({_listed(names or known)}); test on data of the same "
+            "scheme, or name the model's landmarks (parts, for example eyes or 36-47)"
+        )
+    return names, columns
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:4])} ..." if len(names) > 4 else ", ".join(names)
 
 
 def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
@@ -154,14 +186,14 @@ def _testable_faces(
 
 
 def _measure(
-    predictor: LandmarkPredictor,
+    place: Callable[[UInt8, Sequence[Corners]], Float64],
     names: Sequence[str],
     index: int,
     image: AnnotatedImage,
     boxes: Sequence[tuple[FaceBox, float]],
 ) -> list[FaceErrors]:
     grey = to_grey(read_image(image.path, apply_orientation=False))
-    placed = predictor.predict(grey, [box.corners for box, _ in boxes])
+    placed = place(grey, [box.corners for box, _ in boxes])
     truth = np.stack([parts_array(box, names) for box, _ in boxes])
     ear_errors = _ear_errors(placed, truth, names)
     return [

@@ -41,6 +41,8 @@ class EvaluationSettings:
         Detectors: added to the score that a face needs.
     normaliser : str or None
         Landmark models: see `site_agent.evaluation.normaliser_for`.
+    parts : tuple of str
+        Landmark models: the landmarks to compare; all that a model places where empty.
     resamples, seed : int
         Of the bootstrap intervals.
     """
@@ -50,6 +52,7 @@ class EvaluationSettings:
     normaliser: str | None = None
     resamples: int = 1000
     seed: int = 0
+    parts: tuple[str, ...] = ()
 
 
 def evaluate_model(
@@ -87,6 +90,7 @@ def evaluate_model(
         model,
         dataset,
         normaliser=settings.normaliser,
+        parts=settings.parts,
         resamples=settings.resamples,
         seed=settings.seed,
         workers=workers,

@@ -16,6 +16,7 @@ from site_agent.datasets import (
     FaceBox,
     FaceDataset,
     dataset_digest,
+    find_model_parts,
     part_names,
     parts_array,
 )
@@ -55,6 +56,7 @@ def load_site(
     part_count: int,
     *,
     parts: Sequence[str] = (),
+    initial_shape: NDArray[np.floating] | None = None,
     margin: float = CROP_MARGIN,
     progress: ProgressCallback | None = None,
 ) -> LoadedSite:
@@ -67,7 +69,10 @@ def load_site(
     part_count : int
         Landmarks of the model.
     parts : sequence of str
-        Names of the model's landmarks; all of the data set's where empty.
+        The model's landmarks, as `site_agent.datasets.expand_parts` takes them. Where empty: all
+        of the data set's, or those that the model's mean shape shows.
+    initial_shape : float, shape (part_count, 2), optional
+        The model's mean shape.
     margin : float
         How far beyond its box a face's image is kept, in box sizes.
     progress : callable, optional
@@ -80,7 +85,8 @@ def load_site(
     ImageFileError
         An image that cannot be read.
     """
-    names = _model_parts(dataset, part_count, parts)
+    shape = np.zeros((part_count, 2)) if initial_shape is None else initial_shape
+    names = _model_parts(dataset, shape, parts)
     complete: list[tuple[AnnotatedImage, list[FaceBox]]] = []
     left_out: list[tuple[int, str]] = []
     for image in dataset.images:
@@ -113,19 +119,22 @@ def load_site(
     return LoadedSite(faces, dataset_digest(dataset), tuple(left_out))
 
 
-def _model_parts(dataset: FaceDataset, part_count: int, parts: Sequence[str]) -> tuple[str, ...]:
+def _model_parts(
+    dataset: FaceDataset, initial_shape: NDArray[np.floating], words: Sequence[str]
+) -> tuple[str, ...]:
     known = part_names(dataset)
-    unknown = [name for name in parts if name not in known]
+    names, unknown = find_model_parts(known, initial_shape, words)
     if unknown:
         raise TrainingDataError(
             dataset.path, [(0, f"has no landmarks named {', '.join(unknown[:6])}")]
         )
-    names = tuple(name for name in known if not parts or name in parts)
-    if len(names) != part_count:
+    if len(names) != len(initial_shape):
+        found = f"has {len(names) or len(known)} landmarks, the model {len(initial_shape)}"
         raise TrainingDataError(
             dataset.path,
-            [(0, f"has {len(names)} landmarks, the model {part_count}")],
-            hint="refine with faces of the model's scheme, or name the model's landmarks (parts)",
+            [(0, found)],
+            hint="refine with faces of the model's scheme, or name the model's landmarks "
+            "(parts, for example eyes or 36-47)",
         )
     return names
 

@@ -85,3 +85,35 @@ def test_refine_says_what_is_wrong_with_its_words(
         assert outcome.code == code, (words, outcome)
         assert text in outcome.error["message"], outcome.error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_merged_models_of_the_eyes_are_scored_and_refined(
+    poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
+) -> None:
+    quick = ("--num-trees-per-cascade-level", 10, "--cascade-depth", 2, "--tree-depth", 2)
+    eyes = []
+    for number, xml in enumerate(site_faces):
+        eyes.append(tmp_path / f"eyes-{number}.dat")
+        trained = poolctl("train", "ert", xml, "-o", eyes[-1], "--parts", "eyes", *quick, "-q")
+        assert trained.code == 0, trained.err
+    merged, sites = tmp_path / "merged.dat", ",".join(map(str, site_faces))
+    assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
+    test = site_faces[1]
+    known = poolctl("evaluate", merged, test, "--json").data["items"][0]
+    for words in ("eyes", "36-47"):
+        named = poolctl("evaluate", merged, base, test, "--parts", words, "--json").data["items"]
+        assert [item["parts"] for item in named] == [12, 12]
+        assert named[0]["mean_error"] == known["mean_error"]
+    wrong = poolctl("evaluate", merged, test, "--parts", "mouth", "--json")
+    assert wrong.code == 6
+    assert "places 12 landmarks" in wrong.error["message"]
+    refined = []
+    for words in ((), ("--parts", "eyes"), ("--parts", "36-47")):
+        output = tmp_path / f"refined-{len(refined)}.dat"
+        done = poolctl(
+            "refine", "--base", merged, "--sites", sites, "-o", output, "--starts", 3,
+            "--test", test, *words, "--json",
+        )  # fmt: skip
+        assert done.data["test"]["error_before"] == known["mean_error"]
+        refined.append(output.read_bytes())
+    assert len(set(refined)) == 1

@@ -135,7 +135,7 @@ def test_faces_that_cannot_be_tested_are_counted(
 
 
 def test_a_model_of_some_landmarks_is_tested_on_them(
-    training_faces: FaceDataset, test_faces: FaceDataset, tmp_path: Path
+    training_faces: FaceDataset, test_faces: FaceDataset, trained_landmarks: Path, tmp_path: Path
 ) -> None:
     eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
     settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=eyes[::-1])
@@ -143,10 +143,34 @@ def test_a_model_of_some_landmarks_is_tested_on_them(
     scores = evaluate_landmarks(result.model_path, test_faces)
     assert scores.names == eyes
     assert scores.normaliser == "inter-ocular"
+    # A merged or downloaded model has no record beside it: its mean shape shows two eyes.
     result.metadata_path.unlink()
-    with pytest.raises(EvaluationError, match=r"places 12 landmarks, and .* has 68"):
+    assert evaluate_landmarks(result.model_path, test_faces).mean_error == scores.mean_error
+    for words in (eyes, ["eyes"], ["36-47"]):
+        named = evaluate_landmarks(result.model_path, test_faces, parts=words)
+        assert named.mean_error == scores.mean_error
+    # A model of all landmarks is compared in the same ones.
+    whole = evaluate_landmarks(trained_landmarks, test_faces, parts=["eyes"])
+    assert whole.names == eyes
+    eye_error = evaluate_landmarks(trained_landmarks, test_faces).eye_error
+    assert whole.mean_error == pytest.approx(eye_error)
+    with pytest.raises(EvaluationError, match=r"no landmarks that are called chin"):
+        evaluate_landmarks(result.model_path, test_faces, parts=["eyes", "chin"])
+    with pytest.raises(EvaluationError, match=r"places 12 landmarks, and .* has 20"):
+        evaluate_landmarks(result.model_path, test_faces, parts=["mouth"])
+
+
+def test_an_excerpt_that_is_no_group_needs_its_record_or_its_names(
+    training_faces: FaceDataset, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    words = ("36", "39", "42", "45", "30", "08")
+    settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=words)
+    result = train_ert(training_faces, tmp_path / "six.dat", settings)
+    scores = evaluate_landmarks(result.model_path, test_faces)
+    result.metadata_path.unlink()
+    with pytest.raises(EvaluationError, match=r"places 6 landmarks, and .* has 68"):
         evaluate_landmarks(result.model_path, test_faces)
-    named = evaluate_landmarks(result.model_path, test_faces, parts=eyes)
+    named = evaluate_landmarks(result.model_path, test_faces, parts=words)
     assert named.mean_error == scores.mean_error
 
 

@@ -138,7 +138,9 @@ def test_faces_without_all_landmarks_are_left_out(training_faces: FaceDataset) -
 def test_unfit_data_are_refused_by_line(training_faces: FaceDataset) -> None:
     with pytest.raises(TrainingDataError, match=r"has 68 landmarks, the model 5"):
         load_site(training_faces, 5)
-    with pytest.raises(TrainingDataError, match="no landmarks named nose"):
+    with pytest.raises(TrainingDataError, match="no landmarks named chin"):
+        load_site(training_faces, 68, parts=["chin"])
+    with pytest.raises(TrainingDataError, match="has 9 landmarks, the model 68"):
         load_site(training_faces, 68, parts=["nose"])
     with pytest.raises(TrainingDataError, match=r"has 1 faces .*2 are needed"):
         load_site(replace(training_faces, images=training_faces.images[:1]), 68)
@@ -155,7 +157,13 @@ def test_unfit_data_are_refused_by_line(training_faces: FaceDataset) -> None:
 
 def test_some_landmarks_of_more_can_be_refined(training_faces: FaceDataset) -> None:
     eyes = [f"{number}" for number in range(36, 48)]
-    assert load_site(training_faces, 12, parts=eyes).faces.part_count == 12
+    site = load_site(training_faces, 12, parts=eyes)
+    assert site.faces.part_count == 12
+    told_by = ({"parts": ["eyes"]}, {"parts": ["36-47"]},
+               {"initial_shape": site.faces.shapes.mean(axis=0)})  # fmt: skip
+    for told in told_by:
+        again = load_site(training_faces, 12, **told)  # type: ignore[arg-type]
+        assert np.array_equal(again.faces.shapes, site.faces.shapes)
 
 
 def test_impossible_wishes_are_refused_at_once(
