@@ -1,21 +1,45 @@
-"""How lines of the log look: for people, or one JSON object a line for programs."""
+"""How lines of the log look: for people, or one JSON object a line for programs.
+
+Whatever is logged while a request is served carries the request's identifier, also from the
+threads that serve it: `request_id` is set around the request, and a thread that works on its
+behalf begins with `in_this_context`.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from pool_server.settings import PoolSettings
 
-TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+TEXT = "%(asctime)s %(levelname)s %(name)s%(of_request)s %(message)s"
+
+# Of the request that is being served; empty for what the server does by itself.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class RequestIdFilter(logging.Filter):
+    """Gives each line the identifier of the request that it was logged for."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = request_id.get()
+        record.of_request = f" [{record.request_id}]" if record.request_id else ""
+        return True
 
 
 class JsonFormatter(logging.Formatter):
     """One object a line: ``time``, ``level``, ``logger``, and ``message`` or an event's fields.
 
-    What is logged as a JSON object (a request, with its `request_id`) becomes part of the line.
+    ``request_id`` is there for what was logged while a request was served. What is logged as a
+    JSON object (the request itself) becomes part of the line.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -25,6 +49,9 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
         }
+        of_request = getattr(record, "request_id", "")
+        if of_request:
+            line["request_id"] = of_request
         fields = _object(message)
         line |= {"message": message} if fields is None else fields
         if record.exc_info:
@@ -34,10 +61,20 @@ class JsonFormatter(logging.Formatter):
 
 def set_up_logging(settings: PoolSettings) -> None:
     """Send the log of this process to its error output, in the form that the settings name."""
-    handler = logging.StreamHandler()
+    logging.basicConfig(handlers=[prepared(logging.StreamHandler(), settings)])
+
+
+def prepared(handler: logging.Handler, settings: PoolSettings) -> logging.Handler:
+    """Give a handler the form that the settings name, with identifiers of requests."""
     as_json = settings.log_format == "json"
     handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(TEXT))
-    logging.basicConfig(handlers=[handler])
+    handler.addFilter(RequestIdFilter())
+    return handler
+
+
+def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
+    """Return `work` for a new thread, whose lines then belong to the request of this one."""
+    return partial(copy_context().run, work)
 
 
 def _object(message: str) -> dict[str, Any] | None:

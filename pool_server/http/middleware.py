@@ -23,6 +23,7 @@ from pool_server.http.error_responses import (
     respond_to_pool_error,
 )
 from pool_server.http.metrics import PoolMetrics, route_of
+from pool_server.logs import request_id
 
 log = logging.getLogger("pool_server.requests")
 
@@ -58,12 +59,16 @@ class RequestContext:
             await self.app(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send, self._limit(scope))
-        if exchange.announces_too_much():
-            await exchange.refuse_size()
-        else:
-            await exchange.run(self.app)
-        exchange.write_log()
-        exchange.count(self.metrics)
+        of_request = request_id.set(exchange.request_id)
+        try:
+            if exchange.announces_too_much():
+                await exchange.refuse_size()
+            else:
+                await exchange.run(self.app)
+            exchange.write_log()
+            exchange.count(self.metrics)
+        finally:
+            request_id.reset(of_request)
 
     def _limit(self, scope: Scope) -> int | None:
         """Return the most bytes of a body; parts have a limit of their own, by upload."""

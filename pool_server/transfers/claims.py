@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from pool_server.errors import TransactionError
 from pool_server.http.session import ServerParts
+from pool_server.logs import in_this_context
 from pool_server.records import now_utc
 from pool_server.transfers import repository
 from pool_server.transfers.service import busy
@@ -39,7 +40,8 @@ def claimed(parts: ServerParts, upload_id: str) -> Iterator[None]:
         if not repository.claim(session, upload_id, now_utc(), _claim_end(parts)):
             raise busy()
     ended = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(parts, upload_id, ended), name="claim")
+    keep = in_this_context(_keep)
+    keeper = threading.Thread(target=keep, args=(parts, upload_id, ended), name="claim")
     keeper.start()
     try:
         yield
