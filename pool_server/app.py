@@ -38,6 +38,7 @@ from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
+from pool_server.http.traffic import Traffic
 from pool_server.merges.running import merging
 from pool_server.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.settings import PoolSettings
@@ -169,6 +170,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.state.parts = parts
     app.state.rate_limits = RateLimits(settings)
     app.state.metrics = PoolMetrics(parts.database)
+    app.state.traffic = Traffic()
     api = APIRouter(prefix=API_PREFIX)
     for noun in NOUNS:
         api.include_router(noun.router)
@@ -179,6 +181,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         RequestContext,
         max_request_bytes=settings.max_request_bytes,
         metrics=app.state.metrics,
+        traffic=app.state.traffic,
     )
     configure_mappers()
     return app

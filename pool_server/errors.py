@@ -76,6 +76,7 @@
     ├── TransactionError
     │   ├── DatabaseUnavailableError the database does not answer at this moment
     │   └── WriteConflictError       another transaction was first
+    ├── ServerStoppingError          the process finishes what it was asked before, and ends
     └── StartError
         ├── FolderBusyError          another server uses the data folder
         ├── FolderUnusableError      the data folder cannot be made or written
@@ -418,6 +419,10 @@ class DatabaseUnavailableError(TransactionError):
 
 class WriteConflictError(TransactionError):
     """Another transaction took the same name or number, or holds the same rows."""
+
+
+class ServerStoppingError(PoolError):
+    """The process finishes what it was asked before, and ends."""
 
 
 class StartError(PoolError):

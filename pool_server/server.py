@@ -5,17 +5,20 @@ On SQLite one process serves a data folder; on PostgreSQL any number of processe
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import gc
 import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from pool_server.app import create_app, prepare_database
 from pool_server.errors import (
@@ -24,12 +27,14 @@ from pool_server.errors import (
     FolderUnusableError,
     StartFailedError,
 )
+from pool_server.http.traffic import Traffic
 from pool_server.settings import PoolSettings
 
 log = logging.getLogger("pool_server")
 
 OnReady = Callable[[str, str | None], None]
 START_TIMEOUT_S = 60.0
+LOOK_INTERVAL_S = 0.1
 
 
 def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
@@ -52,7 +57,7 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
     """
     with held_data(settings), listening_socket(settings) as listener:
         secret = prepare_database(settings)
-        server = ReportingServer(server_configuration(settings), lambda: on_ready(url, secret))
+        server = ReportingServer(settings, lambda: on_ready(url, secret))
         url = socket_url(settings, listener)
         # What is there by now stays; to look through it for garbage takes longer than a request.
         gc.collect()
@@ -75,7 +80,7 @@ def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
     with held_data(settings), listening_socket(settings) as listener:
         secret = prepare_database(settings)
         ready = threading.Event()
-        server = ReportingServer(server_configuration(settings), ready.set)
+        server = ReportingServer(settings, ready.set)
         thread = threading.Thread(
             target=server.run, kwargs={"sockets": [listener]}, name="pool server", daemon=True
         )
@@ -91,15 +96,38 @@ def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
 
 
 class ReportingServer(uvicorn.Server):
-    """Tells when it answers."""
+    """Tells when it answers, and that it stops while it finishes what is under way."""
 
-    def __init__(self, configuration: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(configuration)
+    def __init__(self, settings: PoolSettings, on_ready: Callable[[], None]) -> None:
+        app = create_app(settings)
+        super().__init__(server_configuration(settings, app))
+        self._traffic: Traffic = app.state.traffic
+        self._longest_stop_s = settings.graceful_stop_s
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what is under way while still answering; then stop listening, and end.
+
+        uvicorn alone stops listening at once: a load balancer would learn from refused
+        connections, not from `/readyz`.
+        """
+        begun = time.monotonic()
+        finishing = asyncio.create_task(self._traffic.stop())
+        while not finishing.done() and not self.force_exit:
+            left_s = begun + self._longest_stop_s - time.monotonic()
+            if left_s <= 0:
+                break
+            await asyncio.wait([finishing], timeout=min(left_s, LOOK_INTERVAL_S))
+        finishing.cancel()
+        with suppress(asyncio.CancelledError):
+            await finishing
+        left_s = begun + self._longest_stop_s - time.monotonic()
+        self.config.timeout_graceful_shutdown = max(1, round(left_s))
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Stop gracefully; at the second time at once.
@@ -111,10 +139,10 @@ class ReportingServer(uvicorn.Server):
         self.should_exit = True
 
 
-def server_configuration(settings: PoolSettings) -> uvicorn.Config:
+def server_configuration(settings: PoolSettings, app: FastAPI) -> uvicorn.Config:
     logging.getLogger("pool_server").setLevel(settings.log_level)
     return uvicorn.Config(
-        create_app(settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,

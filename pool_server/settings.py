@@ -217,7 +217,9 @@ class PoolSettings(BaseSettings):
         default=30, gt=0, description="Wait after the first failure; doubled each time, to 6 hours."
     )
 
-    graceful_stop_s: int = Field(default=30, ge=1)
+    graceful_stop_s: int = Field(
+        default=30, ge=1, description="So long requests under way may take to finish at a stop."
+    )
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
     log_format: Literal["text", "json"] = Field(

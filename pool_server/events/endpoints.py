@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, SiteAdmin
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.http.traffic import ProcessTraffic
 from pool_server.wire.events import (
     LONGEST_WAIT_S,
     MOST_EVENTS,
@@ -62,6 +62,7 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     request: Request,
     caller: SignedIn,
     parts: Parts,
+    traffic: ProcessTraffic,
     after: Annotated[
         int, Query(ge=0, le=2**62, description="`last_id` of the page before.", examples=[42])
     ] = 0,
@@ -96,9 +97,11 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     deadline = time.monotonic() + wait_s
     while True:
         page = await anyio.to_thread.run_sync(look)
-        if page.items or time.monotonic() >= deadline or await request.is_disconnected():
+        if page.items or time.monotonic() >= deadline or traffic.is_stopping:
             return page
-        await asyncio.sleep(LOOK_INTERVAL_S)
+        if await request.is_disconnected():
+            return page
+        await traffic.pause(LOOK_INTERVAL_S)
 
 
 @router.get(

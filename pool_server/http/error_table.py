@@ -228,6 +228,9 @@ ERROR_TABLE: dict[type[PoolError], ErrorEntry] = {
     errors.StorageSettingsError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),
+    errors.ServerStoppingError: ErrorEntry(
+        503, "stopping", "This server finishes what it was asked before, and ends."
+    ),
     errors.StartFailedError: ErrorEntry(
         503, "not_ready", "The pool is not ready.", shows_message=False
     ),

@@ -23,6 +23,7 @@ from pool_server.http.error_responses import (
     respond_to_pool_error,
 )
 from pool_server.http.metrics import PoolMetrics, route_of
+from pool_server.http.traffic import Traffic
 from pool_server.logs import request_id
 
 log = logging.getLogger("pool_server.requests")
@@ -49,22 +50,26 @@ SECURITY_HEADERS = {
 class RequestContext:
     """The outermost layer: nothing leaves the server without passing it."""
 
-    def __init__(self, app: ASGIApp, max_request_bytes: int, metrics: PoolMetrics) -> None:
+    def __init__(
+        self, app: ASGIApp, max_request_bytes: int, metrics: PoolMetrics, traffic: Traffic
+    ) -> None:
         self.app = app
         self.metrics = metrics
+        self.traffic = traffic
         self.max_request_bytes = max_request_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, self._limit(scope))
+        exchange = Exchange(scope, receive, send, self._limit(scope), self.traffic)
         of_request = request_id.set(exchange.request_id)
         try:
-            if exchange.announces_too_much():
-                await exchange.refuse_size()
-            else:
-                await exchange.run(self.app)
+            with self.traffic.under_way():
+                if exchange.announces_too_much():
+                    await exchange.refuse_size()
+                else:
+                    await exchange.run(self.app)
             exchange.write_log()
             exchange.count(self.metrics)
         finally:
@@ -84,11 +89,14 @@ class BodyTooLargeError(Exception):
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int | None) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limit: int | None, traffic: Traffic
+    ) -> None:
         self.scope = scope
         self._receive = receive
         self._send = send
         self._limit = limit
+        self._traffic = traffic
         self._headers = Headers(scope=scope)
         self._received_bytes = 0
         self._body_ended = False
@@ -197,6 +205,8 @@ class Exchange:
                 await self._drain()
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request_id
+            if self._traffic.is_stopping:
+                headers["connection"] = "close"
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
         elif message["type"] == "http.response.body":

@@ -13,6 +13,7 @@ from pool_server.errors import (
     DatabaseUnavailableError,
     NotAllowedError,
     NotAuthenticatedError,
+    ServerStoppingError,
     StorageFailedError,
 )
 from pool_server.http.error_responses import documented
@@ -20,6 +21,7 @@ from pool_server.http.identity import SignedIn
 from pool_server.http.metrics import CONTENT_TYPE, PoolMetrics
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
+from pool_server.http.traffic import ProcessTraffic
 from pool_server.pages.landing import landing_body
 from pool_server.pages.reference import reference_body
 from pool_server.pages.style import page
@@ -45,10 +47,18 @@ def healthz() -> HealthResponse:
     "/readyz",
     tags=["operations"],
     summary="Can the server do its work",
-    responses=documented(DatabaseUnavailableError, StorageFailedError),
+    responses=documented(DatabaseUnavailableError, StorageFailedError, ServerStoppingError),
 )
-def readyz(parts: Parts) -> HealthResponse:
-    """Answer 200 when database and storage answer, 503 otherwise. Needs no token."""
+def readyz(parts: Parts, traffic: ProcessTraffic) -> HealthResponse:
+    """Answer 200 when database and storage answer, 503 otherwise. Needs no token.
+
+    Also 503 while the server stops: it finishes what is under way, and should get nothing new.
+    """
+    if traffic.is_stopping:
+        raise ServerStoppingError(
+            "this server is stopping: it finishes the requests under way",
+            hint="Ask another server of the pool, or this one again once it was started anew.",
+        )
     if not parts.database.answers():
         raise DatabaseUnavailableError("the database does not answer")
     parts.storage.check()

@@ -1,0 +1,58 @@
+"""What a server process is busy with, and whether it is about to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+LOOK_INTERVAL_S = 0.05
+
+
+class Traffic:
+    """The requests under way in one process; all but `is_stopping` for its event loop only."""
+
+    def __init__(self) -> None:
+        self._under_way: set[object] = set()
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process ends once it has finished what it was asked before."""
+        return self._stopping.is_set()
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count a request while it is served."""
+        request = object()
+        self._under_way.add(request)
+        try:
+            yield
+        finally:
+            self._under_way.remove(request)
+
+    async def pause(self, longest_s: float) -> None:
+        """Wait so long, or until the process is about to end."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), longest_s)
+
+    async def stop(self) -> None:
+        """Say that the process is about to end, and wait for the requests under way by now.
+
+        Those that come meanwhile are served, too, and not waited for: a load balancer takes a
+        moment to notice, and nobody may hold the end up by asking on and on.
+        """
+        self._stopping.set()
+        before = frozenset(self._under_way)
+        while before & self._under_way:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def traffic_of(request: Request) -> Traffic:
+    return cast("Traffic", request.app.state.traffic)
+
+
+ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
