@@ -24,18 +24,24 @@ SHAPES = ["embedded", pytest.param("consortium", marks=[pytest.mark.postgres, py
 OpenPool = Callable[..., AbstractContextManager[PoolDriver]]
 
 
-@pytest.fixture(scope="session", params=SHAPES)
+MakePlace = Callable[[], dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=SHAPES)
 def shape(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def place_of_shape(request: pytest.FixtureRequest, shape: str) -> Callable[[], dict[str, Any]]:
+@pytest.fixture(scope="module")
+def place_of_shape(request: pytest.FixtureRequest, shape: str) -> MakePlace:
     """Make a new place for a pool of the shape: a database and a bucket, named by settings."""
-    if shape == "embedded":
-        return dict
-    postgres: PostgresServer = request.getfixturevalue("postgres")
-    swift: S3Server = request.getfixturevalue("swift")
+    make: MakePlace = dict if shape == "embedded" else request.getfixturevalue("make_shared_place")
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_shared_place(postgres: PostgresServer, swift: S3Server) -> MakePlace:
+    """Make a place that several servers can use at once."""
     numbers = itertools.count(1)
 
     def make() -> dict[str, Any]:
@@ -45,8 +51,8 @@ def place_of_shape(request: pytest.FixtureRequest, shape: str) -> Callable[[], d
     return make
 
 
-@pytest.fixture(scope="session")
-def open_pool(place_of_shape: Callable[[], dict[str, Any]]) -> OpenPool:
+@pytest.fixture(scope="module")
+def open_pool(place_of_shape: MakePlace) -> OpenPool:
     """Open a pool of its own for a test, of either shape: ``with open_pool(folder, ...) as pool``.
 
     Settings are given by name. It has one server only, in this process: that starts at once.
@@ -65,13 +71,18 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def pool(request: pytest.FixtureRequest, shape: str) -> PoolDriver:
+    """The pool that tests share; that of the other shape stays open for the next module."""
+    driver: PoolDriver = request.getfixturevalue(f"{shape}_pool")
+    return driver
+
+
 @pytest.fixture(scope="session")
-def pool(
-    place_of_shape: Callable[[], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+def consortium_pool(
+    make_shared_place: MakePlace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PoolDriver]:
-    """The pool that tests share."""
-    folder, place = tmp_path_factory.mktemp("pool"), place_of_shape()
-    with pool_of_processes(folder, **place) if place else pool_in_thread(folder) as driver:
+    with pool_of_processes(tmp_path_factory.mktemp("pool"), **make_shared_place()) as driver:
         yield driver
 
 
