@@ -38,6 +38,7 @@ COMMANDS = (
     CommandEntry("env", "cli.env", "Versions, folders, installed extras, the pool.", _START),
     CommandEntry("models", "cli.models", "Search the pool's models, see one, its lineage.", _SHARE),
     CommandEntry("upload", "cli.upload", "Send a model file to the pool.", _SHARE),
+    CommandEntry("uploads", "cli.uploads", "Uploads under way: list them, end one.", _SHARE),
     CommandEntry("download", "cli.download", "Fetch models from the pool.", _SHARE),
     CommandEntry("agent", "cli.agent", "Merge and refine with the pool, unattended.", _SHARE),
     CommandEntry("rounds", "cli.rounds", "Refine a model together with other sites.", _SHARE),

@@ -34,6 +34,7 @@ from site_agent.pool_people import PoolPeople
 from site_agent.pool_rounds import PoolRounds
 from site_agent.pool_sharing import PoolSharing
 from site_agent.pool_signatures import PoolSignatures
+from site_agent.pool_uploads import PoolUploads
 from site_agent.pool_withdrawals import PoolWithdrawals
 from site_agent.requests import build_request
 from site_agent.standing import require_usable
@@ -124,6 +125,7 @@ class PoolClient(
     PoolRounds,
     PoolSharing,
     PoolSignatures,
+    PoolUploads,
     PoolWithdrawals,
 ):
     """Everything that a site asks of its pool.

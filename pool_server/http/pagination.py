@@ -5,15 +5,23 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from datetime import UTC, datetime, timedelta
 
 from pool_server.errors import QueryError
 
 _CURSOR = re.compile(r"^v1:before=([1-9][0-9]{0,17})$")
+_MOMENT_CURSOR = re.compile(r"^v1:at=(0|[1-9][0-9]{0,16});key=([0-9a-f]{1,64})$")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write_cursor(before_id: int) -> str:
     """Return an opaque cursor for what comes after the row of that id."""
-    return base64.urlsafe_b64encode(f"v1:before={before_id}".encode()).decode().rstrip("=")
+    return _encode(f"v1:before={before_id}")
+
+
+def write_moment_cursor(at: datetime, key: str) -> str:
+    """Return one for rows whose keys have no order: what comes after that moment, and key."""
+    return _encode(f"v1:at={(at - _EPOCH) // timedelta(microseconds=1)};key={key}")
 
 
 def read_cursor(cursor: str) -> int:
@@ -24,16 +32,36 @@ def read_cursor(cursor: str) -> int:
     QueryError
         It was made by something else.
     """
+    return int(_decode(cursor, _CURSOR)[1])
+
+
+def read_moment_cursor(cursor: str) -> tuple[datetime, str]:
+    """Return the moment and the key in a cursor that `write_moment_cursor` made.
+
+    Raises
+    ------
+    QueryError
+        It was made by something else.
+    """
+    match = _decode(cursor, _MOMENT_CURSOR)
+    return _EPOCH + timedelta(microseconds=int(match[1])), match[2]
+
+
+def _encode(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str, expected: re.Pattern[str]) -> re.Match[str]:
     try:
         text = base64.b64decode(
             cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True
         ).decode("ascii")
     except (binascii.Error, ValueError):
         text = ""
-    match = _CURSOR.match(text)
+    match = expected.match(text)
     if match is None:
         raise QueryError(
             "`cursor` is none that this pool gave out",
             hint="Give back `next_cursor` of the page before as it was, or leave it out.",
         )
-    return int(match[1])
+    return match

@@ -271,7 +271,8 @@ def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> 
     if repository.count_open(session, upload.site) >= most:
         raise TooManyUploadsError(
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
-            hint="Complete or abort some; stale ones are cleared away by themselves.",
+            hint="Complete some, or give them up: `poolctl uploads ls` lists them, "
+            "`poolctl uploads abort` ends them; stale ones are cleared away by themselves.",
         )
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
     upload.storage_handle = parts.storage.begin(

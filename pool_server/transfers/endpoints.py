@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from pool_server.errors import (
     BytesWithdrawnError,
@@ -17,6 +17,7 @@ from pool_server.errors import (
     NotAuthenticatedError,
     PartMismatchError,
     PartsElsewhereError,
+    QueryError,
     QuotaExceededError,
     RecipeRefusedError,
     RightMissingError,
@@ -35,14 +36,17 @@ from pool_server.errors import (
 )
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import Uploader
+from pool_server.http.pagination import read_moment_cursor
 from pool_server.http.scopes import needs
-from pool_server.http.session import Parts
-from pool_server.transfers import service
+from pool_server.http.session import Parts, ReadingSession
+from pool_server.registry.endpoints import Cursor, Limit
+from pool_server.transfers import listing, service
 from pool_server.transfers.addressing import address_parts
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.receiving import receive_part
-from pool_server.wire.names import DIGEST_PATTERN
+from pool_server.wire.names import DIGEST_PATTERN, Name
+from pool_server.wire.open_uploads import OpenUploadPage
 from pool_server.wire.parts import PartAddressesRequest, PartAddressList
 from pool_server.wire.uploads import UploadRequest, UploadResponse
 
@@ -98,6 +102,32 @@ def announce(
     if not is_new:
         response.status_code = 200
     return answer
+
+
+@router.get(
+    "",
+    summary="List uploads under way",
+    responses=documented(NotAuthenticatedError, NotAllowedError, SiteNotFoundError, QueryError),
+)
+def list_uploads(
+    caller: Uploader,
+    session: ReadingSession,
+    site: Annotated[
+        Name | None,
+        Query(
+            description="Only to this site; for others than one's own ask as their admin.",
+            examples=["site-a"],
+        ),
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> OpenUploadPage:
+    """Return what is on its way to one's own site, newest first; admins of the pool see all.
+
+    A site may have so many under way and no more; what nobody goes on with can be given up.
+    """
+    before = None if cursor is None else read_moment_cursor(cursor)
+    return listing.list_uploads(session, caller, site, before, limit)
 
 
 @router.get(
@@ -195,6 +225,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
         QuotaExceededError,
         ModelKindError,
         BytesWithdrawnError,
+        RecipeRefusedError,
         DigestMismatchError,
         FormatRefusedError,
         StatementRefusedError,

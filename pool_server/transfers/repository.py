@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import CursorResult, and_, delete, func, or_, select, update
-from sqlalchemy.orm import Session, contains_eager
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, update
+from sqlalchemy.orm import Session, aliased, contains_eager
 
-from pool_server.records import SiteRecord, UploadRecord
+from pool_server.records import SiteRecord, TokenRecord, UploadRecord
 
 RECEIVING, CHECKING, COMPLETE, REFUSED, EXPIRED = (
     "receiving", "checking", "complete", "refused", "expired",
@@ -49,6 +49,43 @@ def find_open(
         )
         .with_for_update(of=UploadRecord)
     )
+
+
+def list_open(
+    session: Session, site: str | None, before: tuple[datetime, str] | None, limit: int
+) -> Sequence[tuple[UploadRecord, str]]:
+    """Return uploads under way with who began each, newest first; one more than `limit`.
+
+    Parameters
+    ----------
+    site : str or None
+        Only those to this site.
+    before : (datetime, str) or None
+        Moment and identifier of the last one of the page before.
+    """
+    home = aliased(SiteRecord)
+    conditions: list[ColumnElement[bool]] = [UploadRecord.state.in_(OPEN)]
+    if site is not None:
+        conditions.append(SiteRecord.name == site)
+    if before is not None:
+        at, key = before
+        conditions.append(
+            or_(
+                UploadRecord.created_at < at,
+                and_(UploadRecord.created_at == at, UploadRecord.id < key),
+            )
+        )
+    rows = session.execute(
+        select(UploadRecord, home.name + "/" + TokenRecord.name)
+        .join(UploadRecord.site)
+        .join(UploadRecord.token)
+        .join(home, home.id == TokenRecord.site_id)
+        .options(contains_eager(UploadRecord.site))
+        .where(*conditions)
+        .order_by(UploadRecord.created_at.desc(), UploadRecord.id.desc())
+        .limit(limit + 1)
+    )
+    return [(upload, created_by) for upload, created_by in rows]
 
 
 def count_open(session: Session, site: SiteRecord) -> int:

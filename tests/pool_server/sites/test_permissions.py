@@ -164,6 +164,7 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/api/v1/evaluations"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/evaluations"): (*REFUSED, 403, 201, 201, 201, 201, 201),
     ("POST", "/api/v1/uploads"): (*REFUSED, 403, 403, 200, 200, 200, 200),
+    ("GET", "/api/v1/uploads"): (*REFUSED, 403, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/uploads/{upload_id}"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("POST", "/api/v1/uploads/{upload_id}/parts"): (*REFUSED, 403, 404, 200, 200, 200, 200),
     ("PUT", "/api/v1/uploads/{upload_id}/parts/{number}"): (*REFUSED, 403, 404, 204, 204, 204, 204),
