@@ -56,6 +56,7 @@ _PARTS = {
         "blink session.mp4 --landmarks site-d/merged-68 -o out/",
         "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
         "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
+        "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
         "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
         "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
         "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
@@ -89,7 +90,7 @@ def analyse(
         typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
     ] = "",
     landmarks: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="A model of 68 landmarks.")
+        str, typer.Option(metavar="FILE|ADDRESS", help="Of 68 landmarks, or of the eyes alone.")
     ] = "",
     from_trace: Annotated[
         Path | None,
@@ -97,11 +98,19 @@ def analyse(
     ] = None,
     frame_rate_hz: Annotated[
         float | None,
-        typer.Option(help="Of a trace or of images without times.", show_default=False),
+        typer.Option(
+            help="Of a trace or of images without times; of a video instead of the times in its "
+            "file, which are wrong where a fast camera stored it to play slowly.",
+            show_default=False,
+        ),
     ] = None,
     timestamps: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Times of a folder's images: file, timestamp_s."),
+        typer.Option(
+            metavar="CSV",
+            help="Times of a folder's images (file, timestamp_s), or of a video's frames instead "
+            "of those in its file (timestamp_s, one row for each frame).",
+        ),
     ] = None,
     camera: Annotated[
         str | None,

@@ -69,10 +69,14 @@ def batch(
         typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
     ] = "",
     landmarks: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="A model of 68 landmarks.")
+        str, typer.Option(metavar="FILE|ADDRESS", help="Of 68 landmarks, or of the eyes alone.")
     ] = "",
     frame_rate_hz: Annotated[
-        float | None, typer.Option(help="Of traces that have no times.", show_default=False)
+        float | None,
+        typer.Option(
+            help="Of traces and images without times; of videos instead of the times in the files.",
+            show_default=False,
+        ),
     ] = None,
     workers: Annotated[
         int | None,

@@ -12,7 +12,7 @@ from site_agent.eyeblink.face_crowd import FaceCrowd
 from site_agent.eyeblink.face_region import RegionFollower
 from site_agent.eyeblink.face_settings import FaceSettings
 from site_agent.eyeblink.faces import FaceFollower, Follower
-from site_agent.eyeblink.landmarks import check_part_count
+from site_agent.eyeblink.landmarks import check_eyes
 from site_agent.eyeblink.session import SourceFile, source_file
 from site_agent.faces.detector import FaceDetector, open_detector
 from site_agent.faces.landmarks import open_landmarks
@@ -51,7 +51,7 @@ class FaceModels:
         """
         settings.check()
         predictor = open_landmarks(landmarks)
-        check_part_count(predictor.part_count, str(landmarks))
+        check_eyes(predictor, str(landmarks))
         points = source_file("landmarks", Path(landmarks), addresses.get("landmarks"))
         if settings.region:
             if detector is not None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.datasets.model_parts import group_of_shape
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.faces import Follower, FoundFace
 from site_agent.eyeblink.frames import Frame
-from site_agent.eyeblink.openness import LEFT_EYE, RIGHT_EYE, eye_aspect_ratio
+from site_agent.eyeblink.openness import EYE_POINTS, eye_aspect_ratio, eyes_of
+from site_agent.eyeblink.placing import Predictor
 from site_agent.eyeblink.records import EyeSample, FaceSource, Float64, Gap
 
 IBUG_PARTS = 68
@@ -39,6 +41,27 @@ def check_part_count(part_count: int, name: str) -> None:
         )
 
 
+def check_eyes(predictor: Predictor, name: str) -> None:
+    """Refuse landmark models that have no eyes where they are looked for.
+
+    Those of the 68-point scheme do, and those of the eyes alone: 12 points whose mean shape is
+    that of two eyes.
+
+    Raises
+    ------
+    BlinkAnalysisError
+    """
+    count = predictor.part_count
+    if count == IBUG_PARTS or (
+        count == EYE_POINTS and group_of_shape(predictor.initial_shape) == "eyes"
+    ):
+        return
+    raise BlinkAnalysisError(
+        f"{name}: found a model of {count} landmarks, expected the 68 of the iBUG scheme, or the "
+        f"{EYE_POINTS} of its eyes alone (37 to 48)"
+    )
+
+
 def sample_eyes(frames: Iterable[Frame], follower: Follower) -> Iterator[EyeSample]:
     """Yield the eyes of every frame."""
     for frame in frames:
@@ -62,8 +85,9 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
             Gap.NO_FACE,
         )
     height_px, width_px = frame.image.shape[:2]
-    left, left_gap = _measure_eye(face.landmarks[LEFT_EYE], width_px, height_px)
-    right, right_gap = _measure_eye(face.landmarks[RIGHT_EYE], width_px, height_px)
+    left_eye, right_eye = eyes_of(face.landmarks)
+    left, left_gap = _measure_eye(left_eye, width_px, height_px)
+    right, right_gap = _measure_eye(right_eye, width_px, height_px)
     gap = Gap.NONE if Gap.NONE in (left_gap, right_gap) else left_gap
     return EyeSample(
         frame=frame.index,
@@ -119,7 +143,12 @@ def estimate_pose(landmarks: Float64) -> HeadPose:
 
 
 def pose_confidence(landmarks: Float64) -> float:
-    """Return 1 for a face seen from the front, falling to 0.1 for one turned far away."""
+    """Return 1 for a face seen from the front, falling to 0.1 for one turned far away.
+
+    Landmarks of the eyes alone do not tell how a head is turned: 1.
+    """
+    if len(landmarks) == EYE_POINTS:
+        return 1.0
     pose = estimate_pose(landmarks)
     by_yaw = np.interp(abs(pose.yaw_deg), [TRUSTED_YAW_DEG, LOST_YAW_DEG], [1.0, 0.1])
     by_pitch = np.interp(abs(pose.pitch_deg), [TRUSTED_PITCH_DEG, LOST_PITCH_DEG], [1.0, 0.1])

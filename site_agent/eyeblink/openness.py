@@ -16,7 +16,8 @@ LEFT_EYE = slice(42, 48)
 """The subject's left eye: landmarks 43..48 of the iBUG scheme, counted from 1."""
 RIGHT_EYE = slice(36, 42)
 """The subject's right eye: landmarks 37..42."""
-
+EYE_POINTS = 12
+"""Landmarks of a model of the eyes alone."""
 
 PUFF_REFLEX_S = 0.3
 """An air puff has closed the eye within this time."""
@@ -48,12 +49,24 @@ def eye_aspect_ratio(eye: NDArray[np.floating]) -> Float64:
     return np.where(known, heights / (2.0 * np.where(known, widths, 1.0)), np.nan)
 
 
+def eyes_of(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
+    """Return the points (left, right) of both eyes, each of shape (..., 6, 2).
+
+    Parameters
+    ----------
+    landmarks : float, shape (..., 68, 2) or (..., 12, 2)
+        All landmarks of the iBUG scheme, or those of the eyes alone (37 to 48).
+    """
+    points = np.asarray(landmarks, dtype=np.float64)
+    if points.shape[-2] == EYE_POINTS:
+        return points[..., 6:, :], points[..., :6, :]
+    return points[..., LEFT_EYE, :], points[..., RIGHT_EYE, :]
+
+
 def both_eye_aspect_ratios(landmarks: NDArray[np.floating]) -> tuple[Float64, Float64]:
-    """Return the eye aspect ratios (left, right) of 68 landmarks, shape (..., 68, 2)."""
-    return (
-        eye_aspect_ratio(landmarks[..., LEFT_EYE, :]),
-        eye_aspect_ratio(landmarks[..., RIGHT_EYE, :]),
-    )
+    """Return the eye aspect ratios (left, right) of landmarks as in `eyes_of`."""
+    left, right = eyes_of(landmarks)
+    return eye_aspect_ratio(left), eye_aspect_ratio(right)
 
 
 def closure_paper_pct(ear: Float64) -> Float64:

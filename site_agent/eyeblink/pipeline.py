@@ -29,7 +29,7 @@ from site_agent.eyeblink.openness import (
     closed_ear_at_puffs,
 )
 from site_agent.eyeblink.outputs import check_requested, write_outputs
-from site_agent.eyeblink.recording import Recording, describe_recording
+from site_agent.eyeblink.recording import Recording, describe_recording, other_times
 from site_agent.eyeblink.recording_start import recording_start
 from site_agent.eyeblink.records import EyeTrace, Gap, as_written
 from site_agent.eyeblink.sampling import Progress, count_remarks, sample_crowd, sample_face
@@ -66,10 +66,10 @@ def run_blink_analysis(
     Parameters
     ----------
     video : path or Recording
-        A video file; a folder of images with ``timestamps.csv``, or with other times as a
+        A video file; a folder of images with ``timestamps.csv``; either with other times as a
         `Recording`.
     landmarks : path
-        A landmark model of 68 parts: ``.dat`` or forest file.
+        A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file.
     out_dir : path
         Gets the files of `site_agent.eyeblink.outputs`; nothing is there before the analysis is
         complete.
@@ -100,7 +100,7 @@ def run_blink_analysis(
     recorded = _recorded(
         source,
         trace,
-        (recording.source(), *models.sources, *_trial_sources(listed)),
+        (*recording.sources(), *models.sources, *_trial_sources(listed)),
         recording_start(recording.path, settings.labels, source.info.creation_time),
         VideoFootage(recording, models.new_follower),
     )
@@ -147,7 +147,7 @@ def run_all_faces_analysis(
     with closing(_metered(recording.open(), settings)) as source:
         traces, left_out = sample_crowd(source, models.new_crowd(), progress)
     listed, light_remarks = _timed_by_lights(source, listed, settings)
-    sources = (recording.source(), *models.sources, *_trial_sources(listed))
+    sources = (*recording.sources(), *models.sources, *_trial_sources(listed))
     start = recording_start(recording.path, settings.labels, source.info.creation_time)
     remarks = [f"{left_out} faces were seen for less than a second and left out"] * (left_out > 0)
     sessions = {}
@@ -263,8 +263,8 @@ def _recorded(
 ) -> _Recorded:
     timing = frame_timing(trace.timestamps_s)
     described = describe_recording(source.info, source.report, timing)
-    remark = timing.remark()
-    warnings = (*source.report.warnings, *([remark] if remark else []))
+    remarks = [remark for remark in (timing.remark(), other_times(source, timing)) if remark]
+    warnings = (*source.report.warnings, *remarks)
     return _Recorded(trace, sources, described, warnings, start, footage)
 
 

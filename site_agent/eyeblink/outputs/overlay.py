@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.faces import FoundFace
 from site_agent.eyeblink.frames import Frame
-from site_agent.eyeblink.openness import LEFT_EYE, RIGHT_EYE
+from site_agent.eyeblink.openness import eyes_of
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.trials import TrialType
@@ -157,9 +157,9 @@ def _draw_face(draw: ImageDraw.ImageDraw, face: FoundFace, scale: float, line_px
     for x, y in points:
         if math.isfinite(x) and math.isfinite(y):
             draw.ellipse([x - line_px, y - line_px, x + line_px, y + line_px], fill=BLUE)
-    for eye in (LEFT_EYE, RIGHT_EYE):
-        outline = [(float(x), float(y)) for x, y in points[eye]]
-        if np.isfinite(points[eye]).all():
+    for eye in eyes_of(points):
+        outline = [(float(x), float(y)) for x, y in eye]
+        if np.isfinite(eye).all():
             draw.line([*outline, outline[0]], fill=YELLOW, width=line_px)
 
 

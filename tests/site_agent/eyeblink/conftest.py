@@ -7,22 +7,42 @@ from pathlib import Path
 import pytest
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
+from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
 from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training.metadata import metadata_path
 
 
 @pytest.fixture(scope="session")
-def landmark_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
+    """150 faces of other persons than those of the recording."""
+    folder = tmp_path_factory.mktemp("faces")
+    return read_imglab_xml(write_face_dataset(folder / "faces", 150, persons=50, seed=2))
+
+
+@pytest.fixture(scope="session")
+def landmark_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Landmark model of 68 parts, good enough to see blinks of other persons."""
-    folder = tmp_path_factory.mktemp("landmarks")
-    dataset = read_imglab_xml(write_face_dataset(folder / "faces", 150, persons=50, seed=2))
-    path = folder / "faces.dat"
+    return train_landmarks(drawn_faces, tmp_path_factory.mktemp("landmarks") / "faces.dat")
+
+
+@pytest.fixture(scope="session")
+def eyes_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of the eyes alone, with nothing beside it that says so."""
+    path = tmp_path_factory.mktemp("eyes") / "eyes.dat"
+    train_landmarks(drawn_faces, path, parts=("eyes",))
+    metadata_path(path).unlink()
+    return path
+
+
+def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = ()) -> Path:
     settings = ErtSettings(
         oversampling_amount=8,
         oversampling_translation_jitter=0.1,
         num_trees_per_cascade_level=120,
         tree_depth=4,
         num_threads=2,
+        parts=parts,
     )
     train_ert(dataset, path, settings, training_scores=False)
     return path

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aggregators.formats import write_model
+from aggregators.formats import read_model, write_model
+from aggregators.models import ShapePredictor
 from site_agent.errors import BlinkAnalysisError, FaceModelError, VideoFileError
 from site_agent.eyeblink.faces import FaceFollower, FaceSettings
 from site_agent.eyeblink.frames import VideoReader
@@ -17,6 +19,7 @@ from site_agent.eyeblink.landmarks import sample_eyes
 from site_agent.eyeblink.matching import match_blinks
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.traces import read_trace
 from site_agent.faces.detector import open_detector
 from site_agent.faces.landmarks import open_landmarks
@@ -98,6 +101,25 @@ def test_a_video_without_faces(tmp_path: Path, landmark_file: Path) -> None:
     assert np.isnan(summary.blinks_per_minute)
     assert any("nothing to find blinks in" in warning for warning in summary.warnings)
     assert {row["reason"] for row in rows_of(summary.files["frames"])} == {"no-face"}
+
+
+def test_a_model_of_the_eyes_alone_sees_the_same_blinks(
+    recording: Path, eyes_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings = BlinkAnalysisSettings(outputs=frozenset({"overlay"}))
+    summary = run_blink_analysis(recording, landmarks=eyes_file, out_dir=out, settings=settings)
+    found = [
+        (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
+    ]
+    assert match_blinks(found, true_blinks(recording)).f1 == 1.0
+    assert summary.face_found_pct > 95.0
+    lips = read_model(eyes_file)
+    assert isinstance(lips, ShapePredictor)
+    turned = replace(lips, initial_shape=np.ascontiguousarray(lips.initial_shape[::-1]))
+    write_model(turned, tmp_path / "twelve.dat")
+    with pytest.raises(BlinkAnalysisError, match=r"12 landmarks, expected .* eyes alone"):
+        run_blink_analysis(recording, landmarks=tmp_path / "twelve.dat", out_dir=out)
 
 
 def test_models_and_videos_that_do_not_do(tmp_path: Path) -> None:
