@@ -57,6 +57,7 @@ COMMANDS = (
     CommandEntry("merges", "cli.merges", "Have the pool merge models in the background.", _MAKE),
     CommandEntry("refine", "cli.refine", "Refine a merged landmark model at all sites.", _MAKE),
     CommandEntry("study", "cli.study", "Compare sub-models: alone, merged, refined.", _MAKE),
+    CommandEntry("convert", "cli.convert", "Write a model file in another format.", _MAKE),
     CommandEntry("inspect", "cli.inspect", "What a model file is, with a picture.", _USE),
     CommandEntry("predict", "cli.predict", "Find faces and landmarks in images.", _USE),
     CommandEntry("evaluate", "cli.evaluate", "Score models on annotated images.", _USE),
