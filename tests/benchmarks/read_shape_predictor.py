@@ -6,6 +6,9 @@ Makes a file of about 130 MB in a temporary folder and, in one process, lets thi
 read and write it in turns. What is measured: `read_model` and `write_model` as everybody calls
 them (`write_model` also hashes the file and waits until it is on disk), and of the latter the
 part that reading has too, encoding and writing.
+
+The limits, on the least times: reading takes no longer than dlib's, encoding and writing no longer
+than reading, and both programs write the same bytes. The exit status is 1 beyond them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,18 +28,21 @@ from aggregators.models import ShapePredictor
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
 _MEBIBYTE = 1024 * 1024
+_LIMITS = (("read, ours", "read, dlib"), ("encode and write, ours", "read, ours"))
+"""What takes no longer than what."""
 
 
 def main() -> None:
-    """Run the benchmark and print its table."""
+    """Run the benchmark, print its table, and tell by the exit status whether limits were kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="alternating runs (default 5)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as folder:
-        _run(Path(folder), max(1, arguments.rounds))
+        kept = _run(Path(folder), max(1, arguments.rounds))
+    sys.exit(0 if kept else 1)
 
 
-def _run(folder: Path, rounds: int) -> None:
+def _run(folder: Path, rounds: int) -> bool:
     ours = folder / "ours.dat"
     model = make_paper_size_predictor(seed=0)
     write_model(model, ours)
@@ -49,10 +56,14 @@ def _run(folder: Path, rounds: int) -> None:
             f"peak memory of read_model: {peak_bytes / _MEBIBYTE:.0f} MiB, "
             f"{peak_bytes / size_bytes:.2f} times the file, of which it maps all"
         )
-    _print_table(_time_in_turns(folder, rounds))
+    seconds = _time_in_turns(folder, rounds)
+    _print_table(seconds)
     files = [ours, folder / "again.dat", folder / "theirs.dat"]
     same = len({file_digest(path) for path in files}) == 1
     print(f"the files of both are {'equal byte for byte' if same else 'DIFFERENT'}")
+    kept = same and all(min(seconds[one]) <= min(seconds[other]) for one, other in _LIMITS)
+    print("within the limits" if kept else "BEYOND THE LIMITS")
+    return kept
 
 
 def _time_in_turns(folder: Path, rounds: int) -> dict[str, list[float]]:
