@@ -43,15 +43,16 @@ class BlinkInput:
                 raise InputMissingError(f"{path}: no such file")
         if self.from_trace is not None and self.from_trace.is_dir():
             raise InputMissingError(f"{self.from_trace}: is a folder, expected a trace")
-        is_folder = self.video is not None and self.video.is_dir()
         for given, option, needed, fits in (
             (self.seconds, "--seconds", "--camera", self.camera is not None),
             (self.record, "--record", "--camera", self.camera is not None),
-            (self.timestamps, "--timestamps", "a folder of images", is_folder),
+            (self.timestamps, "--timestamps", "a VIDEO", self.video is not None),
             (self.all_faces or None, "--all-faces", "a VIDEO", self.video is not None),
         ):
             if given is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
+        if self.timestamps is not None and self.frame_rate_hz is not None:
+            raise UsageError("--timestamps and --frame-rate-hz contradict each other")
 
     @property
     def title(self) -> str:

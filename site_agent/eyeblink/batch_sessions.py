@@ -40,13 +40,14 @@ class BatchSession:
     is_video : bool
     trials : Path or None
     timestamps : Path or None
-        Times of a folder's images, where they are not in it.
+        Times of a folder's images, where they are not in it; or of a video's frames.
     participant, group : str
         Empty where not known.
     number : float
         Its number among the participant's sessions; NaN where not known.
     frame_rate_hz : float or None
-        Of a trace or a folder of images that has no times.
+        Of a trace or a folder of images that has no times; of a video, instead of those in its
+        file.
     detector, landmarks : str
         Model files or pool addresses of this session alone; empty for the batch's.
     overrides : mapping of str to str

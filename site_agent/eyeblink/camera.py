@@ -81,7 +81,7 @@ class CameraReader:
             declared_rate_hz=rate_hz if rate_hz > 0 else None,
             duration_s=seconds,
         )
-        self.report = DecodingReport()
+        self.report = DecodingReport(times_from="camera")
         self._recorder = VideoRecorder(Path(record)) if record is not None else None
 
     @property

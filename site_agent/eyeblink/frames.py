@@ -8,6 +8,7 @@ time, the rotation that a phone wrote, and every error.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,9 @@ class DecodingReport:
     longest_step_s : float
         Longest time between two frames.
     last_time_s : float
+    times_from : str
+        What says when the frames were taken: ``container``, ``camera``, ``table NAME`` or
+        ``frame rate N Hz``.
     """
 
     decoded_frames: int = 0
@@ -90,6 +94,7 @@ class DecodingReport:
     rotation_deg: int = 0
     longest_step_s: float = 0.0
     last_time_s: float = 0.0
+    times_from: str = "container"
     warnings: list[str] = field(default_factory=list)
 
 
@@ -110,6 +115,15 @@ class FrameSource(Protocol):
     def close(self) -> None: ...
 
 
+class Clock(Protocol):
+    """Says when frames were taken, instead of the file (see `video_times`)."""
+
+    @property
+    def told(self) -> str: ...
+
+    def time_s(self, pts: int | None, /) -> float: ...
+
+
 class VideoReader:
     """Reads one video file from the beginning, once.
 
@@ -119,6 +133,8 @@ class VideoReader:
         Any container and codec that FFmpeg decodes.
     pixels : "grey" or "rgb"
         Grey is the picture's luma and costs a fraction of RGB.
+    clock : Clock, optional
+        Times to use instead of those in the file.
 
     Raises
     ------
@@ -126,12 +142,19 @@ class VideoReader:
         The file is missing, empty, no video, has no picture, or an unknown codec.
     """
 
-    def __init__(self, path: Path | str, *, pixels: Literal["grey", "rgb"] = "grey") -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        pixels: Literal["grey", "rgb"] = "grey",
+        clock: Clock | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._clock = clock
         self._grey = pixels == "grey"
         self._container, self._stream = _open(self.path)
         self.info = _describe(self.path, self._container, self._stream)
-        self.report = DecodingReport()
+        self.report = DecodingReport(times_from=clock.told if clock else "container")
 
     def __enter__(self) -> VideoReader:
         return self
@@ -154,7 +177,10 @@ class VideoReader:
         origin_s = origin_of(self._container, self._stream)
         last_s = float("-inf")
         for picture in self._pictures():
-            time_s = self._time_s(picture, origin_s)
+            if self._clock is not None:
+                time_s: float | None = self._clock.time_s(picture.pts)
+            else:
+                time_s = self._time_s(picture, origin_s)
             if time_s is None or time_s <= last_s:
                 self.report.repaired_times += 1
                 time_s = last_s + interval_s if self.report.decoded_frames else 0.0
@@ -233,7 +259,7 @@ class VideoReader:
             report.warnings.append(
                 f"the file declares {declared} frames, {report.decoded_frames} could be decoded"
             )
-        elif declared is None and info.duration_s:
+        elif declared is None and info.duration_s and self._clock is None:
             interval_s = 1.0 / (info.declared_rate_hz or 30.0)
             if report.last_time_s < 0.95 * info.duration_s - interval_s:
                 report.warnings.append(
@@ -245,6 +271,42 @@ class VideoReader:
                 f"{report.repaired_times} frames had no time of their own or one that did not come "
                 "after the frame before; they were given the next interval"
             )
+
+
+class PacketTimes:
+    """Presentation times of a video's packets, read without decoding a picture.
+
+    Raises
+    ------
+    VideoFileError
+        As `VideoReader`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._container, self._stream = _open(path)
+
+    def close(self) -> None:
+        self._container.close()
+
+    def ascending(self) -> list[int]:
+        """Return them in the file's ticks; nothing where some are missing or not unique."""
+        found: list[int] = []
+        # What cannot be read behind damage holds no frame.
+        with contextlib.suppress(OSError, ValueError):
+            for packet in self._container.demux(self._stream):
+                if not packet.size or packet.is_discard:
+                    continue
+                if packet.pts is None:
+                    return []
+                found.append(packet.pts)
+        ascending = sorted(found)
+        return ascending if len(set(ascending)) == len(ascending) else []
+
+    def seconds(self, ticks: list[int]) -> NDArray[np.float64]:
+        """Return them as `VideoReader` does."""
+        tick_s = float(self._stream.time_base) if self._stream.time_base else 0.0
+        origin_s = origin_of(self._container, self._stream)
+        return np.array(ticks, dtype=np.float64) * tick_s - origin_s
 
 
 def _open(path: Path) -> tuple[InputContainer, VideoStream]:

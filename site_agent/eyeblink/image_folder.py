@@ -13,11 +13,11 @@ import numpy as np
 from site_agent.errors import ImageFileError, TrialFileError, VideoFileError
 from site_agent.eyeblink.delimited_text import parse_number, read_text_table
 from site_agent.eyeblink.frames import DecodingReport, Frame, UInt8, VideoInfo
+from site_agent.eyeblink.video_times import TIME_COLUMNS
 from site_agent.faces.images import list_images, read_image
 
 TIMESTAMPS_NAME = "timestamps.csv"
 _FILE_COLUMNS = ("file", "file_name", "filename", "image", "frame_file")
-_TIME_COLUMNS = {"timestamp_s": 1.0, "time_s": 1.0, "timestamp_ms": 1e-3, "time_ms": 1e-3}
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class ImageFolderReader:
         if timestamps is None and frame_rate_hz is None and beside.is_file():
             timestamps = beside
         if timestamps is not None:
+            self.report.times_from = f"table {timestamps.name}"
             timed, missing = read_timestamps(timestamps, self.path)
             if missing:
                 self.report.warnings.append(
@@ -119,6 +120,7 @@ class ImageFolderReader:
                 f"{self.path}: found {len(found)} images without times; expected a table "
                 f"{TIMESTAMPS_NAME} with the columns file and timestamp_s, or a frame rate"
             )
+        self.report.times_from = f"frame rate {frame_rate_hz:g} Hz"
         found.sort(key=_natural_order)
         return [TimedImage(path, number / frame_rate_hz) for number, path in enumerate(found)]
 
@@ -160,7 +162,7 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
     except TrialFileError as error:
         raise VideoFileError(str(error)) from error
     file_column = next((name for name in _FILE_COLUMNS if name in table.columns), None)
-    time_column = next((name for name in _TIME_COLUMNS if name in table.columns), None)
+    time_column = next((name for name in TIME_COLUMNS if name in table.columns), None)
     if file_column is None or time_column is None:
         raise VideoFileError(
             f"{path}: found the columns {', '.join(table.columns)}; expected file and "
@@ -171,7 +173,7 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
     for row in table.rows:
         text = row.cells[time_column]
         try:
-            time_s = parse_number(text) * _TIME_COLUMNS[time_column]
+            time_s = parse_number(text) * TIME_COLUMNS[time_column]
         except ValueError:
             time_s = float("nan")
         if not np.isfinite(time_s):

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from aggregators.formats import file_digest
 from site_agent.eyeblink.frame_timing import FrameTiming
 from site_agent.eyeblink.frames import DecodingReport, FrameSource, VideoInfo, VideoReader
-from site_agent.eyeblink.image_folder import ImageFolderReader
+from site_agent.eyeblink.image_folder import TIMESTAMPS_NAME, ImageFolderReader
 from site_agent.eyeblink.session import SourceFile
+from site_agent.eyeblink.video_times import open_clock, were_given
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,11 @@ class Recording:
     path : Path
         A video file, or a folder of images.
     timestamps : Path or None
-        Times of a folder's images (see `image_folder`).
+        Times of a folder's images (see `image_folder`), or of a video's frames, one row each,
+        instead of those in the file (see `video_times`).
     frame_rate_hz : float or None
-        Rate of a folder's images, where no table says when they were taken.
+        Rate of a folder's images, where no table says when they were taken; or of a video,
+        instead of the times in the file.
     """
 
     path: Path
@@ -46,7 +49,8 @@ class Recording:
                 frame_rate_hz=self.frame_rate_hz,
                 pixels=pixels,
             )
-        return VideoReader(self.path, pixels=pixels)
+        clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
+        return VideoReader(self.path, pixels=pixels, clock=clock)
 
     def source(self) -> SourceFile:
         """Return name and digest; of a folder, the digest of its images' names and digests."""
@@ -60,6 +64,15 @@ class Recording:
             whole.update(f"{file_digest(image.path)}  {image.path.name}\n".encode())
         return SourceFile("images", self.path.name, whole.hexdigest())
 
+    def sources(self) -> tuple[SourceFile, ...]:
+        """Return the recording, and the table of its times where there is one."""
+        table = self.timestamps
+        if table is None and self.frame_rate_hz is None and self.path.is_dir():
+            table = self.path / TIMESTAMPS_NAME
+        if table is None or not table.is_file():
+            return (self.source(),)
+        return self.source(), SourceFile("timestamps", table.name, file_digest(table))
+
 
 def describe_recording(
     info: VideoInfo, report: DecodingReport, timing: FrameTiming
@@ -71,3 +84,15 @@ def describe_recording(
     del counted["warnings"]
     measured = {"frame_rate_hz": timing.frame_rate_hz, "steady_rate": timing.steady}
     return {**described, **counted, **measured, "lost_frames": timing.lost_frames}
+
+
+def other_times(source: FrameSource, timing: FrameTiming) -> str | None:
+    """Say that a video's times are not those of its file; None where they are."""
+    info, told = source.info, source.report.times_from
+    if info.container == "images" or not were_given(told):
+        return None
+    declared = f"{info.declared_rate_hz:.3g}" if info.declared_rate_hz else "no"
+    return (
+        f"times come from the {told} ({timing.frame_rate_hz:.4g} frames/s), not from the video "
+        f"file, which says {declared} frames/s"
+    )

@@ -55,7 +55,8 @@ class SourceFile:
     Attributes
     ----------
     role : str
-        ``video``, ``images``, ``camera``, ``trace``, ``detector``, ``landmarks`` or ``trials``.
+        ``video``, ``images``, ``camera``, ``trace``, ``timestamps``, ``detector``, ``landmarks``
+        or ``trials``.
     name : str
         File name, without the folder: paths often hold names of persons.
     sha256 : str or None

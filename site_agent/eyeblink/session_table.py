@@ -45,11 +45,12 @@ def read_session_table(path: Path | str) -> SessionList:
 
     Columns: ``video`` or ``trace`` (one of them in each line; paths relative to the table),
     ``session`` (names the result's folder; the file's name when left out), ``trials``,
-    ``timestamps`` (of a folder of images), ``participant`` (or ``subject``), ``session_number``,
-    ``group``, ``frame_rate_hz`` (or ``fps``; where a recording has no times), ``detector``,
-    ``landmarks``, and any setting by its name (``latency_ms``, ``cr_threshold``); empty cells
-    mean the batch's own. Where the session names repeat and there is a participant column, they
-    number each participant's sessions, and the folders are called ``PARTICIPANT_SESSION``.
+    ``timestamps`` (of a folder of images, or of a video's frames), ``participant`` (or
+    ``subject``), ``session_number``, ``group``, ``frame_rate_hz`` (or ``fps``; where a recording
+    has no times, and for videos instead of those in the file), ``detector``, ``landmarks``, and
+    any setting by its name (``latency_ms``, ``cr_threshold``); empty cells mean the batch's own.
+    Where the session names repeat and there is a participant column, they number each
+    participant's sessions, and the folders are called ``PARTICIPANT_SESSION``.
 
     A recording that is not there is no fault of the table: the session fails, the others run.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -31,7 +32,12 @@ def video(tmp_path: Path) -> Path:
         (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
         (("room.mp4", "--seconds", "3"), 2, "--seconds goes with --camera only"),
         (("room.mp4", "--record", "a.mkv"), 2, "--record goes with --camera only"),
-        (("room.mp4", "--timestamps", "points.dat"), 2, "goes with a folder of images only"),
+        (("--camera", "0", "--timestamps", "points.dat"), 2, "--timestamps goes with a VIDEO only"),
+        (
+            ("room.mp4", "--timestamps", "points.dat", "--frame-rate-hz", "50"),
+            2,
+            "--timestamps and --frame-rate-hz contradict each other",
+        ),
         (("--camera", "0", "--all-faces"), 2, "--all-faces goes with a VIDEO only"),
         (("none.mp4",), 4, "none.mp4: no such file"),
         (("room.mp4",), 2, "which landmark model"),
@@ -90,3 +96,8 @@ def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
     assert data["frames"] == 30
     provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["settings"]["faces"]["region"] == [20, 10, 80, 80]
+    with (tmp_path / "out" / "frames.csv").open(newline="") as file:
+        assert {row["source"] for row in csv.DictReader(file)} == {"region"}
+    frictionless = pytest.importorskip("frictionless", reason="frictionless is not installed")
+    report = frictionless.validate(str(tmp_path / "out" / "datapackage.json"))
+    assert report.valid, report.flatten(["rowNumber", "fieldNumber", "type", "note"])[:5]

@@ -11,6 +11,7 @@ from typing import Any
 
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.session import AnalysedSession, summarise
+from site_agent.eyeblink.video_times import were_given
 
 SCHEMA = "poolctl-blink-provenance/1"
 DISTRIBUTIONS = (
@@ -27,7 +28,6 @@ DISTRIBUTIONS = (
 )
 
 NOTES = (
-    "Times are the container's presentation times, from its start.",
     "fec = (open_ear - ear) / (open_ear - closed_ear), one calibration for the session.",
     "closure_paper_pct = 100 - (ear - min) * 100 / max over the session.",
     "ear, ear_left and ear_right are not filtered. For the times of blinks a centred running "
@@ -66,9 +66,16 @@ def describe(session: AnalysedSession) -> dict[str, Any]:
         "calibration": asdict(session.calibration),
         "settings": asdict(session.settings),
         "warnings": list(session.warnings),
-        "notes": [*NOTES, *_filter_notes(session)],
+        "notes": [_time_note(session), *NOTES, *_filter_notes(session)],
         "versions": versions(),
     }
+
+
+def _time_note(session: AnalysedSession) -> str:
+    told = str(session.recording.get("times_from", ""))
+    if were_given(told):
+        return f"Times are those of the {told}, which was given."
+    return "Times are the container's presentation times, from its start."
 
 
 def _filter_notes(session: AnalysedSession) -> list[str]:
