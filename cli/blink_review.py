@@ -31,7 +31,12 @@ app = single()
 def review(
     invocation: Invocation,
     results: Annotated[
-        Path, typer.Argument(metavar="OUT", help="A folder of poolctl blink.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="A folder of poolctl blink, or a file of one of the sessions in it.",
+            show_default=False,
+        ),
     ],
     *,
     video: Annotated[
@@ -76,9 +81,10 @@ def review(
 ) -> Reply | None:
     """Look through the blinks that were found: accept, correct, delete, add.
 
-    Opens a page in the browser, served to this machine only. Corrections are kept in OUT/review,
-    beside the automatic result, which stays as it is: corrections.jsonl has every action,
-    blinks_reviewed.csv the blinks as they stand. Ends with Ctrl-C.
+    Opens a page in the browser, served to this machine only. Corrections are kept in OUT/review
+    (with BIDS names in ..._desc-blink_review beside the session's files); the automatic result
+    stays as it is: corrections.jsonl has every action, blinks_reviewed.csv the blinks as they
+    stand. Ends with Ctrl-C.
     """
     from site_agent.eyeblink.review.desk import open_desk
 

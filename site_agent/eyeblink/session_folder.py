@@ -14,11 +14,16 @@ from pathlib import Path
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.openness import Calibration, fraction_eyelid_closure
 from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.session_labels import BIDS_MARK
 from site_agent.eyeblink.traces import read_trace
 
+_MOST_SHOWN = 12
 
-def read_session_signals(folder: Path) -> tuple[Float64, Float64]:
+
+def read_session_signals(place: Path) -> tuple[Float64, Float64]:
     """Return the timestamps in seconds and FEC of a session, shape (n,) both.
+
+    `place` is its folder or one of its files, see `find_output`.
 
     Raises
     ------
@@ -27,18 +32,18 @@ def read_session_signals(folder: Path) -> tuple[Float64, Float64]:
     TraceFileError
         Its ``frames.csv`` is damaged.
     """
-    trace = read_trace(find_output(folder, "frames.csv"))
-    return trace.timestamps_s, fraction_eyelid_closure(trace.ear, read_calibration(folder))
+    trace = read_trace(find_output(place, "frames.csv"))
+    return trace.timestamps_s, fraction_eyelid_closure(trace.ear, read_calibration(place))
 
 
-def read_calibration(folder: Path) -> Calibration:
+def read_calibration(place: Path) -> Calibration:
     """Return the open and the closed level of a session.
 
     Raises
     ------
     StudyFolderError
     """
-    path = find_output(folder, "provenance.json")
+    path = find_output(place, "provenance.json")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["calibration"]
         levels = [
@@ -50,20 +55,58 @@ def read_calibration(folder: Path) -> Calibration:
         raise StudyFolderError(f"{path}: has no calibration that can be read ({error})") from error
 
 
-def find_output(folder: Path, name: str) -> Path:
+def find_output(place: Path, name: str) -> Path:
     """Return the file that an output is: ``NAME``, or ``..._NAME`` in a folder of BIDS names.
+
+    Parameters
+    ----------
+    place : Path
+        The folder of one session, however deep BIDS names put its files; or one of its files,
+        which tells the session where a folder holds several.
+    name : str
+        What the output is called in a plain folder: ``frames.csv``.
 
     Raises
     ------
     StudyFolderError
-        There is none, or several.
+        There is none, or several; the message lists them.
     """
-    if (folder / name).is_file():
-        return folder / name
-    found = sorted(folder.rglob(f"*_{name}"))
-    if len(found) != 1:
+    if place.is_file():
+        path = place.with_name(f"{name_prefix(place)}{name}")
+        if path.is_file():
+            return path
         raise StudyFolderError(
-            f"{folder}: {f'{len(found)} files' if found else 'no file'} {name}; expected the "
-            "results of one session, as poolctl blink writes them"
+            f"{place}: there is no {path.name} beside it; expected the results of one session, as "
+            "poolctl blink writes them"
         )
-    return found[0]
+    found = find_outputs(place, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        shown = [str(path) for path in found[:_MOST_SHOWN]]
+        more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+        raise StudyFolderError(
+            f"{place}: holds {len(found)} sessions; name one of them: {', '.join([*shown, *more])}"
+        )
+    raise StudyFolderError(
+        f"{place}: has no {name}; expected the results of one session, as poolctl blink writes them"
+    )
+
+
+def find_outputs(folder: Path, name: str) -> list[Path]:
+    """Return the file that an output is of every session in a folder, in the order of names."""
+    if (folder / name).is_file():
+        return [folder / name]
+    return sorted(
+        path
+        for path in folder.rglob(f"*{name}")
+        if path.is_file()
+        and path.name in {name, f"{name_prefix(path)}{name}"}
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def name_prefix(path: Path) -> str:
+    """Return what the names of a session's files begin with; empty for plain names."""
+    entities, mark, _ = path.name.rpartition(BIDS_MARK)
+    return f"{entities}{mark}"

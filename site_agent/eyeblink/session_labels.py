@@ -12,6 +12,9 @@ from site_agent.errors import BlinkAnalysisError
 _AGE = r"P(\d+(\.\d+)?Y)?(\d+(\.\d+)?M)?(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(?<!P)"
 _SEXES = ("F", "M", "O", "U")
 
+BIDS_MARK = "_desc-blink_"
+"""Between the entities of a BIDS name and what a plain folder calls the file."""
+
 
 @dataclass(frozen=True)
 class SessionLabels:
@@ -100,7 +103,7 @@ class SessionNames:
 
     def path(self, file_name: str) -> PurePosixPath:
         """Return the path of an output that is called `file_name` in a plain folder."""
-        prefix = f"{self.entities}_desc-blink_" if self.entities else ""
+        prefix = f"{self.entities}{BIDS_MARK}" if self.entities else ""
         return self.folder / f"{prefix}{file_name}"
 
     def bids_path(self, suffix: str) -> PurePosixPath:

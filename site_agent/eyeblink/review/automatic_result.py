@@ -14,7 +14,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from aggregators.formats import file_digest
-from site_agent.errors import ReviewFolderError
+from site_agent.errors import ReviewFolderError, StudyFolderError
+from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.records import FaceBox, Float64
 from site_agent.eyeblink.review.replay import ReviewEvent
 
@@ -69,6 +70,10 @@ class AutomaticResult:
 
     Attributes
     ----------
+    folder : Path
+        Where its files lie.
+    prefix : str
+        What their names begin with; empty for plain names.
     rows : mapping of int to (mapping of str to str)
         The rows of blinks.csv by number, as they are written there.
     columns : tuple of str
@@ -77,6 +82,7 @@ class AutomaticResult:
     """
 
     folder: Path
+    prefix: str
     frames: FrameColumns
     events: tuple[ReviewEvent, ...]
     rows: Mapping[int, Mapping[str, str]]
@@ -95,48 +101,54 @@ class AutomaticResult:
         return float(value) if isinstance(value, int | float) else default
 
 
-def read_automatic_result(folder: Path | str) -> AutomaticResult:
+def read_automatic_result(place: Path | str) -> AutomaticResult:
     """Read what ``poolctl blink`` has left in a folder.
+
+    Parameters
+    ----------
+    place : path
+        The folder that was given to it, or one of the session's files.
 
     Raises
     ------
     ReviewFolderError
-        Which file is missing or damaged, and where.
+        Which file is missing or damaged, and where; or which sessions the folder holds.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ReviewFolderError(f"{folder}: no such folder; expected the results of poolctl blink")
-    blinks_file = find_output(folder, "blinks.csv")
-    frames = _read_frames(find_output(folder, "frames.csv"))
+    place = _existing(place)
+    blinks_file = find_output(place, "blinks.csv")
+    frames = _read_frames(find_output(blinks_file, "frames.csv"))
     columns, rows = _read_blinks(blinks_file)
     return AutomaticResult(
-        folder=folder,
+        folder=blinks_file.parent,
+        prefix=session_folder.name_prefix(blinks_file),
         frames=frames,
         events=tuple(_event(blinks_file, row) for row in rows.values()),
         rows=rows,
         columns=columns,
         blinks_sha256=file_digest(blinks_file),
-        provenance=_read_provenance(find_output(folder, "provenance.json")),
+        provenance=_read_provenance(find_output(blinks_file, "provenance.json")),
     )
 
 
-def find_output(folder: Path, name: str) -> Path:
-    """Return ``NAME``, or the one file ``..._NAME``, of a folder.
+def _existing(place: Path | str) -> Path:
+    path = Path(place)
+    if not path.exists():
+        raise ReviewFolderError(f"{path}: no such folder; expected the results of poolctl blink")
+    return path
+
+
+def find_output(place: Path, name: str) -> Path:
+    """Return the file that an output of the session is (see `session_folder.find_output`).
 
     Raises
     ------
     ReviewFolderError
-        There is none, or several.
+        There is none, or there are several sessions.
     """
-    if (folder / name).is_file():
-        return folder / name
-    found = sorted(folder.glob(f"*_{name}"))
-    if len(found) == 1:
-        return found[0]
-    what = "has several: " + ", ".join(path.name for path in found) if found else "has none"
-    raise ReviewFolderError(
-        f"{folder}: expected one {name} as poolctl blink writes it, the folder {what}"
-    )
+    try:
+        return session_folder.find_output(place, name)
+    except StudyFolderError as error:
+        raise ReviewFolderError(str(error)) from error
 
 
 def _read_frames(path: Path) -> FrameColumns:
@@ -258,18 +270,15 @@ def _places(path: Path, header: Sequence[str], needed: Sequence[str]) -> dict[st
     return {name: place for place, name in enumerate(header)}
 
 
-def model_address(folder: Path | str, role: str) -> str | None:
+def model_address(place: Path | str, role: str) -> str | None:
     """Return the pool address of a model of an analysis, None where it came from a file.
 
     Raises
     ------
     ReviewFolderError
-        The folder has no provenance.
+        The folder has no provenance, or holds several sessions.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ReviewFolderError(f"{folder}: no such folder; expected the results of poolctl blink")
-    provenance = _read_provenance(find_output(folder, "provenance.json"))
+    provenance = _read_provenance(find_output(_existing(place), "provenance.json"))
     for source in provenance.get("sources", ()):
         if source.get("role") == role and source.get("address"):
             return str(source["address"])

@@ -19,8 +19,10 @@ from site_agent.eyeblink.review.replay import ReviewState, replay
 from site_agent.eyeblink.review.reviewed_blinks import write_reviewed_blinks
 from site_agent.eyeblink.seekable_images import SeekableFrames, SeekableImages
 from site_agent.eyeblink.seeking import SeekableVideo
+from site_agent.eyeblink.video_times import container_times, were_given
 
 FOLDER_NAME = "review"
+"""Beside the automatic result, with its prefix: a BIDS dataset ignores all that bears it."""
 
 
 @dataclass
@@ -126,7 +128,7 @@ class ReviewDesk:
 
 
 def open_desk(
-    folder: Path | str,
+    place: Path | str,
     *,
     video: Path | str | None = None,
     trace_only: bool = False,
@@ -139,8 +141,9 @@ def open_desk(
 
     Parameters
     ----------
-    folder : path
-        What ``poolctl blink`` wrote.
+    place : path
+        The folder that ``poolctl blink`` wrote, or a file of the session to review where it holds
+        several.
     video : path, optional
         The analysed video, or folder of images; looked for by its name in and beside the folder
         when not given.
@@ -157,14 +160,14 @@ def open_desk(
     ------
     ReviewFolderError, ReviewBusyError, ReviewOutdatedError, VideoFileError, FaceModelError
     """
-    result = read_automatic_result(folder)
+    result = read_automatic_result(place)
     warnings = []
     finder = LandmarkFinder(landmarks, detector) if landmarks is not None else None
     if landmarks is not None:
         warnings += _other_model(result, "landmarks", Path(landmarks))
     path = None if trace_only else _find_video(result, Path(video) if video else None)
     seekable = _seekable(result, path) if path is not None else None
-    review_folder = result.folder / FOLDER_NAME
+    review_folder = result.folder / f"{result.prefix}{FOLDER_NAME}"
     if start_over:
         set_aside(review_folder)
     log = CorrectionLog(review_folder, result.blinks_sha256)
@@ -186,6 +189,9 @@ def user_name() -> str:
 def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
     timestamps_s = result.frames.timestamps_s
     if not path.is_dir():
+        if were_given(str(result.provenance.get("recording", {}).get("times_from", ""))):
+            # Frames are found by the times in the file, whatever those of frames.csv are.
+            timestamps_s = container_times(path, len(timestamps_s))
         return SeekableVideo(path, timestamps_s)
     return SeekableImages(path, timestamps_s, _declared_rate_hz(result))
 
@@ -206,7 +212,10 @@ def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:
                 f"({name}, sha256 {str(sha256)[:12]}...)"
             )
         return given
-    for place in (result.folder, result.folder.parent, Path()):
+    folder = result.folder.absolute()
+    # The files of a BIDS dataset lie in sub-*/ses-*/beh, the video may be beside the dataset.
+    above = folder.parents[: 4 if result.prefix else 1]
+    for place in (folder, *above, Path()):
         if (place / name).exists() and _is_recording(result, place / name, sha256):
             return place / name
     raise VideoFileError(

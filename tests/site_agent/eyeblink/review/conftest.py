@@ -14,15 +14,18 @@ from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
 def write_trace_session(folder: Path, seed: int = 4, seconds: float = 60.0) -> Path:
     """Analyse a drawn trace and return the folder of its results."""
+    run_trace_analysis(write_drawn_trace(folder / "ear.csv", seed, seconds), out_dir=folder / "out")
+    return folder / "out"
+
+
+def write_drawn_trace(path: Path, seed: int, seconds: float) -> Path:
     trace, _ = draw_trace(seed, Drawing(seconds=seconds, gaps=2))
     rows = [
         f"{time_s:.6f},{'' if math.isnan(ear) else f'{ear:.5f}'}"
         for time_s, ear in zip(trace.timestamps_s.tolist(), trace.ear.tolist(), strict=True)
     ]
-    source = folder / "ear.csv"
-    source.write_text("\n".join(["timestamp_s,ear", *rows]) + "\n")
-    run_trace_analysis(source, out_dir=folder / "out")
-    return folder / "out"
+    path.write_text("\n".join(["timestamp_s,ear", *rows]) + "\n")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -9,19 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aggregators.formats import file_digest
 from site_agent.errors import (
     ReviewActionError,
     ReviewFolderError,
     ReviewOutdatedError,
     VideoFileError,
 )
-from site_agent.eyeblink.pipeline import run_blink_analysis
+from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
 from site_agent.eyeblink.review.automatic_result import read_automatic_result
 from site_agent.eyeblink.review.desk import open_desk
 from site_agent.eyeblink.review.doubt import doubt_of
 from site_agent.eyeblink.review.suggestion import suggest_blink
-from tests.site_agent.eyeblink.review.conftest import write_trace_session
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_labels import SessionLabels
+from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -154,7 +157,7 @@ def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("blinks.csv", None, "expected one blinks.csv"),
+        ("blinks.csv", None, "has no blinks.csv"),
         ("frames.csv", "frame,ear\n0,0.3\n", "no column timestamp_s"),
         ("frames.csv", "timestamp_s,ear\n0,0.3\n0.1,zero\n", "'zero'"),
         ("frames.csv", "timestamp_s,ear\n0,0.3\n0,0.3\n", "does not increase"),
@@ -177,6 +180,35 @@ def test_damaged_results_are_told(
 def test_no_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(ReviewFolderError, match="no such folder"):
         open_desk(tmp_path / "nothing")
+
+
+def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
+    dataset = tmp_path / "dataset"
+    tasks = (("01", "rest"), ("01", "reading"), ("02", "rest"))
+    for number, (subject, task) in enumerate(tasks):
+        source = write_drawn_trace(tmp_path / f"{number}.csv", seed=number, seconds=20.0)
+        labels = SessionLabels(subject, "1", task)
+        run_trace_analysis(source, out_dir=dataset, settings=BlinkAnalysisSettings(labels=labels))
+    with pytest.raises(ReviewFolderError, match="holds 3 sessions") as told:
+        open_desk(dataset)
+    assert all(f"task-{task}_desc-blink_blinks.csv" in str(told.value) for _, task in tasks)
+    with pytest.raises(ReviewFolderError, match="holds 2 sessions"):
+        open_desk(dataset / "sub-01")
+    chosen = sorted(dataset.rglob("*_blinks.csv"))
+    assert len(chosen) == 3
+    folders = set()
+    for place in (chosen[0], chosen[1].with_name(chosen[1].name.replace("blinks", "frames"))):
+        with open_desk(place, reviewer="Ada") as desk:
+            desk.act(Delete(blink_id=1))
+            folders.add(desk.log.path.parent)
+    with open_desk(dataset / "sub-02", reviewer="Ada") as desk:
+        desk.act(Delete(blink_id=1))
+        assert desk.result.blinks_sha256 == file_digest(chosen[2])
+        folders.add(desk.log.path.parent)
+    expected = {path.with_name(path.name.replace("blinks.csv", "review")) for path in chosen}
+    assert folders == expected
+    with open_desk(dataset / "sub-02") as desk:
+        assert desk.revision == 1
 
 
 def test_the_video_is_found_checked_or_asked_for(
