@@ -15,6 +15,8 @@ import pytest
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
+from site_agent.eyeblink.review.actions import Delete
+from site_agent.eyeblink.review.desk import open_desk
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.session_labels import SessionLabels
 
@@ -99,6 +101,10 @@ def test_the_bids_validator_accepts_the_folder(
         labels = SessionLabels(f"{number + 1:02d}", "02")
         settings = replace(labelled.settings, labels=labels)
         write_outputs(replace(labelled, settings=settings), tmp_path / "out", outputs=ESSENTIAL)
+        with open_desk(tmp_path / "out" / f"sub-{labels.subject}", reviewer="Ada") as desk:
+            desk.act(Delete(blink_id=1))
+    reviews = list((tmp_path / "out").rglob("blinks_reviewed.csv"))
+    assert len(reviews) == subjects
     done = subprocess.run(
         [validator, str(tmp_path / "out")], capture_output=True, text=True, check=False
     )
