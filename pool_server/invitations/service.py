@@ -8,7 +8,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import InvitationRefusedError, UserExistsError
+from pool_server.errors import InvitationRefusedError, NotAllowedError, UserExistsError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, caller_of, hash_secret, new_secret
 from pool_server.invitations import repository
@@ -54,6 +54,7 @@ def invite(
     NotAllowedError, SiteNotFoundError
     """
     caller.require_role("admin", None if request.pool_wide else request.site)
+    _require_whole_token(caller)
     site = get_site(session, request.site)
     secret = new_secret(SECRET_PREFIX)
     now = now_utc()
@@ -153,6 +154,17 @@ def accept(
         **details_of(token),
     )
     return with_secret(token, secret)
+
+
+def _require_whole_token(caller: Caller) -> None:
+    """Raise for a narrowed token: who accepts an invitation gets a token that is not."""
+    if caller.scopes is not None:
+        raise NotAllowedError(
+            f"your token is narrowed to {', '.join(sorted(caller.scopes))}, and whoever accepts an "
+            "invitation gets a token that may all that the role may",
+            hint="Invite with a token without scopes.",
+            details={"scopes": sorted(caller.scopes)},
+        )
 
 
 def _problem(invitation: InvitationRecord | None) -> str:

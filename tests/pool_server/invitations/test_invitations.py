@@ -110,6 +110,16 @@ def test_nobody_invites_to_more_than_they_look_after(pool: PoolDriver) -> None:
     assert (token["role"], token["pool_wide"]) == ("curator", True)
 
 
+def test_a_narrowed_token_gives_no_wider_one(pool: PoolDriver) -> None:
+    admin = pool.member("inv-8", "admin")
+    request = {"site": "inv-8", "name": "narrow", "role": "admin", "scopes": ["admin"]}
+    narrow = pool.client(admin.post("/api/v1/tokens", json=request).json()["secret"])
+    invited = narrow.post("/api/v1/invitations", json={"site": "inv-8", "role": "admin"})
+    assert error_of(invited) == (403, "not_allowed")
+    assert invited.json()["error"]["details"] == {"scopes": ["admin"]}
+    assert narrow.get("/api/v1/invitations").json()["items"] == []
+
+
 def test_of_many_who_accept_at_once_one_gets_in(pool: PoolDriver) -> None:
     pool.secret("inv-6", "viewer")
     made = invite(pool.admin, "inv-6")
