@@ -2,7 +2,8 @@
 
 Each process counts for itself, and is asked by itself; what all share (uploads under way, merges
 that wait) every process tells alike. Routes are counted by their template, never by the path
-asked for: names of sites and models stay out, and so does an endless number of series.
+asked for, and methods that no route has as one: names of sites and models stay out, and nobody
+can make an endless number of series.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 OPEN_UPLOADS = ("receiving", "checking")
 OPEN_MERGES = ("queued", "running")
 UNKNOWN_ROUTE = "unknown"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER_METHOD = "other"
 # From a fast answer to the check of a large file.
 DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 
@@ -68,6 +71,7 @@ class PoolMetrics:
         self, method: str, route: str, status: int, *, received: int, sent: int, duration_s: float
     ) -> None:
         """Count one request that was answered."""
+        method = method if method in METHODS else OTHER_METHOD
         self._requests.labels(method, route, str(status)).inc()
         self._durations.labels(method, route).observe(duration_s)
         self._received.inc(received)
