@@ -22,7 +22,7 @@ from pool_server.records import (
 from pool_server.registry.listing import single_versions
 from pool_server.registry.sharing import visible_to
 from pool_server.registry.standing import standing_options
-from pool_server.registry.states import AVAILABLE, QUARANTINED, readable_by
+from pool_server.registry.states import AVAILABLE, DELETED, QUARANTINED, readable_by
 from pool_server.wire.names import ModelAddress
 
 # How many values one statement may name; SQLite takes 32766.
@@ -123,6 +123,31 @@ def find_anywhere(session: Session, caller: Caller, digest: str) -> ModelVersion
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
+
+
+def first_version(
+    session: Session, digest: str, *, other_than: int | None = None
+) -> ModelVersionRecord | None:
+    """Return the oldest version of a file that is not deleted, whoever may see it.
+
+    It comes with its model and parents.
+
+    Parameters
+    ----------
+    other_than : int, optional
+        A version that does not count.
+    """
+    query = (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .options(contains_eager(ModelVersionRecord.model), selectinload(ModelVersionRecord.parents))
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    )
+    if other_than is not None:
+        query = query.where(ModelVersionRecord.id != other_than)
+    return session.scalar(query)
 
 
 def is_quarantined(session: Session, digest: str) -> bool:

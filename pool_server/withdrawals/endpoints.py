@@ -89,6 +89,8 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> WithdrawalResponse:
     """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
 
+    Of a file that several sites have, only the site that published it first can do so.
+
     It cannot be undone. Everything that was merged from it is flagged, through any number of
     merges; owners, and sites that have fetched any of it, find an event. Downloads of the
     withdrawn bytes are refused or carry a warning, as the reason demands.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import AlreadyWithdrawnError, WithdrawalRefusedError
+from pool_server.errors import AlreadyWithdrawnError, NotAllowedError, WithdrawalRefusedError
 from pool_server.events.service import tell_all
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -53,10 +53,12 @@ def find_own(
     ------
     ModelNotFoundError, VersionNotFoundError, QueryError
     NotAllowedError
-        The caller may not upload for the version's site, and looks not after the whole pool.
+        The caller may not upload for the version's site, and looks not after the whole pool; or
+        another site published the same file before.
     """
     version = resolve_version(session, caller, site, name, reference)
     caller.require_role("contributor", version.model.site.name)
+    _require_first(session, caller, version)
     return version
 
 
@@ -185,6 +187,28 @@ def check_digests(session: Session, caller: Caller, digests: Sequence[str]) -> C
             for digest in wanted
             if withdrawals[digest] or flags[digest]
         ]
+    )
+
+
+def _require_first(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise unless it is for the version's site to withdraw its bytes.
+
+    A withdrawal follows the bytes to whoever has them. Whoever copies another site's file could
+    else take it, and all that was made of it, from everybody.
+
+    Raises
+    ------
+    NotAllowedError
+    """
+    first = registry.first_version(session, version.digest) or version
+    if first.model.site_id == version.model.site_id or caller.has_role("curator"):
+        return
+    address = address_of(version)
+    raise NotAllowedError(
+        f"the file of {address} was published by another site before, and a withdrawal would "
+        "reach that, too",
+        hint="Ask that site, or a curator of the pool, to withdraw it; your own copy you can "
+        f"delete: `poolctl models rm {address.removeprefix('pool://')}`.",
     )
 
 

@@ -103,6 +103,25 @@ def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
     assert late["flags"][0]["digest"] == late["digest"]
 
 
+def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
+    """Whoever may fetch a file may copy it under a name of its own."""
+    family = three_merges(pool, "copier")
+    family.files["d/copy"] = family.files["a/bad"]
+    copy = announce(family.member("d"), family.address("d/copy"), family.files["a/bad"])
+    assert copy.json()["state"] == "complete", "nothing was sent"
+    for role in ("contributor", "admin"):
+        member = family.member("d", role)
+        taken = family.withdraw("d/copy", "security", client=member)
+        assert error_of(taken) == (403, "not_allowed")
+        path = f"/api/v1/models/{family.address('d/copy')}/versions/1"
+        assert error_of(member.get(f"{path}/withdrawal-preview")) == (403, "not_allowed")
+    assert family.download("a/bad", by="c").status_code == 200
+    assert family.version("c/again")["flags"] == []
+    gone = member.delete(path, params={"force": True})
+    assert gone.status_code == 200, "its own copy it can delete"
+    assert family.withdraw("a/bad", "security").status_code == 200
+
+
 def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
     family = Family(pool, "later")
     family.add("a/bad")
