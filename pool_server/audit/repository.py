@@ -28,6 +28,8 @@ class AuditQuery:
         A site, or site and token.
     since, until : datetime or None
         From this moment on; before this moment.
+    for_site : str or None
+        Whose admin reads it: what an act of theirs led to at other sites is left out.
     """
 
     site: str | None = None
@@ -38,6 +40,11 @@ class AuditQuery:
     until: datetime | None = None
     before_id: int | None = None
     limit: int = 50
+    for_site: str | None = None
+
+
+# They follow a family to models of other sites, which need not be for the actor to see.
+FOLLOWING = ("version.flag", "version.replace")
 
 
 def list_entries(session: Session, query: AuditQuery) -> Sequence[AuditRecord]:
@@ -49,6 +56,13 @@ def list_entries(session: Session, query: AuditQuery) -> Sequence[AuditRecord]:
                 AuditRecord.actor_site == query.site,
                 AuditRecord.subject == query.site,
                 AuditRecord.subject.startswith(f"{query.site}/", autoescape=True),
+            )
+        )
+    if query.for_site is not None:
+        conditions.append(
+            or_(
+                AuditRecord.action.not_in(FOLLOWING),
+                AuditRecord.subject.startswith(f"{query.for_site}/", autoescape=True),
             )
         )
     if query.subject is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -28,7 +30,7 @@ def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage
     if not caller.has_role("admin"):
         site = query.site or caller.site
         caller.require_role("admin", site)
-        query = replace(query, site=site)
+        query = replace(query, site=site, for_site=site)
     found = repository.list_entries(session, query)
     page = found[: query.limit]
     return AuditPage(
@@ -47,8 +49,16 @@ def describe_entry(entry: AuditRecord, caller: Caller) -> AuditEntry:
         action=entry.action,
         subject=entry.subject,
         outcome=entry.outcome,
-        details=entry.details,
+        details=entry.details if caller.has_role("admin") else _told_to(caller.site, entry.details),
         token_id=entry.token_id if knows_actor else "",
         address=entry.address if knows_actor else "",
         request_id=entry.request_id,
     )
+
+
+def _told_to(site: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return details without the names of other sites' models that a withdrawal has flagged."""
+    if "flagged" not in details:
+        return dict(details)
+    own = [name for name in details["flagged"] if name.startswith(f"{site}/")]
+    return {**details, "flagged": own}

@@ -85,12 +85,20 @@ def describe_withdrawal(record: WithdrawalRecord, version: ModelVersionRecord) -
 
 def flags_of(version: ModelVersionRecord) -> list[WithdrawalFlag]:
     """Return what was withdrawn of the things that a version holds."""
-    return [describe_flag(flag) for flag in version.flags]
+    return [describe_flag(flag, version) for flag in version.flags]
 
 
-def describe_flag(flag: WithdrawalFlagRecord) -> WithdrawalFlag:
+def describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> WithdrawalFlag:
+    """Return a flag as clients see it.
+
+    Who sees a version may not see what it was made of; that has no name then, only a digest.
+    """
+    withdrawn = flag.withdrawal.version
+    is_known = (
+        withdrawn.model.site_id == version.model.site_id or withdrawn.model.visibility == CONSORTIUM
+    )
     return WithdrawalFlag(
-        address=address_of(flag.withdrawal.version),
+        address=address_of(withdrawn) if is_known else f"sha256:{flag.withdrawal.digest}",
         digest=flag.withdrawal.digest,
         reason=cast("WithdrawalReason", flag.withdrawal.reason),
         effect=cast("WithdrawalEffect", flag.withdrawal.effect),

@@ -102,7 +102,9 @@ class Withdrawal(BaseModel):
 class WithdrawalFlag(BaseModel):
     """A version holds something that was withdrawn, directly or through other merges."""
 
-    address: str = Field(description="What was withdrawn.")
+    address: str = Field(
+        description="What was withdrawn; `sha256:DIGEST` where it is not shared with all."
+    )
     digest: Digest = Field(
         description="Of what was withdrawn; that of the version itself where the very same bytes "
         "were withdrawn under another name."

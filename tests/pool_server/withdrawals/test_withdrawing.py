@@ -280,6 +280,21 @@ def test_a_private_family_is_flagged_and_stays_private(pool: PoolDriver) -> None
     assert [node["digest"] for node in tree["nodes"]] == [family.digest("a/bad")]
 
 
+def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+    family = Family(pool, "nameless")
+    family.add("a/secret", visibility="private")
+    family.add("a/own", "a/secret")
+    family.add("b/merged", "a/secret")
+    family.withdraw("a/secret", "quality")
+    [of_b], [of_a] = (family.version(name)["flags"] for name in ("b/merged", "a/own"))
+    digest = family.digest("a/secret")
+    assert (of_b["address"], of_b["digest"]) == (f"sha256:{digest}", digest)
+    assert of_a["address"] == family.version("a/secret")["address"]
+    asked = {"digests": [family.digest("b/merged")]}
+    answer = family.member("c").post("/api/v1/withdrawals/check", json=asked)
+    assert family.address("a/secret") not in answer.text
+
+
 def test_lineage_says_what_was_withdrawn_and_has_the_recipes(pool: PoolDriver) -> None:
     family = three_merges(pool, "marked")
     family.withdraw("a/bad", "licence")
