@@ -15,7 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from aggregators import errors as aggregator_errors
-from cli.output import print_json, styled
+from cli.output import harmless, print_json, styled
 from pool_server import errors as server_errors
 from site_agent import errors as agent_errors
 
@@ -328,9 +328,9 @@ def _print_failure(code: str, message: str, hint: str, *, as_json: bool) -> None
     if as_json:
         print_json({"success": False, "error": {"code": code, "message": message, "hint": hint}})
         return
-    print(f"{styled('Error:', '31', sys.stderr)} {message}", file=sys.stderr)
-    if hint:
-        print(f"{styled('Hint:', '36', sys.stderr)} {hint}", file=sys.stderr)
+    lines = [("Error:", "31", message)] + ([("Hint:", "36", hint)] if hint else [])
+    for word, colour, text in lines:
+        print(f"{styled(word, colour, sys.stderr)} {harmless(text, sys.stderr)}", file=sys.stderr)
 
 
 def _is_usage_error(error: BaseException) -> bool:

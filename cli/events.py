@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ import typer
 
 from cli.default_command import group_with_default
 from cli.options import command
-from cli.output import Invocation, Reply, TableText
+from cli.output import Invocation, Reply, TableText, harmless, json_text
 
 if TYPE_CHECKING:
     from pool_server.wire.events import EventResponse
@@ -70,11 +70,11 @@ def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> Non
     conventions = invocation.conventions
     for event in events:
         if conventions.as_json:
-            line = json.dumps(event.model_dump(mode="json"), ensure_ascii=False)
+            line = json_text(event.model_dump(mode="json"))
         elif conventions.quiet:
             line = str(event.event_id)
         else:
-            line = "  ".join(_row(event))
+            line = harmless("  ".join(_row(event)), sys.stdout)
         print(line, flush=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +15,21 @@ if TYPE_CHECKING:
     from cli.progress import Report
     from site_agent.pool_client import PoolClient
 
-__all__ = ["Conventions", "Invocation", "Reply", "TableText", "print_json", "styled"]
+__all__ = [
+    "Conventions",
+    "Invocation",
+    "Reply",
+    "TableText",
+    "harmless",
+    "json_text",
+    "print_json",
+    "styled",
+]
+
+# Lines and tabs are for people; everything else among these is for terminals.
+_CONTROLS = re.compile("\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# Those that JSON would let through.
+_LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -70,11 +85,12 @@ class Invocation:
     def note(self, message: str) -> None:
         """Say something on standard error, unless asked to be quiet."""
         if not self.conventions.quiet:
-            print(message, file=sys.stderr, flush=True)
+            print(harmless(message, sys.stderr), file=sys.stderr, flush=True)
 
     def warn(self, message: str) -> None:
         """Say something that should not be overlooked."""
-        print(f"{styled('Warning:', '33', sys.stderr)} {message}", file=sys.stderr, flush=True)
+        words = f"{styled('Warning:', '33', sys.stderr)} {harmless(message, sys.stderr)}"
+        print(words, file=sys.stderr, flush=True)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:
         """Ask before something is destroyed.
@@ -92,7 +108,7 @@ class Invocation:
 
         if not sys.stdin.isatty():
             raise UsageError(f"{question} Nobody can be asked here; give --yes to go ahead")
-        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"{harmless(question, sys.stderr)} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise CancelledError("nothing was changed")
 
@@ -115,7 +131,7 @@ class Invocation:
             print_json({"success": True, "data": reply.data})
         elif self.conventions.quiet:
             for identifier in reply.identifiers:
-                print(identifier)
+                print(harmless(identifier, sys.stdout))
         else:
             parts = [reply.text] if isinstance(reply.text, str | TableText) else reply.text
             for part in parts:
@@ -128,9 +144,25 @@ def print_json(envelope: dict[str, Any]) -> None:
 
     Numbers that JSON does not have (NaN, infinities) become null.
     """
-    text = json.dumps(_plain(envelope), ensure_ascii=False, allow_nan=False, indent=2)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json_text(_plain(envelope), indent=2) + "\n")
     sys.stdout.flush()
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return JSON that no terminal takes for a command."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def harmless(text: str, stream: TextIO) -> str:
+    """Return text as it may be printed: for a terminal with control characters written out.
+
+    Descriptions, cards and messages are words of other sites, and of a pool that need not mean
+    well; a terminal would do what such characters say.
+    """
+    if not stream.isatty():
+        return text
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def styled(text: str, ansi: str, stream: TextIO) -> str:
@@ -169,7 +201,7 @@ def _unwrap(value: Any) -> Any:
 def _print_part(part: str | TableText) -> None:
     if isinstance(part, str):
         if part:
-            print(part)
+            print(harmless(part, sys.stdout))
     elif not part.rows:
         print(part.empty)
     elif sys.stdout.isatty():
@@ -183,12 +215,13 @@ def _print_drawn(table: TableText) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(box=SIMPLE, title=table.title or None, title_justify="left")
+    title = harmless(table.title, sys.stdout)
+    drawn = Table(box=SIMPLE, title=title or None, title_justify="left")
     for number, name in enumerate(table.columns):
         # The first column is what other commands take: it has to be copied in one piece.
-        drawn.add_column(name, overflow="fold", no_wrap=number == 0)
+        drawn.add_column(harmless(name, sys.stdout), overflow="fold", no_wrap=number == 0)
     for row in table.rows:
-        drawn.add_row(*row)
+        drawn.add_row(*(harmless(cell, sys.stdout) for cell in row))
     Console(markup=False, highlight=False).print(drawn)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from cli.output import harmless
 
 Report = Callable[[float | None, str], None]
 """Tell how far the work is: a fraction from 0 to 1 (None: not known) and a few words."""
@@ -39,6 +42,7 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
         task = bar.add_task(title, total=1.0, words="")
 
         def report(fraction: float | None, words: str) -> None:
+            words = harmless(words, sys.stderr)
             if fraction is None:
                 bar.update(task, total=None, words=words)
             else:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli.errors import UsageError, report_failure
 from cli.output import Conventions, Invocation, Reply, TableText, print_json
 from pool_server.wire.sites import SiteResponse
 from tests.cli.conftest import Run
@@ -83,3 +88,41 @@ def test_env_answers_in_all_forms(poolctl: Run, tmp_path: Path) -> None:
     assert data["cache_folder"] == str(tmp_path / "home" / "cache")
     assert set(data["extras"]) == {"server", "vision", "gaze", "nwb"}
     assert len(poolctl("env", "-q").out.splitlines()) == 1
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> str:
+    """Return what a terminal is sent while `act` writes to both outputs."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", terminal)
+        patched.setattr(sys, "stderr", terminal)
+        act()
+        terminal.flush()
+        sent = os.read(ours, 65536).decode()
+    os.close(ours)
+    return sent
+
+
+def test_words_of_others_command_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    words = "gone\x1b[2J\x9b2J\x07\rcome\r\nnext\tline"
+    said = Invocation(Conventions())
+    reply = Reply({"words": words}, [words, TableText([words], [[words]], words)], [words])
+    for act in (
+        lambda: said.print_reply(reply),
+        lambda: Invocation(Conventions(quiet=True)).print_reply(reply),
+        lambda: said.note(words),
+        lambda: said.warn(words),
+        lambda: report_failure(UsageError(words), []),
+    ):
+        sent = on_terminal(monkeypatch, act)
+        assert "\\x1b[2J\\x9b2J\\x07\\x0dcome" in sent
+        assert not set(sent) & set("\x1b\x9b\x07")
+    sent = on_terminal(monkeypatch, lambda: print_json({"words": words}))
+    assert not set(sent) & set("\x1b\x9b\x07")
+    assert json.loads(sent) == {"words": words}
+    # A file gets what was written, to be sent back as it is.
+    Invocation(Conventions()).print_reply(Reply({}, words))
+    assert capsys.readouterr().out == words + "\n"
