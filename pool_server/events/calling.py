@@ -75,7 +75,7 @@ def call(url: str, body: bytes, headers: Mapping[str, str], settings: PoolSettin
         raise CallFailedError(error.message) from error
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    connection = _Connection(
+    connection = CheckedConnection(
         host,
         port,
         address=_resolve(host, port, allow_private=settings.webhook_allow_private),
@@ -119,7 +119,7 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
-class _Connection(HTTPConnection):
+class CheckedConnection(HTTPConnection):
     """A connection to an address that was checked, whatever the name would lead to now."""
 
     def __init__(
@@ -142,6 +142,9 @@ class _Connection(HTTPConnection):
         self.sock = socket.create_connection((self._address, self.port), self.timeout)
         if self._context is not None:
             self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)
+        if self.is_aborted:
+            # It was called off before there was anything that could have been ended.
+            raise TimeoutError("no answer in time")
 
     def abort(self) -> None:
         """End a call that lasts too long, from another thread."""

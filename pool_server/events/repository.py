@@ -115,14 +115,19 @@ def delete_webhook(session: Session, webhook_id: str) -> None:
 
 
 def due_deliveries(session: Session, now: datetime, limit: int) -> Sequence[Row[str, int, int]]:
-    """Return (webhook id, event id, attempts) of what is to be sent now, the longest due first."""
+    """Return (webhook id, event id, attempts) of what is to be sent now, the longest due first.
+
+    What is for a suspended site waits until it is no more.
+    """
     return session.execute(
         select(
             WebhookDeliveryRecord.webhook_id,
             WebhookDeliveryRecord.event_id,
             WebhookDeliveryRecord.attempts,
         )
-        .where(WebhookDeliveryRecord.next_attempt_at <= now)
+        .join(WebhookDeliveryRecord.webhook)
+        .join(WebhookRecord.site)
+        .where(WebhookDeliveryRecord.next_attempt_at <= now, SiteRecord.suspended_at.is_(None))
         .order_by(WebhookDeliveryRecord.next_attempt_at)
         .limit(limit)
     ).all()

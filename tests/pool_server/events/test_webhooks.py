@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pool_server.events.calling import CallFailedError, call, is_public
+from pool_server.events.calling import CallFailedError, CheckedConnection, call, is_public
 from pool_server.settings import PoolSettings
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.events.receiver import Receiver, receiving, wait_until
@@ -251,3 +251,36 @@ def test_who_never_finishes_is_given_up(tmp_path: Path) -> None:
             call(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, settings)
         stop.set()
         thread.join(10)
+
+
+def test_who_takes_long_to_let_us_in_is_given_up(receiver: Receiver) -> None:
+    """The time may be over before there is a connection that could be ended."""
+    port = httpx.URL(receiver.url).port
+    assert port is not None
+    connection = CheckedConnection("lab", port, address="127.0.0.1", context=None, timeout_s=10)
+    connection.abort()
+    with pytest.raises(TimeoutError):
+        connection.request("POST", "/", b"{}")
+    connection.close()
+    assert receiver.calls == []
+
+
+def test_a_suspended_site_hears_nothing_until_it_is_back(
+    calling_pool: PoolDriver, receiver: Receiver
+) -> None:
+    family = Family(calling_pool, "paused")
+    family.add("a/model")
+    webhook = create(family.member("a", "admin"), receiver.url)
+    site = f"/api/v1/sites/{family.site('a')}"
+    assert calling_pool.admin.patch(site, json={"suspended": True}).status_code == 200
+    family.withdraw("a/model", "quality", client=calling_pool.admin)
+    with receiving() as other:
+        # What is due is looked at in order: once this came, the other would have come.
+        family.add("b/model")
+        create(family.member("b", "admin"), other.url)
+        family.withdraw("b/model", "quality")
+        other.wait_for(1)
+    assert receiver.calls == []
+    assert calling_pool.admin.patch(site, json={"suspended": False}).status_code == 200
+    [arrived] = receiver.wait_for(1)
+    assert arrived.is_signed_with(webhook["secret"])
