@@ -168,9 +168,11 @@ def _load_header(raw: bytes) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _header_error("header", f"{twice!r} twice", "each name once")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _header_error("header", f"{name!r} twice", "each name once")
+            seen.add(name)
     return found
 
 

@@ -150,6 +150,13 @@ def test_long_headers_are_refused_unparsed() -> None:
         decode_model(data)
 
 
+def test_a_long_header_is_refused_as_fast_as_a_short_one() -> None:
+    """Compared each with each, so many names would keep whoever opens the file for hours."""
+    names = [f'"{number}":0' for number in range(400_000)]
+    with pytest.raises(FormatError, match="'399999' twice"):
+        decode_model(craft(f"{{{','.join([*names, names[-1]])}}}".encode()))
+
+
 def test_arrays_that_differ_from_their_infos_are_not_written() -> None:
     array = np.zeros(3, np.float32)
     for infos in (
