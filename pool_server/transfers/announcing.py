@@ -15,7 +15,7 @@ from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
 from pool_server.registry import repository as registry
-from pool_server.registry.sharing import may
+from pool_server.registry.sharing import PRIVATE, may
 from pool_server.settings import PoolSettings
 from pool_server.signatures.statements import (
     attach_if_fitting,
@@ -102,11 +102,12 @@ class Announcement:
         require_signature(self.parts.settings, announced)
         check_upload(session, announced)
         require_description(session, site, request, self.recipe)
+        # Also of what is under way: the recipe may only be said now.
+        elsewhere, visibility = self._settle_rights(session, site)
         upload = find_resumable(self.parts, session, site.id, AnnouncedFile.of(request))
         if upload is not None:
-            self._describe_anew(upload)
+            self._describe_anew(upload, visibility)
             return describe_upload(self.parts, upload), False
-        elsewhere, visibility = self._settle_rights(session, site)
         announced.visibility = visibility
         if elsewhere is not None and self.parts.storage.has_content(request.digest):
             announced.state = repository.COMPLETE
@@ -143,13 +144,14 @@ class Announcement:
             or begins_as(self.parts.settings.default_visibility, site.id, homes.values()),
         )
 
-    def _describe_anew(self, upload: UploadRecord) -> None:
+    def _describe_anew(self, upload: UploadRecord, visibility: Visibility) -> None:
         """Take over what the client says now of a file that is under way."""
         upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
         if upload.state == repository.RECEIVING:
             take_description(upload, self.request, self.recipe)
             upload.as_draft = self._is_draft
-            upload.visibility = self.request.visibility or upload.visibility
+            if self.request.visibility is not None or visibility == PRIVATE:
+                upload.visibility = visibility
 
     def _publish_known(
         self, session: Session, upload: UploadRecord, known: ModelVersionRecord

@@ -210,6 +210,23 @@ def test_a_merge_of_what_is_not_for_all_is_not_for_all(pool: PoolDriver) -> None
     assert error_of(changed) == (422, "sharing_refused")
 
 
+def test_a_recipe_that_is_said_later_counts_as_much(pool: PoolDriver) -> None:
+    owner, friend = pool.member(OWNER), pool.member(FRIEND)
+    narrow, closed, merged = (network_bytes() for _ in range(3))
+    for name, content, rights in (("late", narrow, ["merge"]), ("never", closed, ["download"])):
+        upload(owner, f"{OWNER}/{name}", content, visibility="sites")
+        share(owner, name, "sites", sites=[{"site": FRIEND, "rights": rights}])
+    opened = announce(friend, f"{FRIEND}/late", merged)
+    assert opened.status_code == 201
+    refused = announce(friend, f"{FRIEND}/late", merged, recipe=recipe_for(merged, sha256(closed)))
+    assert error_of(refused) == (403, "right_missing")
+    joined = announce(friend, f"{FRIEND}/late", merged, recipe=recipe_for(merged, sha256(narrow)))
+    assert joined.json()["upload_id"] == opened.json()["upload_id"]
+    send_parts(friend, joined.json(), merged)
+    version = complete(friend, joined.json()).json()["version"]
+    assert (version["parent_digests"], version["visibility"]) == ([sha256(narrow)], "private")
+
+
 def test_family_trees_show_strangers_digests_only(pool: PoolDriver) -> None:
     owner = pool.member(OWNER)
     parent, merged, child = (network_bytes() for _ in range(3))
