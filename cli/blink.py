@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,33 +17,16 @@ from cli.blink_outputs import (
     session_labels,
     trial_file,
 )
+from cli.blink_settings import SETTINGS_PARAMETERS, analysis_settings
 from cli.default_command import group_with_default
 from cli.options import command
 from cli.output import Invocation, Reply, TableText
-from cli.settings_options import settings_from, settings_parameters
-from site_agent.eyeblink.blinks import BlinkSettings
-from site_agent.eyeblink.conditioning_settings import ConditioningSettings
-from site_agent.eyeblink.face_settings import FaceSettings
-from site_agent.eyeblink.filters import FilterSettings
-from site_agent.eyeblink.openness import CalibrationSettings
-from site_agent.eyeblink.trial_files import TrialTiming
-from site_agent.eyeblink.ttl_log import TtlSettings
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.conditioning_summary import SessionSummary
     from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 
 app = group_with_default("analyse")
-
-_PARTS = {
-    "faces": (FaceSettings, "Finding the face"),
-    "blinks": (BlinkSettings, "What counts as a blink"),
-    "calibration": (CalibrationSettings, "Open and closed eye"),
-    "filter": (FilterSettings, "Smoothing"),
-    "trial_timing": (TrialTiming, "When the stimuli came"),
-    "ttl": (TtlSettings, "When the stimuli came"),
-    "conditioning": (ConditioningSettings, "Conditioning"),
-}
 
 
 @command(
@@ -61,14 +43,7 @@ _PARTS = {
         "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
         "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
     ],
-    parameters=[
-        *OUTCOME_PARAMETERS,
-        *(
-            parameter
-            for settings_type, panel in _PARTS.values()
-            for parameter in settings_parameters(settings_type, panel)
-        ),
-    ],
+    parameters=[*OUTCOME_PARAMETERS, *SETTINGS_PARAMETERS],
 )
 def analyse(
     invocation: Invocation,
@@ -123,7 +98,10 @@ def analyse(
         Path | None, typer.Option(metavar="FILE", help="Keep the camera's video (.mkv, .mp4).")
     ] = None,
     all_faces: Annotated[
-        bool, typer.Option("--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...")
+        bool,
+        typer.Option(
+            "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ..."
+        ),
     ] = False,
     **settings: Any,
 ) -> Reply:
@@ -153,19 +131,8 @@ def analyse(
 
 
 def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
-    from site_agent.eyeblink.session import BlinkAnalysisSettings
-
-    parts = {}
-    for part, (settings_type, _) in _PARTS.items():
-        names = {field.name for field in fields(settings_type)}
-        parts[part] = settings_from(
-            settings_type, {name: value for name, value in values.items() if name in names}
-        )
-    ttl, calibration = parts.pop("ttl"), parts.pop("calibration")
-    parts["blinks"] = replace(parts["blinks"], calibration=calibration)
-    parts["trial_timing"] = replace(parts["trial_timing"], ttl=ttl)
-    return BlinkAnalysisSettings(
-        **parts, labels=session_labels(values), outputs=requested_outputs(values)
+    return analysis_settings(
+        values, labels=session_labels(values), outputs=requested_outputs(values)
     )
 
 

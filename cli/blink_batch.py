@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.addresses import is_address, model_files
+from cli.blink_outputs import OUTCOME_PARAMETERS, requested_outputs
+from cli.blink_settings import SETTINGS_PARAMETERS, analysis_settings
 from cli.errors import BatchIncompleteError, InputMissingError, UsageError
 from cli.options import DryRunOption, command, single
 from cli.output import Invocation, Reply, TableText
-from cli.settings_options import settings_from, settings_parameters
-from site_agent.eyeblink.blinks import BlinkSettings
-from site_agent.eyeblink.conditioning_settings import ConditioningSettings
-from site_agent.eyeblink.face_settings import FaceSettings
-from site_agent.eyeblink.trial_files import TrialTiming
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.batch_outcome import BatchResult, SessionOutcome
@@ -26,13 +23,9 @@ if TYPE_CHECKING:
 
 app = single()
 
-_PARTS = {
-    "faces": (FaceSettings, "Finding the face"),
-    "blinks": (BlinkSettings, "What counts as a blink"),
-    "trial_timing": (TrialTiming, "When the stimuli came"),
-    "conditioning": (ConditioningSettings, "Conditioning"),
-}
 _MOST_SHOWN = 20
+# What else an analysis is told is another thing for each session: columns of the table.
+_OUTCOMES = frozenset({"overlay", "nwb", "task"})
 
 
 @command(
@@ -41,12 +34,12 @@ _MOST_SHOWN = 20
     examples=[
         "blink batch recordings/ --landmarks merged.dat -o study/",
         "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
+        "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
         "blink batch traces.csv -o study/ --workers 4",
     ],
     parameters=[
-        parameter
-        for settings_type, panel in _PARTS.values()
-        for parameter in settings_parameters(settings_type, panel)
+        *(parameter for parameter in OUTCOME_PARAMETERS if parameter.name in _OUTCOMES),
+        *SETTINGS_PARAMETERS,
     ],
 )
 def batch(
@@ -84,6 +77,12 @@ def batch(
             min=1, help="Sessions side by side; one a core, as memory allows, when left out."
         ),
     ] = None,
+    bids: Annotated[
+        bool,
+        typer.Option(
+            "--bids", help="BIDS names: participant and session_number; all together in STUDY/bids."
+        ),
+    ] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Finished sessions, too.")] = False,
     dry_run: DryRunOption = False,
     **settings: Any,
@@ -91,8 +90,9 @@ def batch(
     """Analyse many sessions side by side, and the study as a whole.
 
     A table has the columns session, video or trace, trials, participant, session_number, group,
-    frame_rate_hz, detector, landmarks, and any setting by its name; paths are relative to it. In
-    a folder, NAME_trials.csv holds the trials of the recording NAME.
+    timestamps, frame_rate_hz, detector, landmarks, bids_subject, bids_session, task, age, sex,
+    session_start, overlay, nwb, and any setting by its name (closed_from, cs_channel); paths are
+    relative to it. In a folder, NAME_trials.csv holds the trials of the recording NAME.
 
     Every session gets a folder in STUDY, whole or not at all. Run the same command again to go
     on: what is finished, from the same files and with the same settings, is skipped. A session
@@ -100,6 +100,7 @@ def batch(
     sessions.csv and learning_curve.csv hold the study's results.
     """
     from site_agent.eyeblink.batch import run_batch
+    from site_agent.eyeblink.batch_sessions import with_bids_labels
     from site_agent.eyeblink.study import write_study
 
     listed = _sessions(sessions, output, prefer_videos=bool(landmarks))
@@ -107,10 +108,16 @@ def batch(
         invocation.warn(remark)
     chosen, addresses = _with_models(invocation, listed.sessions, detector, landmarks)
     chosen = [
-        session if session.frame_rate_hz else replace(session, frame_rate_hz=frame_rate_hz)
+        session
+        if session.frame_rate_hz or session.timestamps
+        else replace(session, frame_rate_hz=frame_rate_hz)
         for session in chosen
     ]
     own = _settings(settings)
+    if bids:
+        chosen = list(with_bids_labels(chosen, task=settings["task"]))
+    elif settings["task"]:
+        raise UsageError("--task goes with --bids only")
     if dry_run:
         return _plan(chosen, output, own, redo=redo)
     try:
@@ -183,16 +190,13 @@ def _with_models(
 
 
 def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
-    from site_agent.eyeblink.session import BlinkAnalysisSettings
+    from site_agent.eyeblink.outputs import check_requested
 
-    parts = {}
-    for part, (settings_type, _) in _PARTS.items():
-        names = {field.name for field in fields(settings_type)}
-        parts[part] = settings_from(
-            settings_type, {name: value for name, value in values.items() if name in names}
-        )
-    chosen = BlinkAnalysisSettings(**parts)
+    chosen = analysis_settings(values, outputs=requested_outputs(values))
     chosen.faces.check()
+    chosen.filter.check()
+    chosen.blinks.calibration.check()
+    check_requested(chosen.outputs)
     return chosen
 
 

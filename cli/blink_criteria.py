@@ -47,7 +47,7 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="STUDY|SESSION...",
-            help="A study of poolctl blink batch, or folders of sessions.",
+            help="A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
             show_default=False,
         ),
     ],

@@ -19,7 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from site_agent.errors import StudyBusyError, StudyFolderError
+from site_agent.errors import (
+    BlinkAnalysisError,
+    ConditioningError,
+    StudyBusyError,
+    StudyFolderError,
+)
 from site_agent.eyeblink.batch_outcome import BatchResult, SessionOutcome, State
 from site_agent.eyeblink.batch_pool import run_jobs, worker_count
 from site_agent.eyeblink.batch_sessions import BatchSession, name_problem
@@ -117,8 +122,11 @@ class Look:
 
 def look_at(session: BatchSession, study: Path, settings: BlinkAnalysisSettings) -> Look:
     """Find out whether a session is to be analysed."""
-    settings = with_overrides(settings, session.overrides)
     folder = study / session.name
+    try:
+        settings = with_overrides(settings, session.overrides)
+    except (ValueError, BlinkAnalysisError, ConditioningError) as error:
+        return Look(settings, problem=str(error))
     if problem := name_problem(session.name) or _model_problem(session) or _taken(folder):
         return Look(settings, problem=problem)
     try:
@@ -240,9 +248,8 @@ class _Batch:
         place, old = self.study / name, self.replaced / name
         if place.exists():
             for stranger in _strangers(place, made):
-                target = made / stranger.name
-                copy = shutil.copytree if stranger.is_dir() else shutil.copy2
-                copy(stranger, target)
+                (made / stranger).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(place / stranger, made / stranger)
             place.rename(old)
         made.rename(place)
         shutil.rmtree(old, ignore_errors=True)
@@ -291,15 +298,18 @@ def _absolute(session: BatchSession) -> BatchSession:
 
 
 def _strangers(place: Path, made: Path) -> Iterator[Path]:
-    """What is in a session's folder and is not of the analysis: a review, notes."""
+    """Files in a session's folder that are not of the analysis: a review, notes.
+
+    With BIDS names a review lies deep among the session's own files.
+    """
     try:
-        own = {Path(name).parts[0] for name in read_record(place).files}
+        own = {*read_record(place).files, RECORD_NAME}
     except StudyFolderError:
-        own = set()
-    new = {path.name for path in made.iterdir()}
-    for path in place.iterdir():
-        if path.name not in own | new and path.name != RECORD_NAME:
-            yield path
+        own = {RECORD_NAME}
+    for path in sorted(place.rglob("*")):
+        relative = path.relative_to(place)
+        if path.is_file() and relative.as_posix() not in own and not (made / relative).exists():
+            yield relative
 
 
 def _make_folder(study: Path) -> None:

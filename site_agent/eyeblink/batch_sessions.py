@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.image_folder import TIMESTAMPS_NAME
+from site_agent.eyeblink.session_labels import SessionLabels
 from site_agent.eyeblink.traces import looks_like_trace
 
 VIDEO_SUFFIXES = frozenset(
@@ -20,6 +22,8 @@ VIDEO_SUFFIXES = frozenset(
     )
 )
 TRACE_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
+BIDS_COLUMNS = ("bids_subject", "bids_session", "task")
+"""Settings of a session that its BIDS names come from."""
 
 _TRIALS_NAME = re.compile(r"(.+)[_\-.](trials|events|ttl)", re.IGNORECASE)
 _PARTICIPANT = re.compile(r"(?:^|[_\-/. ])sub-([0-9A-Za-z]+)")
@@ -169,6 +173,43 @@ def with_models(
         )
         for session in sessions
     )
+
+
+def with_bids_labels(
+    sessions: Iterable[BatchSession], *, task: str = ""
+) -> tuple[BatchSession, ...]:
+    """Return the sessions with labels for BIDS names: participant and number, where not given.
+
+    Raises
+    ------
+    BlinkAnalysisError
+        A session has no participant, a label that BIDS does not allow, or the labels of another.
+    """
+    labelled = []
+    first: dict[SessionLabels, str] = {}
+    for session in sessions:
+        given = {name: session.overrides.get(name, "") for name in BIDS_COLUMNS}
+        number = f"{session.number:02g}" if float(session.number).is_integer() else ""
+        subject = given["bids_subject"] or session.participant
+        if not subject:
+            raise BlinkAnalysisError(
+                f"the session {session.name!r} has no participant; names of the BIDS standard "
+                "need one (column participant, or bids_subject)"
+            )
+        try:
+            labels = SessionLabels(subject, given["bids_session"] or number, given["task"] or task)
+        except BlinkAnalysisError as error:
+            raise BlinkAnalysisError(f"the session {session.name!r}: {error}") from error
+        if labels in first:
+            raise BlinkAnalysisError(
+                f"{first[labels]!r} and {session.name!r} would have the same BIDS names (subject "
+                f"{labels.subject}, session {labels.session or 'none'}); give them a session_number"
+            )
+        first[labels] = session.name
+        chosen = zip(BIDS_COLUMNS, (labels.subject, labels.session, labels.task), strict=True)
+        overrides = {**session.overrides, **{name: label for name, label in chosen if label}}
+        labelled.append(replace(session, overrides=overrides))
+    return tuple(labelled)
 
 
 def _files(folder: Path, leave_out: Path | None) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -12,22 +12,50 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from site_agent.eyeblink.conditioning_settings import ConditioningSettings
 from site_agent.eyeblink.delimited_text import parse_number
+from site_agent.eyeblink.outputs import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.trial_files import TrialTiming
 
-_PARTS = ("faces", "blinks", "conditioning", "trial_timing")
+_PARTS = (
+    "faces",
+    "blinks",
+    "blinks.calibration",
+    "filter",
+    "conditioning",
+    "trial_timing",
+    "trial_timing.ttl",
+    "labels",
+)
+# What these are called by themselves are columns of a table that say something else.
+_OTHER_NAMES = {
+    ("labels", "subject"): "bids_subject",
+    ("labels", "session"): "bids_session",
+    ("labels", "start"): "session_start",
+}
+_OUTPUTS = "outputs"
+_READERS: Mapping[Any, Callable[[str], Any]] = {
+    float: parse_number,
+    datetime: datetime.fromisoformat,
+}
+# Of a recording with BIDS names only; a table may tell the task of others as well.
+_WITH_SUBJECT = frozenset({"bids_session", "task"})
 
 
-def _setting_types() -> Iterator[tuple[str, tuple[str, Any]]]:
-    hints = get_type_hints(BlinkAnalysisSettings)
+def _setting_types() -> Iterator[tuple[str, tuple[tuple[str, ...], Any]]]:
     for part in _PARTS:
-        for name, hint in get_type_hints(hints[part]).items():
+        kind: Any = BlinkAnalysisSettings
+        for name in part.split("."):
+            kind = get_type_hints(kind)[name]
+        for name, hint in get_type_hints(kind).items():
             if not is_dataclass(hint):
-                yield name, (part, hint)
+                path = (*part.split("."), name)
+                yield _OTHER_NAMES.get(path, name), (path, hint)
+    for name in ON_REQUEST:
+        yield name, ((_OUTPUTS, name), bool)
 
 
-SETTING_NAMES: Mapping[str, tuple[str, Any]] = dict(_setting_types())
-"""Every setting that has a value of its own: the part of the settings it belongs to, its type."""
+SETTING_NAMES: Mapping[str, tuple[tuple[str, ...], Any]] = dict(_setting_types())
+"""Every setting that has a value of its own: where it stands in the settings, and its type."""
 
 
 def with_overrides(
@@ -42,15 +70,32 @@ def with_overrides(
     BlinkAnalysisError, ConditioningError
         A value that is out of the setting's range.
     """
-    for name, text in overrides.items():
-        part, hint = SETTING_NAMES[name]
+    # In their own order: a session's label is nothing without that of the subject.
+    for name in sorted(overrides, key=list(SETTING_NAMES).index):
+        if name in _WITH_SUBJECT and not settings.labels.subject:
+            continue
+        (path, hint), text = SETTING_NAMES[name], overrides[name]
         try:
             value = _value(hint, text.strip())
         except (ValueError, KeyError) as error:
             raise ValueError(f"{name} is {text!r}, expected {_expected(hint)}") from error
-        settings = replace(settings, **{part: replace(getattr(settings, part), **{name: value})})
+        settings = _changed(settings, path, value)
     settings.faces.check()
+    settings.filter.check()
+    settings.blinks.calibration.check()
     return settings
+
+
+def _changed(settings: Any, path: Sequence[str], value: Any) -> Any:
+    """Return settings with one of them, however deep, replaced."""
+    name, *deeper = path
+    if name == _OUTPUTS:
+        chosen = frozenset(deeper)
+        old: frozenset[str] = settings.outputs
+        return replace(settings, outputs=old | chosen if value else old - chosen)
+    if deeper:
+        value = _changed(getattr(settings, name), deeper, value)
+    return replace(settings, **{name: value})
 
 
 def conditioning_from_plain(plain: Mapping[str, Any]) -> ConditioningSettings:
@@ -96,9 +141,7 @@ def _value(hint: Any, text: str) -> Any:
         return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
             text.lower()
         ]
-    if hint is int:
-        return int(text)
-    return parse_number(text) if hint is float else hint(text)
+    return _READERS.get(hint, hint)(text)
 
 
 def _expected(hint: Any) -> str:
@@ -111,7 +154,12 @@ def _expected(hint: Any) -> str:
         return f"{_expected(choices[0])} separated by commas"
     if isinstance(hint, type) and issubclass(hint, Enum):
         return ", ".join(str(member) for member in hint)
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(hint, "a text")
+    return {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        datetime: "a date and time such as 2026-05-04T13:45:00+02:00",
+    }.get(hint, "a text")
 
 
 def _plain(value: Any) -> Any:

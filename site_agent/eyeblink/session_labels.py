@@ -11,6 +11,7 @@ from site_agent.errors import BlinkAnalysisError
 
 _AGE = r"P(\d+(\.\d+)?Y)?(\d+(\.\d+)?M)?(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(?<!P)"
 _SEXES = ("F", "M", "O", "U")
+_SEX_WORDS = {"f": "F", "female": "F", "m": "M", "male": "M", "other": "O", "unknown": "U"}
 
 BIDS_MARK = "_desc-blink_"
 """Between the entities of a BIDS name and what a plain folder calls the file."""
@@ -60,7 +61,9 @@ class SessionLabels:
             raise BlinkAnalysisError(
                 f"the age {self.age!r} is no duration of ISO 8601; expected for example P21Y"
             )
-        if self.sex not in _SEXES:
+        sex = _SEX_WORDS.get(self.sex.lower(), self.sex)
+        object.__setattr__(self, "sex", sex)
+        if sex not in _SEXES:
             raise BlinkAnalysisError(f"the sex {self.sex!r}: expected F, M, O or U (unknown)")
 
     def names(self, *, has_trials: bool) -> SessionNames:

@@ -16,6 +16,7 @@ from site_agent.eyeblink.learning_curve import (
     LearningPoint,
     fit_learning_curve,
 )
+from site_agent.eyeblink.study_bids import gather_bids
 from site_agent.eyeblink.study_pictures import draw_learning_curves
 from site_agent.eyeblink.study_record import SessionRecord
 from site_agent.eyeblink.study_tables import (
@@ -45,10 +46,22 @@ class StudySummary:
 
 
 def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
-    """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve."""
+    """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve.
+
+    Sessions with BIDS names are brought together in ``bids`` (see `study_bids`).
+
+    Raises
+    ------
+    StudyFolderError
+        The BIDS dataset cannot be written.
+    """
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)
+    dataset, left_out = gather_bids(study, records)
+    if dataset is not None:
+        files["bids"] = dataset
     curves, remarks = _fit(records)
+    remarks += left_out
     if not curves:
         for name in _CURVE_FILES:  # of an earlier run with other sessions
             (study / name).unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,11 @@ from site_agent.eyeblink.batch_sessions import session_number
 from site_agent.eyeblink.batch_settings import conditioning_from_plain
 from site_agent.eyeblink.conditioning_settings import ConditioningSettings
 from site_agent.eyeblink.criteria import RecordedSession
-from site_agent.eyeblink.session_folder import find_output, read_session_signals
+from site_agent.eyeblink.session_folder import (
+    find_output,
+    find_outputs,
+    read_session_signals,
+)
 from site_agent.eyeblink.study_record import RECORD_NAME, read_record
 from site_agent.eyeblink.study_tables import read_batch_states
 from site_agent.eyeblink.trials import Trial, read_trials_csv
@@ -26,6 +31,8 @@ class SessionFolder:
 
     Attributes
     ----------
+    folder : Path
+        Its own folder, or one of its files in a BIDS dataset.
     participant, group : str
         Empty where not known.
     number : float
@@ -73,7 +80,8 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
     Parameters
     ----------
     places : sequence of path
-        Studies of ``poolctl blink batch``, or folders of single sessions. Of a study, sessions
+        Studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
+        study, sessions
         that failed in its last run and those without participant and number are left out; single
         sessions without a number are numbered in the order in which they are given.
 
@@ -87,7 +95,10 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
     for place in map(Path, places):
         if not place.is_dir():
             raise StudyFolderError(f"{place}: no such folder; expected a study or a session")
-        if not _is_session(place):
+        together = _sessions_together(place)
+        if together:
+            found += _of_dataset(together, remarks)
+        elif not _is_session(place):
             found += _of_study(place, remarks)
         elif (single := _read(place)) is None:
             remarks.append(f"{place} has no trials and is left out")
@@ -122,6 +133,31 @@ def _of_study(study: Path, remarks: list[str]) -> Iterator[SessionFolder]:
         remarks.append(
             f"{without_labels} sessions without participant or session_number are left out"
         )
+
+
+def _sessions_together(place: Path) -> list[Path]:
+    """Return a file of each session of a BIDS dataset; nothing for a study or one session."""
+    if (place / "batch.csv").is_file() or (place / RECORD_NAME).is_file():
+        return []
+    found = find_outputs(place, "frames.csv")
+    return found if len(found) > 1 else []
+
+
+def _of_dataset(files: Sequence[Path], remarks: list[str]) -> Iterator[SessionFolder]:
+    """Yield the sessions of a dataset; those without a number count on for their participant."""
+    latest: Counter[str] = Counter()
+    without_trials = 0
+    for file in files:
+        session = _read(file)
+        if session is None:
+            without_trials += 1
+            continue
+        latest[session.participant] += 1
+        if math.isnan(session.number):
+            session = replace(session, number=float(latest[session.participant]))
+        yield session
+    if without_trials:
+        remarks.append(f"{without_trials} sessions without trials are left out")
 
 
 def _folders(study: Path, remarks: list[str]) -> Iterator[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,6 +107,64 @@ def test_a_conclusion_under_several_criteria(table: Path, tmp_path: Path, poolct
     assert "two groups" in groups.error["message"]
     missing = poolctl("blink", "compare-criteria", tmp_path / "none", "--json")
     assert missing.error["code"] == "study_folder"
+
+
+def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
+    pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed")
+    rows = ["session,trace,trials,participant,session_number,age,sex,nwb,cs_channel,task"]
+    for number, nwb in ((1, "true"), (2, "")):
+        write_session(tmp_path, f"s{number}", number, n_trials=6)
+        drawn = f"s{number}.csv,s{number}_trials.csv"
+        rows.append(f"first{number},{drawn},p1,{number},P3M,female,{nwb},tone,")
+    rows.append("other,s1.csv,s1_trials.csv,p2,1,,,,,rest")
+    table = tmp_path / "sessions.csv"
+    table.write_text("\n".join(rows) + "\n")
+    study = tmp_path / "study"
+    words = ("blink", "batch", table, "-o", study, "--closed-from", "air-puffs", "--bids")
+    shown = poolctl(*words, "--filter", "savgol", "--json")
+    assert shown.code == 0, shown.err
+    bids = study / "bids"
+    assert Path(shown.data["files"]["bids"]) == bids
+    assert sorted(path.name for path in bids.rglob("*_events.tsv")) == [
+        "sub-p1_ses-01_task-ebc_events.tsv",
+        "sub-p1_ses-02_task-ebc_events.tsv",
+        "sub-p2_ses-01_task-rest_events.tsv",
+    ]
+    (nwb_file,) = bids.rglob("*.nwb")
+    with pynwb.NWBHDF5IO(str(nwb_file), "r") as stored:
+        subject = stored.read().subject
+        assert (subject.subject_id, subject.age, subject.sex) == ("p1", "P3M", "F")
+    (provenance,) = (bids / "sub-p1" / "ses-02").rglob("*_provenance.json")
+    settings = json.loads(provenance.read_text(encoding="utf-8"))["settings"]
+    assert settings["blinks"]["calibration"]["closed_from"] == "air-puffs"
+    assert settings["filter"]["filter"] == "savgol"
+    assert settings["trial_timing"]["ttl"]["cs_channel"] == "tone"
+    if (validator := shutil.which("bids-validator-deno")) is not None:
+        done = subprocess.run([validator, str(bids)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    # A review among the session's files outlives a new analysis, and nothing else is done again.
+    review = study / "first1" / "sub-p1" / "ses-01" / "beh" / "x_desc-blink_review"
+    review.mkdir()
+    (review / "corrections.jsonl").write_text("{}\n")
+    again = poolctl(*words, "--filter", "savgol", "--json").data
+    assert [item["state"] for item in again["sessions"]] == ["skipped"] * 3
+    redone = poolctl(*words, "--json").data
+    assert [item["state"] for item in redone["sessions"]] == ["done"] * 3
+    assert (review / "corrections.jsonl").is_file()
+    own = poolctl("blink", "compare-criteria", study, "--criteria", "fec:0.1", "--json")
+    dataset = poolctl(
+        "blink", "compare-criteria", bids, "--criteria", "fec:0.1", "--json", "-o", tmp_path / "c"
+    )
+    assert dataset.code == own.code, (own.err, dataset.err)
+    assert dataset.data["rows"] == own.data["rows"]
+    assert dataset.data["sessions"] == 3
+    # Without BIDS names the dataset is no longer the study's.
+    assert poolctl(*words[:-1], "-q").code == 0
+    assert not list(bids.rglob("*_events.tsv"))
+    table.write_text(table.read_text().replace("p1,2,", "p1,1,"))
+    refused = poolctl(*words, "--json")
+    assert refused.code == 2
+    assert "would have the same BIDS names" in refused.error["message"]
 
 
 def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
