@@ -100,7 +100,7 @@ def analyse(
     all_faces: Annotated[
         bool,
         typer.Option(
-            "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ..."
+            "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...; no --overlay then."
         ),
     ] = False,
     **settings: Any,
@@ -117,7 +117,7 @@ def analyse(
     chosen = BlinkInput(
         video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces
     )
-    chosen.check()
+    chosen.check(trials=settings["trials"] is not None, overlay=settings["overlay"])
     folder = output or chosen.folder()
     sessions = run_input(
         invocation,

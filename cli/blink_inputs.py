@@ -28,8 +28,13 @@ class BlinkInput:
     record: Path | None = None
     all_faces: bool = False
 
-    def check(self) -> None:
+    def check(self, *, trials: bool = False, overlay: bool = False) -> None:
         """Refuse what does not go together, and files that are not there.
+
+        Parameters
+        ----------
+        trials, overlay : bool
+            Whether these options were given, too.
 
         Raises
         ------
@@ -51,6 +56,16 @@ class BlinkInput:
         ):
             if given is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
+        if trials and self.camera is not None:
+            raise UsageError(
+                "--trials goes with a recording only: the times of its trials are those of a "
+                "recording that is there. Record the camera (--record FILE), then analyse that"
+            )
+        if overlay and self.all_faces:
+            raise UsageError(
+                "--overlay shows one face, --all-faces writes none: leave one of them out, or "
+                "choose the face of the overlay with --face"
+            )
         if self.timestamps is not None and self.frame_rate_hz is not None:
             raise UsageError("--timestamps and --frame-rate-hz contradict each other")
 
@@ -122,8 +137,7 @@ def _run_camera(
     from site_agent.eyeblink.camera import CameraReader, stopped_by_interrupt
     from site_agent.eyeblink.pipeline import run_camera_analysis
 
-    if arguments.pop("trials", None) is not None:
-        raise UsageError("--trials goes with a recording: record the camera, then analyse that")
+    arguments.pop("trials", None)
     word = chosen.camera or "0"
     camera = CameraReader(
         int(word) if word.isdecimal() else word,

@@ -39,11 +39,15 @@ OUTCOME_PARAMETERS = (
         default=None,
         panel=_TRIALS,
         text="Trials of a conditioning session: a CSV with trial_type, cs_onset_s, us_onset_s; or "
-        "a log of TTL pulses.",
+        "a log of TTL pulses. Of a recording, not of a --camera.",
         metavar="FILE",
     ),
     _option(
-        "overlay", bool, default=False, panel=_OUTPUTS, text="The video with what was found in it."
+        "overlay",
+        bool,
+        default=False,
+        panel=_OUTPUTS,
+        text="The video with what was found in it; of one face, not with --all-faces.",
     ),
     _option(
         "nwb", bool, default=False, panel=_OUTPUTS, text="A file of Neurodata Without Borders."

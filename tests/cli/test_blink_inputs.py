@@ -38,6 +38,8 @@ def video(tmp_path: Path) -> Path:
             2,
             "--timestamps and --frame-rate-hz contradict each other",
         ),
+        (("--camera", "99", "--trials", "points.dat"), 2, "--trials goes with a recording only"),
+        (("room.mp4", "--all-faces", "--overlay"), 2, "--overlay shows one face"),
         (("--camera", "0", "--all-faces"), 2, "--all-faces goes with a VIDEO only"),
         (("none.mp4",), 4, "none.mp4: no such file"),
         (("room.mp4",), 2, "which landmark model"),
