@@ -45,7 +45,7 @@ def ls(
     action: Annotated[
         str, typer.Option(metavar="ACTION", help="version.withdraw, or version for all of those.")
     ] = "",
-    actor: Annotated[str, typer.Option(metavar="SITE[/TOKEN]", help="Who did it.")] = "",
+    actor: Annotated[str, typer.Option(metavar="SITE[/TOKEN|/USER]", help="Who did it.")] = "",
     site: Annotated[
         str, typer.Option(metavar="SITE", help="Done by a site, or to its things.")
     ] = "",
@@ -107,7 +107,7 @@ def _row(entry: AuditEntry) -> list[str]:
     details = json.dumps(entry.details, ensure_ascii=False) if entry.details else ""
     return [
         f"{entry.at:%Y-%m-%d %H:%M:%S}",
-        entry.actor,
+        f"{entry.actor} ({entry.user})" if entry.user else entry.actor,
         entry.action,
         entry.subject,
         entry.outcome,

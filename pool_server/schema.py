@@ -17,12 +17,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import DatabaseError
 
 from pool_server.database import advisory_key, first_line, open_engine
 from pool_server.errors import DatabaseUnusableError, SchemaNewerError, SchemaOlderError
-from pool_server.records import now_utc
+from pool_server.records import AuditRecord, now_utc
+from pool_server.records.audit import FIRST_SITE, local_act
 from pool_server.settings import PoolSettings
 
 # So long an upgrade waits for a table that somebody is using.
@@ -132,7 +133,7 @@ def _upgrade_postgresql(settings: PoolSettings) -> SchemaChange:
         refuse_unknown_revision(found, settings)
         if found != newest:
             _require_utf8(connection, settings)
-            command.upgrade(migration_settings(connection), "head")
+            _upgrade(connection, found, newest)
     return SchemaChange(found, newest)
 
 
@@ -150,8 +151,16 @@ def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
         refuse_unknown_revision(found, settings)
         backup = _back_up(settings, found) if existed else None
         with engine.execution_options(pool_writes=True).begin() as connection:
-            command.upgrade(migration_settings(connection), "head")
+            _upgrade(connection, found, newest)
         return SchemaChange(found, newest, backup)
+
+
+def _upgrade(connection: Connection, found: str | None, newest: str) -> None:
+    """Bring the schema to the newest revision; the audit tells of it, but for a new pool."""
+    command.upgrade(migration_settings(connection), "head")
+    if found is not None:
+        act = local_act("pool.upgrade", FIRST_SITE, found=found, now=newest)
+        connection.execute(insert(AuditRecord).values(**act))
 
 
 @contextmanager

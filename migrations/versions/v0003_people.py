@@ -17,6 +17,10 @@ def upgrade() -> None:
     make_users()
     make_invitations()
     make_user_tokens()
+    op.add_column(
+        "audit",
+        sa.Column("actor_user", sa.String(length=64), server_default=sa.text("''"), nullable=False),
+    )
     op.add_column("sites", sa.Column("quota_bytes", sa.BigInteger(), nullable=True))
     op.add_column("sites", sa.Column("suspended_at", MOMENT, nullable=True))
     op.add_column(
@@ -88,6 +92,7 @@ def make_user_tokens() -> None:
 
 
 def downgrade() -> None:
+    op.drop_column("audit", "actor_user")
     op.drop_column("sites", "suspended_at")
     op.drop_column("sites", "quota_bytes")
     op.drop_column("tokens", "scopes")

@@ -53,7 +53,7 @@ def read_audit(  # noqa: PLR0917 - FastAPI gives them by name
     actor: Annotated[
         str | None,
         Query(
-            description="Who did it: a site, or site and token.",
+            description="Who did it: a site, site and token, or site and user.",
             max_length=129,
             pattern=_NO_CONTROLS,
             examples=["site-a/laptop"],
@@ -86,7 +86,7 @@ def read_audit(  # noqa: PLR0917 - FastAPI gives them by name
         ),
     ] = None,
 ) -> AuditPage:
-    """Return what was done in the pool, newest first, a page at a time.
+    """Return what was done in the pool, and what was refused, newest first, a page at a time.
 
     Admins of the pool see everything; those of a site see what their site did, and what others
     did to its things. The audit is only ever appended to: neither the pool nor its database

@@ -25,7 +25,7 @@ class AuditQuery:
     action : str or None
         This action, or all of a noun (``"version"``).
     actor : str or None
-        A site, or site and token.
+        A site, or site and token; site and user, too, with `knows_users`.
     since, until : datetime or None
         From this moment on; before this moment.
     for_site : str or None
@@ -41,6 +41,7 @@ class AuditQuery:
     before_id: int | None = None
     limit: int = 50
     for_site: str | None = None
+    knows_users: bool = False
 
 
 # They follow a family to models of other sites, which need not be for the actor to see.
@@ -78,7 +79,10 @@ def list_entries(session: Session, query: AuditQuery) -> Sequence[AuditRecord]:
         site, _slash, token = query.actor.partition("/")
         conditions.append(AuditRecord.actor_site == site)
         if token:
-            conditions.append(AuditRecord.actor_token == token)
+            is_actor = AuditRecord.actor_token == token
+            if query.knows_users:
+                is_actor |= AuditRecord.actor_user == token
+            conditions.append(is_actor)
     if query.since is not None:
         conditions.append(AuditRecord.at >= query.since)
     if query.until is not None:

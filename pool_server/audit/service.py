@@ -31,6 +31,9 @@ def read_audit(session: Session, caller: Caller, query: AuditQuery) -> AuditPage
         site = query.site or caller.site
         caller.require_role("admin", site)
         query = replace(query, site=site, for_site=site)
+    if query.actor is not None:
+        actor_site = query.actor.partition("/")[0]
+        query = replace(query, knows_users=caller.has_role("admin", actor_site))
     found = repository.list_entries(session, query)
     page = found[: query.limit]
     return AuditPage(
@@ -46,6 +49,7 @@ def describe_entry(entry: AuditRecord, caller: Caller) -> AuditEntry:
         entry_id=entry.id,
         at=entry.at,
         actor=f"{entry.actor_site}/{entry.actor_token}",
+        user=entry.actor_user if knows_actor else "",
         action=entry.action,
         subject=entry.subject,
         outcome=entry.outcome,

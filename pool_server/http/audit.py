@@ -24,6 +24,7 @@ def record_act(
         AuditRecord(
             actor_site=caller.site,
             actor_token=caller.token_name,
+            actor_user=caller.user,
             token_id=caller.token_id,
             address=caller.address,
             request_id=caller.request_id,

@@ -19,6 +19,7 @@ from pool_server.errors import (
     WriteConflictError,
 )
 from pool_server.http.error_table import ERROR_TABLE, ErrorEntry
+from pool_server.http.refusals import record_refusal
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
 MOST_FIELDS_NAMED = 5
@@ -79,7 +80,9 @@ async def on_pool_error(request: Request, error: Exception) -> Response:
     if isinstance(error, WriteConflictError):
         # `pool_server.http.middleware` handles the request anew.
         raise error
-    return respond_to_pool_error(cast("PoolError", error), request_id_of(request))
+    refusal = cast("PoolError", error)
+    await record_refusal(request, refusal)
+    return respond_to_pool_error(refusal, request_id_of(request))
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:

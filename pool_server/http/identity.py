@@ -25,6 +25,7 @@ SECRET_PREFIX = "pool_"
 SECRET_BITS = 256
 # Writing the time of last use with every request would make every reader a writer.
 LAST_USED_STEP = timedelta(minutes=5)
+_CALLER = "pool_caller"
 
 bearer = HTTPBearer(
     auto_error=False,
@@ -219,17 +220,20 @@ def signed_in(
         limits.failed_logins.take(limited_by(address), "refused tokens from your address")
         raise
     now = now_utc()
-    require_declared_scopes(request, None if token.scopes is None else frozenset(token.scopes))
+    caller = caller_of(token, address=address, request_id=request.scope.get("pool_request_id", ""))
+    request.scope[_CALLER] = caller
+    require_declared_scopes(request, caller.scopes)
     if token.last_used_at is None or now - token.last_used_at > LAST_USED_STEP:
         with parts.database.write() as session:
             session.execute(
                 update(TokenRecord).where(TokenRecord.id == token.id).values(last_used_at=now)
             )
-    return caller_of(
-        token,
-        address=address,
-        request_id=request.scope.get("pool_request_id", ""),
-    )
+    return caller
+
+
+def caller_behind(request: Request) -> Caller | None:
+    """Return who sent a request, once that was looked up; None for who is not signed in."""
+    return cast("Caller | None", request.scope.get(_CALLER))
 
 
 SignedIn = Annotated[Caller, Depends(signed_in)]

@@ -26,6 +26,7 @@ from pool_server.settings import PoolSettings
 MOST_KEYS = 10_000
 # What a proxy says is not looked at more closely, but it has to fit into the audit.
 LONGEST_ADDRESS = 64
+REFUSALS_PER_MINUTE = 60
 # Whoever has one address of IPv6 has all that begin like it.
 IPV6_PREFIX_BITS = 64
 
@@ -93,12 +94,15 @@ class RateLimits:
         By address: attempts to accept an invitation.
     token_acts : RateLimiter
         By token: making and revoking tokens and invitations.
+    refusals : RateLimiter
+        By token: entries in the audit of acts that were refused.
     """
 
     def __init__(self, settings: PoolSettings) -> None:
         self.failed_logins = RateLimiter(settings.failed_logins_per_minute)
         self.acceptances = RateLimiter(settings.acceptances_per_minute)
         self.token_acts = RateLimiter(settings.token_acts_per_minute)
+        self.refusals = RateLimiter(REFUSALS_PER_MINUTE)
 
 
 def rate_limits(request: Request) -> RateLimits:

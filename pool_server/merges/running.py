@@ -31,7 +31,7 @@ from pool_server.merges import repository
 from pool_server.merges.child import MergeStoppedError, run_merge
 from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
-from pool_server.records import MergeJobRecord, now_utc
+from pool_server.records import MergeJobRecord, TokenRecord, now_utc
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.own_files import store_parts
@@ -209,7 +209,7 @@ class MergeWorker:
             if held:
                 record_act(
                     session,
-                    system_caller(job),
+                    system_caller(job, repository.find_token(session, job.token_id)),
                     "merge.end",
                     f"{job.site.name}/{job.model_name}",
                     outcome=state,
@@ -219,7 +219,7 @@ class MergeWorker:
         log.info("merge %s: %s", job.key, state if held else "another process has it")
 
 
-def system_caller(job: MergeJobRecord) -> Caller:
+def system_caller(job: MergeJobRecord, token: TokenRecord | None) -> Caller:
     """Return whom the audit names for what happens later: who asked for the merge."""
     site, _, token_name = job.created_by.partition("/")
     return Caller(
@@ -229,6 +229,7 @@ def system_caller(job: MergeJobRecord) -> Caller:
         site=site,
         role="contributor",
         expires_at=None,
+        user="" if token is None or token.user is None else token.user.name,
     )
 
 

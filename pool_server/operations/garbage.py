@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, insert, text
 
 from pool_server.operations.inventory import Pool, arriving_files, known_files
+from pool_server.records import AuditRecord
+from pool_server.records.audit import FIRST_SITE, local_act
 
 Progress = Callable[[float, str], None]
 AT_ONCE = 50
@@ -55,11 +57,17 @@ def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = Non
 
 
 def _remove(pool: Pool, digests: Sequence[str]) -> list[str]:
-    """Remove files while no upload can begin, so that none comes to rely on one of them."""
+    """Remove files while no upload can begin, so that none comes to rely on one of them.
+
+    The audit names those that go.
+    """
     with pool.database.writing_engine.begin() as connection:
         _hold_back_uploads(connection)
         needed = known_files(connection).keys() | arriving_files(connection)
         chosen = [digest for digest in digests if digest not in needed]
+        if chosen:
+            act = local_act("pool.collect-garbage", FIRST_SITE, removed=chosen)
+            connection.execute(insert(AuditRecord).values(**act))
         for digest in chosen:
             pool.storage.remove_content(digest)
     return chosen

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
-from sqlalchemy import Connection, func, inspect, select, table, text
+from sqlalchemy import Connection, func, insert, inspect, select, table, text
 
 from pool_server.database import Database
 from pool_server.errors import BackupUnusableError, DigestMismatchError, PoolNotEmptyError
 from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
-from pool_server.records import SiteRecord
+from pool_server.records import AuditRecord, SiteRecord
+from pool_server.records.audit import FIRST_SITE, local_act
 from pool_server.registry.search.rebuild import loading_in_bulk
 from pool_server.schema import (
     current_revision,
@@ -50,7 +51,8 @@ def restore_snapshot(
     """Put a snapshot into a pool that has nothing yet.
 
     Files come first, then all rows in one transaction: whenever this ends early, nothing is
-    listed, and the same call goes on. Tokens, users and the audit come back as they were.
+    listed, and the same call goes on. Tokens, users and the audit come back as they were; one
+    entry in the audit more tells of it.
 
     Raises
     ------
@@ -184,6 +186,8 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
                     f"{rows} rows were found in {snapshot.folder}, the manifest says "
                     f"{snapshot.rows}"
                 )
+            act = local_act("pool.restore", FIRST_SITE, snapshot=snapshot.name, rows=rows)
+            connection.execute(insert(AuditRecord).values(**act))
             return rows
     finally:
         database.close()

@@ -7,7 +7,7 @@ import pwd
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, String
+from sqlalchemy import Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from pool_server.records.base import JsonObject, NameText, Record, now_utc
@@ -22,8 +22,9 @@ LOCAL_ACTOR = "command-line"
 class AuditRecord(Record):
     """One act, written in the same transaction as the act itself.
 
-    Names are copied, not referenced: the entry says what was true at the time. The database
-    refuses to change or delete a row (a trigger made by the first migration).
+    Names are copied, not referenced: the entry says what was true at the time. `actor_user` is
+    empty for a token that belongs to its site alone. The database refuses to change or delete a
+    row (a trigger made by the first migration).
     """
 
     __tablename__ = "audit"
@@ -33,6 +34,7 @@ class AuditRecord(Record):
     at: Mapped[datetime] = mapped_column(default=now_utc)
     actor_site: Mapped[NameText]
     actor_token: Mapped[NameText]
+    actor_user: Mapped[NameText] = mapped_column(server_default=text("''"))
     token_id: Mapped[str] = mapped_column(String(32))
     address: Mapped[str] = mapped_column(String(64), default="")
     request_id: Mapped[str] = mapped_column(String(64), default="")

@@ -11,6 +11,7 @@ _ENTRY_EXAMPLE: dict[str, Any] = {
     "entry_id": 4711,
     "at": "2026-03-01T12:00:00Z",
     "actor": "site-a/laptop",
+    "user": "ada",
     "action": "version.withdraw",
     "subject": "site-a/face-68@2",
     "outcome": "done",
@@ -27,9 +28,13 @@ class AuditEntry(BaseModel):
     entry_id: int
     at: datetime
     actor: str = Field(description="Site and name of the token.")
+    user: str = Field(
+        default="",
+        description="Whose token it was; empty for one of the site itself, and as `token_id`.",
+    )
     action: str = Field(description="A noun and what was done to it.")
     subject: str
-    outcome: str = Field(description="`done`, or why it was not.")
+    outcome: str = Field(description="`done`, `refused`, or how else it ended.")
     details: dict[str, Any]
     token_id: str = Field(description="Empty in what others did to things of one's own site.")
     address: str = Field(description="Where the request came from; empty as `token_id`.")

@@ -156,6 +156,20 @@ def test_an_old_database_is_copied_before_it_is_upgraded(sqlite_settings: PoolSe
     assert Path(backup).stat().st_mode & 0o077 == 0
 
 
+def test_an_upgrade_is_in_the_audit(settings: PoolSettings) -> None:
+    create_first_admin(settings)
+    with connected(settings) as connection:
+        command.downgrade(migration_settings(connection), "0002")
+    upgrade_database(settings)
+    with connected(settings) as connection:
+        told = connection.execute(
+            text("SELECT actor_site, actor_token, actor_user, action, details FROM audit")
+        ).all()
+    assert [row.action for row in told] == ["pool.create", "pool.upgrade"]
+    assert told[1][:3] == ("admin", "command-line", "")
+    assert newest_revision() in str(told[1].details)
+
+
 def test_the_newest_schema_is_left_alone(sqlite_settings: PoolSettings) -> None:
     upgrade_database(sqlite_settings)
     before = sqlite_settings.database_file.stat().st_mtime_ns

@@ -45,7 +45,6 @@ ASKED = (
     "/sites",
     "/tokens",
     "/models/ops-a/gaze",
-    "/audit",
 )
 
 
@@ -75,6 +74,11 @@ def answers_of(client: httpx.Client) -> list[Any]:
         answer = client.get(f"{API}{path}")
         assert answer.status_code == 200, answer.text
         found.append(without_use(answer.json()))
+    return found
+
+
+def audit_of(admin: httpx.Client) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = admin.get(f"{API}/audit?limit=200").json()["items"]
     return found
 
 
@@ -112,7 +116,7 @@ def test_a_pool_moves_to_the_other_shape(
     assert check_snapshot(made.snapshot) == []
     restored = restore_snapshot(other_shape, made.snapshot)
     assert (restored.rows, restored.files) == (made.snapshot.rows, len(made.snapshot.files))
-    before = answers_of(filled.admin)
+    before, audit = answers_of(filled.admin), audit_of(filled.admin)
     with (
         running_pool(other_shape) as (url, none),
         open_client(url, filled.admin_secret) as admin,
@@ -120,6 +124,10 @@ def test_a_pool_moves_to_the_other_shape(
     ):
         assert none is None, "no second first admin"
         assert answers_of(admin) == before
+        [told, *rest] = audit_of(admin)
+        assert rest == audit
+        assert (told["actor"], told["action"]) == ("admin/command-line", "pool.restore")
+        assert told["details"]["snapshot"] == made.snapshot.name
         content = member.get(f"{API}/models/ops-a/gaze/versions/1/content")
         assert content.content == CONTENT
         # Rows are counted on from those that came back.
@@ -184,6 +192,8 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
         assert collect_garbage(pool, remove=False).digests == (doomed["digest"],)
         found = collect_garbage(pool, remove=True)
         assert found.removed == (doomed["digest"],)
+        [told] = filled.admin.get(f"{API}/audit?action=pool.collect-garbage").json()["items"]
+        assert told["details"]["removed"] == [doomed["digest"]]
         assert not pool.storage.has_content(doomed["digest"])
         done = member.post(f"{API}/uploads/{opened.json()['upload_id']}/complete")
         assert done.status_code == 201

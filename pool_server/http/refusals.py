@@ -1,0 +1,83 @@
+"""What somebody who is signed in tried to do and may not: also in the audit.
+
+Such an act leaves nothing else behind, so the entry is written in a transaction of its own,
+before the answer goes out.
+"""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import cast
+
+import anyio.to_thread
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
+
+from pool_server.database import write_with_retry
+from pool_server.errors import PoolError, TooManyRequestsError
+from pool_server.http.audit import record_act
+from pool_server.http.error_table import ERROR_TABLE
+from pool_server.http.identity import Caller, caller_behind
+from pool_server.http.rate_limits import rate_limits
+from pool_server.http.session import server_parts
+
+log = logging.getLogger("pool_server.audit")
+
+ACTION = "request.refuse"
+OUTCOME = "refused"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_MESSAGE = 500
+
+
+async def record_refusal(request: Request, error: PoolError) -> None:
+    """Append an entry if an act was refused to somebody who is signed in.
+
+    The audit is only ever appended to, so nobody may fill it at will: where one token is refused
+    all the time, some of it is told in the log alone.
+    """
+    if request.method in _READING or ERROR_TABLE[type(error)].status != HTTPStatus.FORBIDDEN:
+        return
+    caller = caller_behind(request)
+    if caller is None:
+        return
+    try:
+        rate_limits(request).refusals.take(caller.token_id, "refused acts")
+        await anyio.to_thread.run_sync(_record, request, caller, error)
+    except TooManyRequestsError:
+        log.warning(
+            "%s/%s is refused too often for the audit to keep it: %s %s",
+            caller.site, caller.token_name, request.method, request.url.path,
+        )  # fmt: skip
+    except (PoolError, SQLAlchemyError):
+        # The refusal itself stands.
+        log.exception("a refused act could not be written into the audit")
+
+
+def _record(request: Request, caller: Caller, error: PoolError) -> None:
+    write_with_retry(
+        server_parts(request).database,
+        lambda session: record_act(
+            session,
+            caller,
+            ACTION,
+            subject_of(request),
+            outcome=OUTCOME,
+            method=request.method,
+            path=request.url.path,
+            code=ERROR_TABLE[type(error)].code,
+            message=error.message[:_MOST_MESSAGE],
+        ),
+    )
+
+
+def subject_of(request: Request) -> str:
+    """Return what a request was about, as other entries name it; else its path."""
+    values = cast("dict[str, str]", request.path_params)
+    if "site" not in values:
+        return request.url.path[:256]
+    subject = values["site"]
+    for name in ("name", "user"):
+        if name in values:
+            subject += f"/{values[name]}"
+    return f"{subject}@{values['reference']}" if "reference" in values else subject
