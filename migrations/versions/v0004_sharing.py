@@ -21,10 +21,6 @@ def upgrade() -> None:
     make_aliases()
     op.add_column(
         "models",
-        sa.Column("task", sa.String(length=64), server_default=sa.text("''"), nullable=False),
-    )
-    op.add_column(
-        "models",
         sa.Column(
             "visibility",
             sa.String(length=16),
@@ -127,7 +123,6 @@ def downgrade() -> None:
     op.drop_column("models", "deleted_at")
     op.drop_column("models", "rights")
     op.drop_column("models", "visibility")
-    op.drop_column("models", "task")
     op.drop_column("model_versions", "state_changed_by")
     op.drop_column("model_versions", "state_changed_at")
     op.drop_column("model_versions", "state_reason")

@@ -27,7 +27,6 @@ class ModelRecord(Record):
     site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
     name: Mapped[NameText]
     kind: Mapped[str] = mapped_column(String(16))
-    task: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
     visibility: Mapped[str] = mapped_column(
         String(16), default="consortium", server_default=text("'consortium'")
     )
