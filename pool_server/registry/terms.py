@@ -3,6 +3,9 @@
 The rules stand in `pool_server.wire.data_use_rules`. Whatever the pool knows of a file's terms
 counts, whoever may see the version that has them: a merge of a model cannot be freer than the
 model because its owner keeps it to itself.
+
+The same file may stand in the pool at several sites. The terms count that the site gave it which
+published it first; what others lay on their copies binds themselves alone.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
-from sqlalchemy import literal, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, func, literal, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from pool_server.errors import TermsForbidError, TermsRefusedError
 from pool_server.records import (
+    ModelRecord,
     ModelVersionRecord,
     ParentRecord,
     SiteRecord,
@@ -42,8 +46,8 @@ def today_utc() -> date:
     return datetime.now(UTC).date()
 
 
-def known_terms(session: Session, digests: Collection[str]) -> dict[str, set[Term]]:
-    """Return the terms that any version in the pool has, by digest.
+def known_terms(session: Session, digests: Collection[str], site_id: int) -> dict[str, set[Term]]:
+    """Return the terms that files have for a site, by digest.
 
     Digests that the pool does not have are left out; one whose versions have no terms has an
     empty set.
@@ -51,12 +55,7 @@ def known_terms(session: Session, digests: Collection[str]) -> dict[str, set[Ter
     found: dict[str, set[Term]] = {}
     wanted = sorted(set(digests))
     for start in range(0, len(wanted), MOST_VALUES):
-        rows = session.execute(
-            select(ModelVersionRecord.digest, TermRecord.code, TermRecord.detail)
-            .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
-            .where(ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]))
-            .distinct()
-        )
+        rows = session.execute(_terms_that_count(wanted[start : start + MOST_VALUES], site_id))
         for digest, code, detail in rows:
             terms = found.setdefault(digest, set())
             if code is not None:
@@ -97,7 +96,7 @@ def require_terms(
             "; ".join(each.message for each in problems),
             hint="Alternatives stand in one term, separated by commas: DUO:0000028=site-a,site-b.",
         )
-    known = known_terms(session, parents)
+    known = known_terms(session, parents, site.id)
     inputs = [TermsOf(parents[digest], sort_terms(known[digest])) for digest in sorted(known)]
     if any(each.code == CLINICAL_CARE for each in own):
         use = (use or IntendedUse()).including("clinical")
@@ -141,7 +140,11 @@ def _raise_if_forbidden(problems: Iterable[TermProblem], what: str) -> None:
 
 
 def add_terms(
-    session: Session, version: ModelVersionRecord, own: Sequence[Term], parents: Collection[str]
+    session: Session,
+    site_id: int,
+    version: ModelVersionRecord,
+    own: Sequence[Term],
+    parents: Collection[str],
 ) -> None:
     """Give a new version its terms: its own, and what it inherits.
 
@@ -149,10 +152,10 @@ def add_terms(
     pool. Versions made from it that were there before inherit from it now.
     """
     inputs = set(parents) - {version.digest}
-    known = known_terms(session, inputs)
+    known = known_terms(session, inputs, site_id)
     # Inputs that the pool does not know allow nothing beyond what the others do.
     inherited = set(inherited_terms(known.get(digest, set()) for digest in inputs))
-    copied = _terms_of_copies(session, version)
+    copied = _terms_of_copies(session, site_id, version)
     inherited |= {each for each in copied or () if each.code not in PERMISSIVE}
     # What would allow more than the inputs do is not taken from whoever made the merge.
     kept = {
@@ -177,17 +180,42 @@ def _record(version_id: int, term: Term, *, inherited: bool) -> TermRecord:
     )
 
 
-def _terms_of_copies(session: Session, version: ModelVersionRecord) -> set[Term] | None:
+def _terms_of_copies(
+    session: Session, site_id: int, version: ModelVersionRecord
+) -> set[Term] | None:
     """Return the terms of the same file elsewhere in the pool; None where it is nowhere else."""
     rows = session.execute(
-        select(TermRecord.code, TermRecord.detail)
-        .select_from(ModelVersionRecord)
-        .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
-        .where(ModelVersionRecord.digest == version.digest, ModelVersionRecord.id != version.id)
+        _terms_that_count([version.digest], site_id).where(ModelVersionRecord.id != version.id)
     ).all()
     if not rows:
         return None
-    return {Term(code=code, detail=detail) for code, detail in rows if code is not None}
+    return {Term(code=code, detail=detail) for _digest, code, detail in rows if code is not None}
+
+
+def _terms_that_count(
+    digests: Collection[str], site_id: int
+) -> Select[str, str | None, str | None]:
+    """Select (digest, code, detail): what the first site said of files, and what a site itself.
+
+    A version without terms has one row without a code.
+    """
+    oldest = (
+        select(ModelVersionRecord.digest, func.min(ModelVersionRecord.id).label("version_id"))
+        .where(ModelVersionRecord.digest.in_(digests))
+        .group_by(ModelVersionRecord.digest)
+        .subquery()
+    )
+    first, first_model = aliased(ModelVersionRecord), aliased(ModelRecord)
+    return (
+        select(ModelVersionRecord.digest, TermRecord.code, TermRecord.detail)
+        .join(ModelVersionRecord.model)
+        .join(oldest, oldest.c.digest == ModelVersionRecord.digest)
+        .join(first, first.id == oldest.c.version_id)
+        .join(first_model, first_model.id == first.model_id)
+        .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
+        .where(or_(ModelRecord.site_id == first_model.site_id, ModelRecord.site_id == site_id))
+        .distinct()
+    )
 
 
 def _pass_on(session: Session, version: ModelVersionRecord, terms: Sequence[Term]) -> None:

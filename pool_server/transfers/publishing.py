@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import ModelDeletedError, ModelKindError, VersionStateError
+from pool_server.errors import (
+    ModelDeletedError,
+    ModelKindError,
+    RecipeRefusedError,
+    VersionStateError,
+)
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import (
@@ -54,7 +59,8 @@ def add_version(
     BytesWithdrawnError
         The file was withdrawn, and is not to be had any more.
     RecipeRefusedError
-        The recipe says that it replaces another, and is not that one's.
+        The recipe says that it replaces another, and is not that one's; or another site has the
+        file, made in another way.
     StatementRefusedError, KeyRefusedError
         The statement that came with the file does not hold, or not any more.
     """
@@ -89,9 +95,11 @@ def add_version(
     _quarantine_copy(session, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     if recipe is not None:
+        _require_same_making(session, caller, upload.site_id, version, recipe)
         _add_recipe(session, version, recipe)
     add_terms(
         session,
+        upload.site_id,
         version,
         [Term.model_validate(each) for each in upload.terms],
         recipe.input_digests if recipe is not None else (),
@@ -166,6 +174,30 @@ def _quarantine_copy(session: Session, version: ModelVersionRecord) -> None:
     """Quarantine a version whose very bytes are quarantined under another name."""
     if repository.is_quarantined(session, version.digest):
         move(version, QUARANTINE, version.created_by, "the same file is quarantined elsewhere")
+
+
+def _require_same_making(
+    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
+) -> None:
+    """Raise if a recipe contradicts what the pool knows of another site's file.
+
+    Terms, flags and family trees go by digests. With a recipe of one's own for the file of
+    another site one could else lay terms on it, or have it flagged with whatever one withdraws.
+
+    Raises
+    ------
+    RecipeRefusedError
+    """
+    first = repository.first_version(session, version.digest, other_than=version.id)
+    if first is None or first.model.site_id == site_id or caller.has_role("curator"):
+        return
+    known = {each.parent_digest for each in first.parents}
+    if set(recipe.input_digests) - {version.digest} != known:
+        raise RecipeRefusedError(
+            "another site published this very file before, and not as merged from the inputs of "
+            "this recipe",
+            hint="Send the file without a recipe, or ask a curator of the pool to publish it.",
+        )
 
 
 def _add_recipe(session: Session, version: ModelVersionRecord, recipe: Recipe) -> None:

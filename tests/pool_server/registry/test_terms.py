@@ -61,6 +61,20 @@ def test_the_same_file_under_another_name_keeps_its_terms(pool: PoolDriver) -> N
     assert terms_of(copy) == {("DUO:0000046", ""): True}
 
 
+def test_terms_that_a_site_lays_on_its_copy_bind_itself_alone(pool: PoolDriver) -> None:
+    """Whoever may fetch a file may copy it: its terms are for whoever published it to say."""
+    content = network_bytes()
+    original = upload(pool.member("terms-a"), "terms-a/open", content)
+    laid = [term("0000028", "terms-m")]
+    copy = upload(pool.member("terms-m"), "terms-m/open", content, terms=laid)
+    assert terms_of(copy) == {("DUO:0000028", "terms-m"): False}
+    assert terms_of(merge_of(pool, "terms-b", "of-open", original)) == {}
+    assert terms_of(upload(pool.member("terms-b"), "terms-b/open", content)) == {}
+    assert terms_of(upload(pool.member("terms-a"), "terms-a/again", content)) == {}
+    own = merge_of(pool, "terms-m", "of-open", copy)
+    assert terms_of(own) == {("DUO:0000028", "terms-m"): True}
+
+
 def test_an_input_that_comes_after_its_merge(pool: PoolDriver) -> None:
     content = network_bytes()
     merged = merge_of(pool, "terms-b", "early", {"digest": sha256(content)})

@@ -42,6 +42,26 @@ def test_nothing_is_its_own_parent(pool: PoolDriver) -> None:
     assert version["parent_digests"] == []
 
 
+def test_nobody_says_how_the_file_of_another_site_was_made(pool: PoolDriver) -> None:
+    """Terms and withdrawals follow recipes: a forged one would lay them on the file."""
+    owner, forger = pool.member("recipe-owner"), pool.member("recipe-forger")
+    trained, merged, part = (network_bytes() for _ in range(3))
+    upload(owner, "recipe-owner/trained", trained)
+    recipe = recipe_for(merged, "a" * 64)
+    upload(owner, "recipe-owner/merged", merged, recipe=recipe)
+    for name, content in (("trained", trained), ("merged", merged)):
+        forged = recipe_for(content, sha256(part))
+        answer = announce(forger, f"recipe-forger/{name}", content, recipe=forged)
+        assert error_of(answer) == (422, "recipe_refused")
+    terms = [{"code": "DUO:0000028", "detail": "recipe-forger"}]
+    upload(forger, "recipe-forger/part", part, terms=terms)
+    for name in ("trained", "merged"):
+        shown = owner.get(f"/api/v1/models/recipe-owner/{name}/versions/1").json()
+        assert shown["terms"] == []
+    copy = announce(forger, "recipe-forger/merged", merged, recipe=recipe).json()
+    assert copy["version"]["parent_digests"] == ["a" * 64], "the same making is no contradiction"
+
+
 @pytest.mark.parametrize(
     "change",
     [
