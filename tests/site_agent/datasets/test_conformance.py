@@ -1,0 +1,47 @@
+"""Every format of annotations keeps the laws of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from site_agent.datasets import (
+    ANNOTATION_FORMATS,
+    FaceDataset,
+    part_names,
+    write_coco_keypoints,
+    write_imglab_xml,
+    write_pts_folder,
+)
+from tests.conformance.annotation_formats import AnnotationFormatLaws
+
+
+class TestImglab(AnnotationFormatLaws):
+    format_name = "imglab"
+
+    def write(self, dataset: FaceDataset, place: Path) -> Path:
+        place.mkdir()
+        write_imglab_xml(dataset, place / "faces.xml")
+        return place / "faces.xml"
+
+
+class TestCoco(AnnotationFormatLaws):
+    format_name = "coco"
+
+    def write(self, dataset: FaceDataset, place: Path) -> Path:
+        place.mkdir()
+        write_coco_keypoints(dataset, place / "faces.json")
+        return place / "faces.json"
+
+
+class TestPts(AnnotationFormatLaws):
+    format_name = "pts"
+    holds_boxes = False
+
+    def write(self, dataset: FaceDataset, place: Path) -> Path:
+        write_pts_folder(dataset, part_names(dataset), place)
+        return place
+
+
+def test_every_format_is_looked_at() -> None:
+    looked_at = {member.format_name for member in AnnotationFormatLaws.__subclasses__()}
+    assert looked_at == set(ANNOTATION_FORMATS)
