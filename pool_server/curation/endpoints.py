@@ -13,6 +13,7 @@ from pool_server.errors import (
     NotAllowedError,
     NotAuthenticatedError,
     QueryError,
+    SignatureRequiredError,
     VersionNotFoundError,
     VersionStateError,
 )
@@ -36,6 +37,15 @@ REFUSALS = documented(
     VersionNotFoundError,
     QueryError,
     VersionStateError,
+)
+SHOWING_REFUSALS = documented(
+    NotAuthenticatedError,
+    NotAllowedError,
+    ModelNotFoundError,
+    VersionNotFoundError,
+    QueryError,
+    VersionStateError,
+    SignatureRequiredError,
 )
 DELETION_REFUSALS = documented(
     NotAuthenticatedError,
@@ -72,7 +82,7 @@ def queue(
 @router.post(
     f"{VERSION}/publish",
     summary="Publish a draft",
-    responses=REFUSALS,
+    responses=SHOWING_REFUSALS,
     dependencies=[needs("models:curate")],
 )
 def publish(  # noqa: PLR0917 - FastAPI gives them by name
@@ -85,7 +95,8 @@ def publish(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Show a draft to everybody who may see its model.
 
-    For curators in a pool that is curated; elsewhere for whoever may upload to the site.
+    For curators in a pool that is curated; elsewhere for whoever may upload to the site. Where
+    the pool demands signatures, the site signs it first.
     """
     version = resolve_version(session, caller, site, name, reference)
     return service.publish(session, caller, parts.settings, version)
@@ -113,11 +124,12 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
 @router.post(
     f"{VERSION}/release",
     summary="Release a quarantined version",
-    responses=REFUSALS,
+    responses=SHOWING_REFUSALS,
     dependencies=[needs("models:curate")],
 )
-def release(
+def release(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Curator,
+    parts: Parts,
     session: WritingSession,
     site: SiteName,
     name: ModelName,
@@ -128,7 +140,7 @@ def release(
     What a curator of the whole pool quarantined, only such a curator releases.
     """
     version = resolve_version(session, caller, site, name, reference)
-    return service.release(session, caller, version)
+    return service.release(session, caller, parts.settings, version)
 
 
 @router.delete(

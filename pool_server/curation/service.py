@@ -25,6 +25,7 @@ from pool_server.registry.states import (
     move,
 )
 from pool_server.settings import PoolSettings
+from pool_server.signatures.statements import require_signed
 from pool_server.wire.curation import DeletionResponse
 from pool_server.wire.models import ModelPage, ModelVersionResponse
 
@@ -57,9 +58,12 @@ def publish(
     Raises
     ------
     NotAllowedError, VersionStateError
+    SignatureRequiredError
+        It is not signed, at a pool that demands it.
     """
     site = version.model.site.name
     caller.require_role("curator" if settings.curated else "contributor", site)
+    require_signed(session, settings, version)
     return _take_step(session, caller, version, PUBLISH, "version.publish")
 
 
@@ -76,7 +80,9 @@ def quarantine(
     return _take_step(session, caller, version, QUARANTINE, "version.quarantine", reason=reason)
 
 
-def release(session: Session, caller: Caller, version: ModelVersionRecord) -> ModelVersionResponse:
+def release(
+    session: Session, caller: Caller, settings: PoolSettings, version: ModelVersionRecord
+) -> ModelVersionResponse:
     """Show a quarantined version again.
 
     What the pool's curators quarantined is not released by the site itself.
@@ -84,11 +90,14 @@ def release(session: Session, caller: Caller, version: ModelVersionRecord) -> Mo
     Raises
     ------
     NotAllowedError, VersionStateError
+    SignatureRequiredError
+        It is not signed, at a pool that demands it.
     """
     site = version.model.site.name
     caller.require_role("curator", site)
     if version.state == QUARANTINED and not version.state_changed_by.startswith(f"{site}/"):
         caller.require_role("curator")
+    require_signed(session, settings, version)
     return _take_step(session, caller, version, RELEASE, "version.release")
 
 

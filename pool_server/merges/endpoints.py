@@ -59,7 +59,9 @@ MergeId = Annotated[
 def request_merge(caller: Uploader, parts: Parts, request: MergeRequest) -> MergeJobResponse:
     """Carry a recipe out in the background and publish the result, with its lineage.
 
-    The result is what `poolctl merge` makes of the same recipe, byte for byte.
+    The result is what `poolctl merge` makes of the same recipe, byte for byte. The pool cannot
+    sign it for the site: where signatures are demanded it is a draft, which only its site and
+    curators see, until the site has signed it (`PUT .../statement`) and published it.
     """
     return service.request_merge(parts, caller, request)
 

@@ -10,7 +10,7 @@ from pool_server.http.identity import Caller
 from pool_server.merges import repository
 from pool_server.records import ModelVersionRecord
 from pool_server.registry.sharing import may, visible_to
-from pool_server.registry.states import AVAILABLE
+from pool_server.registry.states import AVAILABLE, DRAFT, readable_now
 from pool_server.withdrawals.repository import find_refusal
 
 
@@ -45,14 +45,14 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     seen = repository.versions_of_digests(session, recipe.input_digests, visible_to(caller))
     inputs: dict[str, ModelVersionRecord] = {}
     for entry in recipe.inputs:
-        versions = seen.get(entry.digest, [])
+        versions = [each for each in seen.get(entry.digest, []) if readable_now(caller, each)]
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
         if not versions:
             raise MergeRefusedError(
                 f"input {known_as} is not in the pool",
                 hint="Upload it first, or merge at home with `poolctl merge`.",
             )
-        whole = [version for version in versions if version.state == AVAILABLE]
+        whole = [version for version in versions if _is_whole(caller, version)]
         if not whole:
             raise MergeRefusedError(
                 f"input {known_as} is {versions[0].state} and cannot be merged",
@@ -67,3 +67,9 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
             )
         inputs[entry.digest] = allowed[0]
     return inputs
+
+
+def _is_whole(caller: Caller, version: ModelVersionRecord) -> bool:
+    """Tell whether a version's state lets it be merged; drafts are for their own site to use."""
+    own_draft = version.state == DRAFT and version.model.site_id == caller.site_id
+    return own_draft or version.state == AVAILABLE

@@ -152,7 +152,7 @@ class MergeWorker:
             recipe=made["recipe"],
             **{name: getattr(request, name) for name in ModelDescription.model_fields},
         )
-        upload, _ = announce_upload(parts, caller, announced)
+        upload, _ = announce_upload(parts, caller, announced, made_here=True)
         if upload.state == "complete":
             return upload
         store_parts(parts, caller, upload, result)

@@ -4,7 +4,8 @@
 state           who sees it                                 how it comes about
 ==============  ==========================================  ====================================
 ``draft``       its own site, and curators of the pool      uploaded as one, or by a contributor
-                                                            to a pool that is curated
+                                                            to a pool that is curated; or merged by
+                                                            a pool that demands signatures
 ``available``   everybody who may see the model             uploaded, published, or released
 ``quarantined`` its own site, and curators of the pool      a curator doubts it
 ``withdrawn``   everybody who asks for it by number,        withdrawn with a reason; so are told

@@ -12,12 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from pool_server.errors import FormatRefusedError
+from pool_server.errors import FormatRefusedError, SignatureRequiredError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.records import RoundRecord
 from pool_server.rounds import repository, service
 from pool_server.rounds.finishing import announce_result, complete_result
+from pool_server.settings import PoolSettings
 from pool_server.transfers.checking import run_limited
 from pool_server.transfers.own_files import store_parts
 from pool_server.wire.rounds import FinishRequest, ResultRequest, RoundResponse
@@ -34,6 +35,9 @@ def finish_round(
     ------
     RoundNotFoundError, NotAllowedError, SiteNotFoundError, RoundOpenError, RoundClosedError,
     ModelKindError, TooManyUploadsError, FormatRefusedError
+    SignatureRequiredError
+        The pool demands signatures, and cannot sign the result for the site. A draft will not
+        do here: all sites of the round go on with the result.
     """
     caller.require_upload_to(request.site)
     with parts.database.read() as session:
@@ -41,11 +45,22 @@ def finish_round(
         finished = found.state == repository.FINISHED
         if not finished:
             service.require_finishable(found)
+            _require_unsigned_taken(parts.settings, key)
     if not finished:
         with tempfile.TemporaryDirectory(prefix="poolctl-round-") as folder:
             _combine_and_publish(parts, caller, found, request, Path(folder))
     with parts.database.read() as session:
         return service.describe_round(service.get_round(session, caller, key))
+
+
+def _require_unsigned_taken(settings: PoolSettings, key: str) -> None:
+    if settings.require_signatures:
+        raise SignatureRequiredError(
+            "this pool takes only signed versions, and cannot sign the result of a round for "
+            "your site",
+            hint=f"Combine at home: `poolctl rounds finish {key}` makes the same bytes and "
+            "signs them.",
+        )
 
 
 def _combine_and_publish(

@@ -303,6 +303,7 @@ def complete_sent_result(
         QuotaExceededError,
         TooManyUploadsError,
         FormatRefusedError,
+        SignatureRequiredError,
         StorageFullError,
         StorageFailedError,
     ),
@@ -312,6 +313,7 @@ def finish(
 ) -> RoundResponse:
     """Combine the contributions here and publish the result: the same bytes as at a participant.
 
-    A round that is finished is returned as it is.
+    A round that is finished is returned as it is. Not at a pool that demands signatures: the
+    result has to be signed by a participant.
     """
     return finish_round(parts, caller, round_id, request)

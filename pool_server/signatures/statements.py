@@ -138,6 +138,23 @@ def require_signature(settings: PoolSettings, upload: UploadRecord) -> None:
         )
 
 
+def require_signed(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
+    """Raise unless a version may be shown to other sites as far as its signature goes.
+
+    Raises
+    ------
+    SignatureRequiredError
+        It has none, at a pool that demands signatures.
+    """
+    if settings.require_signatures and repository.find_statement(session, version.id) is None:
+        site = version.model.site.name
+        address = f"{site}/{version.model.name}@{version.number}"
+        raise SignatureRequiredError(
+            f"this pool shows others only signed versions; {address} is not signed",
+            hint=f"{site} signs it with `poolctl keys sign {address}`; publish it then.",
+        )
+
+
 def check_upload(session: Session, upload: UploadRecord) -> None:
     """Raise unless the statement that an upload brings, if it brings one, holds.
 

@@ -47,9 +47,15 @@ from pool_server.withdrawals.flagging import require_bytes_not_withdrawn
 
 
 def announce_upload(
-    parts: ServerParts, caller: Caller, request: UploadRequest
+    parts: ServerParts, caller: Caller, request: UploadRequest, *, made_here: bool = False
 ) -> tuple[UploadResponse, bool]:
     """Begin an upload, or find the one under way, or find that nothing need be sent.
+
+    Parameters
+    ----------
+    made_here : bool
+        The pool made the file, and cannot sign it for the site: where signatures are demanded it
+        becomes a draft, which the site can sign and publish.
 
     Returns
     -------
@@ -69,7 +75,7 @@ def announce_upload(
     recipe = None
     if request.recipe is not None:
         recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
-    announcement = Announcement(parts, caller, request, recipe)
+    announcement = Announcement(parts, caller, request, recipe, made_here)
     return write_with_retry(parts.database, announcement.settle)
 
 
@@ -81,6 +87,7 @@ class Announcement:
     caller: Caller
     request: UploadRequest
     recipe: dict[str, Any] | None
+    made_here: bool = False
 
     def settle(self, session: Session) -> tuple[UploadResponse, bool]:
         """Find the upload or the version that answers the announcement, or make it."""
@@ -99,7 +106,8 @@ class Announcement:
                 session.expire(known)
                 known = registry.get_version(session, known.id)
             return self._answer_complete(session, self._new_upload(site, "complete"), known), False
-        require_signature(self.parts.settings, announced)
+        if not self.made_here:
+            require_signature(self.parts.settings, announced)
         check_upload(session, announced)
         require_description(session, site, request, self.recipe)
         # Also of what is under way: the recipe may only be said now.
@@ -116,7 +124,10 @@ class Announcement:
 
     @property
     def _is_draft(self) -> bool:
-        return arrives_as_draft(self.parts.settings, self.caller, self.request.site, self.request)
+        settings = self.parts.settings
+        if self.made_here and settings.require_signatures:
+            return True
+        return arrives_as_draft(settings, self.caller, self.request.site, self.request)
 
     def _settle_rights(
         self, session: Session, site: SiteRecord
