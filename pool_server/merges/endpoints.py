@@ -7,13 +7,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from pool_server.errors import (
+    CardRefusedError,
+    LabelsRefusedError,
     MergeNotFoundError,
     MergeRefusedError,
+    ModelDeletedError,
     NotAllowedError,
     NotAuthenticatedError,
     QueryError,
+    SharingRefusedError,
     SiteNotFoundError,
     TermsForbidError,
+    TermsRefusedError,
     TooManyMergesError,
 )
 from pool_server.http.error_responses import documented
@@ -52,7 +57,12 @@ MergeId = Annotated[
         NotAllowedError,
         SiteNotFoundError,
         MergeRefusedError,
+        LabelsRefusedError,
+        CardRefusedError,
+        TermsRefusedError,
         TermsForbidError,
+        SharingRefusedError,
+        ModelDeletedError,
         TooManyMergesError,
     ),
 )

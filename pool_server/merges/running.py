@@ -36,8 +36,7 @@ from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.own_files import store_parts
 from pool_server.wire.merges import MergeRequest
-from pool_server.wire.models import ModelDescription
-from pool_server.wire.uploads import UploadRequest, UploadResponse
+from pool_server.wire.uploads import UploadRequest, UploadResponse, VersionDescription
 
 log = logging.getLogger("pool_server.merges")
 
@@ -150,7 +149,7 @@ class MergeWorker:
             digest=made["digest"],
             file_name=request.file_name or f"{request.name}.model",
             recipe=made["recipe"],
-            **{name: getattr(request, name) for name in ModelDescription.model_fields},
+            **{name: getattr(request, name) for name in VersionDescription.model_fields},
         )
         upload, _ = announce_upload(parts, caller, announced, made_here=True)
         if upload.state == "complete":

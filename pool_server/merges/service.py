@@ -24,9 +24,13 @@ from pool_server.http.session import ServerParts
 from pool_server.merges import repository
 from pool_server.merges.inputs import require_mergeable_inputs
 from pool_server.records import MergeJobRecord
+from pool_server.registry import repository as registry
 from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.sites.repository import get_site
+from pool_server.transfers.descriptions import require_wording
+from pool_server.transfers.permissions import require_visibility
+from pool_server.transfers.publishing import require_not_deleted
 from pool_server.wire.merges import (
     MergeJobPage,
     MergeJobResponse,
@@ -45,8 +49,10 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
     MergeRefusedError
         The recipe cannot be read, its method is unknown here or of another version, an option is
         wrong, or an input is not in the pool or not for the caller to merge.
+    LabelsRefusedError, CardRefusedError, TermsRefusedError, SharingRefusedError, ModelDeletedError
+        What is said of the result cannot be said of it, or not of a version of that model.
     TermsForbidError
-        The terms of the inputs do not allow the merge.
+        The terms of the inputs do not allow the merge, or not for what it is intended.
     """
     settings = parts.settings
     caller.require_upload_to(request.site)
@@ -55,6 +61,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
             "this pool leaves merging to the sites", hint="Merge at home with `poolctl merge`."
         )
     recipe = read_request(request)
+    require_wording(request)
     with parts.database.write() as session:
         site = get_site(session, request.site)
         waiting = repository.count_open(session, site.id)
@@ -63,10 +70,13 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
                 f"{site.name} has {waiting} merges under way, as many as the pool allows",
                 hint="Wait for one to end, or cancel one: GET /api/v1/merges.",
             )
+        model = registry.find_model(session, site.name, request.name)
+        require_not_deleted(model, None)
+        require_visibility(model, request.visibility)
         size_bytes = require_mergeable_inputs(session, caller, recipe)
         require_size_of_inputs(settings, size_bytes)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
-        require_terms(session, [], parents, site=site, use=None)
+        require_terms(session, request.terms, parents, site=site, use=request.intended_use)
         job = MergeJobRecord(
             key=secrets.token_hex(8),
             site_id=site.id,

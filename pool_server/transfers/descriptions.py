@@ -13,7 +13,7 @@ from pool_server.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.wire.cards import read_card
 from pool_server.wire.labels import VOCABULARY
-from pool_server.wire.uploads import UploadRequest
+from pool_server.wire.uploads import UploadRequest, VersionDescription
 
 
 def require_description(
@@ -27,6 +27,23 @@ def require_description(
     TermsForbidError
         The terms of the inputs forbid the merge that the file is said to be.
     """
+    require_wording(request)
+    require_terms(
+        session,
+        request.terms,
+        {} if recipe is None else name_parents(recipe, request.digest),
+        site=site,
+        use=request.intended_use,
+    )
+
+
+def require_wording(request: VersionDescription) -> None:
+    """Raise unless labels and card can be read, and say what they may.
+
+    Raises
+    ------
+    LabelsRefusedError, CardRefusedError
+    """
     if problems := VOCABULARY.problems_of(request.labels):
         raise LabelsRefusedError(
             "; ".join(problems),
@@ -37,13 +54,6 @@ def require_description(
         read_card(request.card)
     except ValueError as error:
         raise CardRefusedError(str(error)) from error
-    require_terms(
-        session,
-        request.terms,
-        {} if recipe is None else name_parents(recipe, request.digest),
-        site=site,
-        use=request.intended_use,
-    )
 
 
 def name_parents(recipe: dict[str, Any], digest: str) -> dict[str, str]:

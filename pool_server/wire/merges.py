@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pool_server.wire.models import ModelDescription
 from pool_server.wire.names import FileName, Name
+from pool_server.wire.uploads import VersionDescription
 
 MergeJobState = Literal["queued", "running", "finished", "failed", "cancelled"]
 
@@ -41,7 +41,7 @@ _JOB_EXAMPLE: dict[str, Any] = {
 }
 
 
-class MergeRequest(ModelDescription):
+class MergeRequest(VersionDescription):
     """Merge models of the pool on the pool's machine.
 
     The recipe says what to do: method, options, inputs by digest. Without `output` the result is

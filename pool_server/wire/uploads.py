@@ -48,7 +48,32 @@ _UPLOAD_EXAMPLE: dict[str, Any] = {
 }
 
 
-class UploadRequest(ModelDescription):
+class VersionDescription(ModelDescription):
+    """What is said of a version before there is one: by an uploader, or by who wants a merge."""
+
+    terms: list[Term] = Field(
+        default_factory=list,
+        max_length=MOST_TERMS,
+        description="Terms of use. A merged model inherits those of its inputs besides.",
+    )
+    intended_use: IntendedUse | None = Field(
+        default=None,
+        description="What a merged model is for, to be held against the terms of its inputs; "
+        "not kept.",
+    )
+    visibility: Visibility | None = Field(
+        default=None,
+        description="Who sees a new model: its own site, sites that are listed later, or all; "
+        "null: as the pool's settings say, or only its own site where it was made from models "
+        "that other sites do not share with all.",
+    )
+    card: CardText = Field(default="", description="Markdown with YAML in front.")
+    draft: bool = Field(
+        default=False, description="Seen by one's own site and the pool's curators only."
+    )
+
+
+class UploadRequest(VersionDescription):
     """Announce a file: where it goes, how large it is, and its digest.
 
     Announcing the same digest for the same model again gives the upload that is already under
@@ -80,26 +105,6 @@ class UploadRequest(ModelDescription):
     file_name: FileName
     recipe: dict[str, Any] | None = Field(
         default=None, description="The recipe of a merged model; its inputs become its parents."
-    )
-    terms: list[Term] = Field(
-        default_factory=list,
-        max_length=MOST_TERMS,
-        description="Terms of use. A merged model inherits those of its inputs besides.",
-    )
-    intended_use: IntendedUse | None = Field(
-        default=None,
-        description="What a merged model is for, to be held against the terms of its inputs; "
-        "not kept.",
-    )
-    visibility: Visibility | None = Field(
-        default=None,
-        description="Who sees a new model: its own site, sites that are listed later, or all; "
-        "null: as the pool's settings say, or only its own site where it was made from models "
-        "that other sites do not share with all.",
-    )
-    card: CardText = Field(default="", description="Markdown with YAML in front.")
-    draft: bool = Field(
-        default=False, description="Seen by one's own site and the pool's curators only."
     )
     statement: SignedStatement | None = Field(
         default=None, description="What the site signs of the file and of all that is said here."
