@@ -111,13 +111,13 @@ class ResultAnnouncement:
     ) -> tuple[UploadResponse, bool]:
         request = self.request
         file = AnnouncedFile.of(request, PURPOSE)
+        announced = self._new_upload(site, current, file)
+        self._describe(announced, current)
+        require_signature(self.parts.settings, announced)
+        check_upload(session, announced)
         upload = find_resumable(self.parts, session, site.id, file)
         if upload is None:
-            upload = self._new_upload(site, current, file)
-            self._describe(upload, current)
-            require_signature(self.parts.settings, upload)
-            check_upload(session, upload)
-            return begin_upload(self.parts, session, upload), True
+            return begin_upload(self.parts, session, announced), True
         upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
         if upload.state == uploads.RECEIVING:
             upload.round_id = current.id

@@ -115,7 +115,7 @@ def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> t
 
 
 def announce_result(
-    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any
+    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any, **fields: Any
 ) -> httpx.Response:
     site, name = address.split("/")
     request = {
@@ -125,15 +125,16 @@ def announce_result(
         "digest": sha256(content),
         "file_name": "result.dat",
         "recipe": recipe,
+        **fields,
     }
     return client.post(f"/api/v1/rounds/{key}/result", json=request)
 
 
 def bring_result(
-    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any
+    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any, **fields: Any
 ) -> httpx.Response:
     """Bring a result as far as the pool lets one; gives the last answer."""
-    announced = announce_result(client, key, address, content, recipe)
+    announced = announce_result(client, key, address, content, recipe, **fields)
     if not announced.is_success or announced.json()["state"] == "complete":
         return announced
     send_parts(client, announced.json(), content)
