@@ -22,9 +22,11 @@ from site_agent.errors import (
     BundleTargetError,
     KeyNotTrustedError,
     NotFoundError,
+    SignatureMissingError,
 )
 from site_agent.file_chunks import Progress
 from site_agent.requests import build_request
+from site_agent.verification import SignaturePolicy
 
 if TYPE_CHECKING:
     from site_agent.pool_client import PoolClient
@@ -108,6 +110,8 @@ def import_bundle(
     ------
     BundleRefusedError
         Something is wrong with the file, or with this pool's view of it; nothing was sent.
+    SignatureMissingError
+        A model is not signed, and ``POOL_SIGNATURES`` requires it; nothing was sent.
     BundleTargetError
         A site is missing here, or one may not upload to it; nothing was sent.
     PoolClientError
@@ -118,7 +122,7 @@ def import_bundle(
     bundle = open_bundle(path)
     if bundle.identifier != report.identifier:
         raise BundleRefusedError(f"{path}: was changed while it was read")
-    _require_trustworthy(report)
+    _require_trustworthy(report, pool.signatures)
     sites = _require_targets(pool, report, dict(site_map or {}))
     if dry_run:
         return ImportOutcome(report, tuple(_planned(each, sites) for each in report.versions))
@@ -246,8 +250,14 @@ def _measurement(evaluation: PortableEvaluation | EvaluationResponse) -> str:
     )
 
 
-def _require_trustworthy(report: BundleReport) -> None:
+def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
     for version in report.versions:
+        if policy == "require" and not version.key_id:
+            raise SignatureMissingError(
+                f"{report.path}: {version.address}: is not signed",
+                hint="have it signed and exported again; to take it in all the same: "
+                "POOL_SIGNATURES=check",
+            )
         if version.revoked_as == "compromised":
             raise BundleRefusedError(
                 f"{report.path}: {version.address}: signed with key {version.key_id[:16]}..., "

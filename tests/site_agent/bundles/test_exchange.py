@@ -13,7 +13,12 @@ from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signing_keys import PrivateKey
 from site_agent import ModelCache, PoolClient, profiles, trust
 from site_agent.bundles import export_bundle, import_bundle, inspect_bundle
-from site_agent.errors import BundleRefusedError, BundleTargetError, KeyNotTrustedError
+from site_agent.errors import (
+    BundleRefusedError,
+    BundleTargetError,
+    KeyNotTrustedError,
+    SignatureMissingError,
+)
 from site_agent.signing import create_key
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
@@ -159,6 +164,21 @@ def test_who_may_not_upload_is_told_before_anything_is_sent(
     with viewer, pytest.raises(BundleTargetError, match="may not upload"):
         import_bundle(viewer, path, site_map={"site-b": "site-a"})
     assert [each.name for each in admin.models() if each.name == "same"] == []
+
+
+def test_who_requires_signatures_takes_in_nothing_without(
+    there: PoolDriver, admin: PoolClient, tmp_path: Path
+) -> None:
+    """On its way a bundle may lose its signatures: nothing else in it would be wrong then."""
+    content, path = network_bytes(), tmp_path / "x.bundle"
+    record = record_of(content, "stripped")
+    write_bundle(path, [record], [content])
+    with PoolClient(there.url, there.admin_secret, signatures="require") as strict:
+        with pytest.raises(SignatureMissingError, match="is not signed"):
+            import_bundle(strict, path)
+        assert [each for each in admin.models() if each.name == "stripped"] == []
+        write_bundle(path, [signed(record)], [content])
+        assert import_bundle(strict, path).versions[0].signed
 
 
 def test_a_bundle_of_a_stolen_or_another_key_is_not_taken_in(
