@@ -272,6 +272,7 @@ def difference_of(version: ModelVersionResponse, statement: Statement) -> str:
         "digest": (statement.digest, version.digest),
         "site": (said.site, origin.partition("@")[0] if origin else version.site),
         "name": (said.name, version.name),
+        "file name": (statement.file_name, version.file_name),
         "size": (said.size_bytes, version.size_bytes),
         "kind": (said.kind or version.kind, version.kind),
         "description": (said.description, version.description),

@@ -276,6 +276,7 @@ def tampered(driver: PoolDriver, address: str) -> dict[str, Any]:
         "label removed": delete(LabelRecord).where(LabelRecord.version_id == number),
         "metric": update(MetricRecord).where(MetricRecord.version_id == number).values(value=0.99),
         "description": update(ModelVersionRecord).where(of_version).values(description="Best"),
+        "file name": update(ModelVersionRecord).where(of_version).values(file_name="run.sh"),
         "kind": update(ModelVersionRecord).where(of_version).values(kind="ert"),
         "digest": update(ModelVersionRecord).where(of_version).values(digest="0" * 64),
         "size": update(ModelVersionRecord).where(of_version).values(size_bytes=1),
@@ -289,8 +290,8 @@ def tampered(driver: PoolDriver, address: str) -> dict[str, Any]:
 
 
 WAYS = (
-    "label", "label removed", "metric", "description", "kind", "digest", "size", "payload",
-    "payload type", "signature", "public key",
+    "label", "label removed", "metric", "description", "file name", "kind", "digest", "size",
+    "payload", "payload type", "signature", "public key",
 )  # fmt: skip
 
 
