@@ -143,10 +143,12 @@ TAGS = [
 
 def open_parts(settings: PoolSettings) -> ServerParts:
     """Open the database and the storage that the settings name."""
+    database, storage = Database.open(settings), open_storage(settings)
     return ServerParts(
         settings=settings,
-        database=Database.open(settings),
-        storage=open_storage(settings),
+        database=database,
+        storage=storage,
+        metrics=PoolMetrics(database, storage),
     )
 
 
@@ -169,7 +171,6 @@ def create_app(settings: PoolSettings) -> FastAPI:
     )
     app.state.parts = parts
     app.state.rate_limits = RateLimits(settings)
-    app.state.metrics = PoolMetrics(parts.database)
     app.state.traffic = Traffic()
     api = APIRouter(prefix=API_PREFIX)
     for noun in NOUNS:
@@ -180,7 +181,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.add_middleware(
         RequestContext,
         max_request_bytes=settings.max_request_bytes,
-        metrics=app.state.metrics,
+        metrics=parts.metrics,
         traffic=app.state.traffic,
     )
     configure_mappers()

@@ -25,6 +25,7 @@ from pool_server.events.calling import CallFailedError
 from pool_server.events.feed import describe_event
 from pool_server.events.service import tell
 from pool_server.events.webhooks import is_success, send_event
+from pool_server.http.metrics import CallOutcome
 from pool_server.http.session import ServerParts
 from pool_server.records import AuditRecord, WebhookDeliveryRecord, WebhookRecord, now_utc
 
@@ -93,22 +94,25 @@ class Courier:
             error = str(failure)
         with self.parts.database.write() as session:
             current = repository.get_delivery(session, *claim)
-            if current is not None and current.next_attempt_at is not None:
-                self._settle(session, current, error, now_utc())
+            if current is None or current.next_attempt_at is None:
+                return
+            outcome = self._settle(session, current, error, now_utc())
+        self.parts.metrics.count_webhook_call(outcome)
 
     def _settle(
         self, session: Session, delivery: WebhookDeliveryRecord, error: str, now: datetime
-    ) -> None:
+    ) -> CallOutcome:
         if not error:
             delivery.delivered_at, delivery.next_attempt_at, delivery.last_error = now, None, ""
-            return
+            return "delivered"
         delivery.last_error = error[:1000]
         settings = self.parts.settings
         if delivery.attempts >= settings.webhook_attempts:
             disable(session, delivery.webhook, delivery, now)
-            return
+            return "given_up"
         wait = timedelta(seconds=settings.webhook_first_wait_s * 2 ** (delivery.attempts - 1))
         delivery.next_attempt_at = now + min(wait, LONGEST_WAIT)
+        return "failed"
 
 
 def disable(

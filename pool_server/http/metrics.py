@@ -9,7 +9,7 @@ can make an endless number of series.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -22,14 +22,23 @@ from prometheus_client import (
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from sqlalchemy import func, select
+from sqlalchemy import Subquery, func, select, union
 from sqlalchemy.exc import SQLAlchemyError
 
 from pool_server.database import Database
 from pool_server.errors import PoolError
-from pool_server.records import MergeJobRecord, UploadRecord, WebhookDeliveryRecord
+from pool_server.records import (
+    MergeJobRecord,
+    ModelVersionRecord,
+    RoundContributionRecord,
+    UploadRecord,
+    WebhookDeliveryRecord,
+)
+from pool_server.storage import Storage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+CallOutcome = Literal["delivered", "failed", "given_up"]
+CALL_OUTCOMES: tuple[CallOutcome, ...] = ("delivered", "failed", "given_up")
 OPEN_UPLOADS = ("receiving", "checking")
 OPEN_MERGES = ("queued", "running")
 UNKNOWN_ROUTE = "unknown"
@@ -42,7 +51,7 @@ DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30
 class PoolMetrics:
     """The counters of one server process."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, storage: Storage) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "pool_requests",
@@ -63,7 +72,22 @@ class PoolMetrics:
         self._sent = Counter(
             "pool_sent_bytes", "Bytes of answers' bodies.", registry=self._registry
         )
+        self._refused_uploads = Counter(
+            "pool_uploads_refused",
+            "Uploads that were whole and did not become a version, by the reason's code.",
+            ["code"],
+            registry=self._registry,
+        )
+        self._webhook_calls = Counter(
+            "pool_webhook_calls",
+            "Calls of webhooks: delivered, failed and to be made again, or given up.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        for outcome in CALL_OUTCOMES:
+            self._webhook_calls.labels(outcome)
         self._registry.register(_Shared(database))
+        self._registry.register(_StorageUp(storage))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -77,6 +101,14 @@ class PoolMetrics:
         self._received.inc(received)
         self._sent.inc(sent)
 
+    def count_refused_upload(self, code: str) -> None:
+        """Count a file that was sent as a whole and refused, by the code of the error."""
+        self._refused_uploads.labels(code).inc()
+
+    def count_webhook_call(self, outcome: CallOutcome) -> None:
+        """Count one call of a webhook."""
+        self._webhook_calls.labels(outcome).inc()
+
     def text(self) -> bytes:
         """Return everything as Prometheus reads it."""
         return generate_latest(self._registry)
@@ -89,6 +121,26 @@ def route_of(scope: Mapping[str, Any]) -> str:
         return UNKNOWN_ROUTE
     segments, known = scope["path"].split("/"), template.count("/")
     return "/".join(segments[: len(segments) - known]) + str(template)
+
+
+class _StorageUp(Collector):
+    """Whether files can be kept at this moment."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Say nothing beforehand: that would ask the storage."""
+        return []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        answers = GaugeMetricFamily("pool_storage_up", "Whether the storage answers.")
+        try:
+            self._storage.check()
+            answers.add_metric([], 1)
+        except PoolError:
+            answers.add_metric([], 0)
+        yield answers
 
 
 class _Shared(Collector):
@@ -134,6 +186,7 @@ class _Shared(Collector):
                 .select_from(WebhookDeliveryRecord)
                 .where(WebhookDeliveryRecord.next_attempt_at.is_not(None))
             )
+            stored_bytes = session.scalar(select(func.sum(_files().c.size_bytes)))
         for name, text, states, counts in (
             ("pool_uploads", "Uploads under way.", OPEN_UPLOADS, uploads),
             ("pool_merges", "Merges that wait or run.", OPEN_MERGES, merges),
@@ -145,6 +198,9 @@ class _Shared(Collector):
         waiting = GaugeMetricFamily("pool_webhook_calls_waiting", "Calls of webhooks to be made.")
         waiting.add_metric([], calls or 0)
         yield waiting
+        stored = GaugeMetricFamily("pool_stored_bytes", "Bytes of all files, each counted once.")
+        stored.add_metric([], int(stored_bytes or 0))
+        yield stored
         in_use = GaugeMetricFamily(
             "pool_database_connections_in_use", "Of this process, at this moment."
         )
@@ -153,3 +209,13 @@ class _Shared(Collector):
 
     def _connections_in_use(self) -> int:
         return int(getattr(self._database.engine.pool, "checkedout", lambda: 0)())
+
+
+def _files() -> Subquery:
+    """Return every file that the pool keeps, with its size; one that several have comes once."""
+    return union(
+        select(ModelVersionRecord.digest, ModelVersionRecord.size_bytes).where(
+            ModelVersionRecord.state != "deleted"
+        ),
+        select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes),
+    ).subquery()

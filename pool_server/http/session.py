@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from pool_server.database import Database
+from pool_server.http.metrics import PoolMetrics
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage
 
@@ -21,6 +22,7 @@ class ServerParts:
     settings: PoolSettings
     database: Database
     storage: Storage
+    metrics: PoolMetrics
 
 
 def server_parts(request: Request) -> ServerParts:

@@ -18,7 +18,7 @@ from pool_server.errors import (
 )
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
-from pool_server.http.metrics import CONTENT_TYPE, PoolMetrics
+from pool_server.http.metrics import CONTENT_TYPE
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
 from pool_server.http.traffic import ProcessTraffic
@@ -76,11 +76,10 @@ def readyz(parts: Parts, traffic: ProcessTraffic) -> HealthResponse:
     },
     dependencies=[needs("metrics:read")],
 )
-def metrics(request: Request, caller: SignedIn) -> Response:
+def metrics(parts: Parts, caller: SignedIn) -> Response:
     """Return counters and gauges in Prometheus' text form; for a role that holds pool-wide."""
     caller.require_role("viewer")
-    counted: PoolMetrics = request.app.state.metrics
-    return Response(counted.text(), media_type=CONTENT_TYPE)
+    return Response(parts.metrics.text(), media_type=CONTENT_TYPE)
 
 
 @router.get("/", include_in_schema=False)

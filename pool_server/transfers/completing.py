@@ -147,4 +147,5 @@ def _refuse(
             code=code,
             digest=upload.digest,
         )
+    parts.metrics.count_refused_upload(code)
     discard_quietly(parts, upload)

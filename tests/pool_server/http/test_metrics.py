@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.pool_server.pool_driver import PoolDriver, announce, upload
+from tests.pool_server.events.receiver import receiving, wait_until
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    pool_in_thread,
+    send_parts,
+    upload,
+)
+from tests.pool_server.withdrawals.families import Family
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -57,3 +70,39 @@ def test_made_up_methods_make_no_series(embedded_pool: PoolDriver) -> None:
     methods = {dict(labels)["method"] for _name, labels in found if "method" in dict(labels)}
     assert "other" in methods
     assert not {method for method in methods if method.startswith("MADEUP")}
+
+
+def test_what_is_kept_refused_and_called(tmp_path: Path) -> None:
+    quick = {"webhook_poll_interval_s": 0.05, "webhook_first_wait_s": 0.05}
+    with (
+        pool_in_thread(
+            tmp_path, webhook_allow_http=True, webhook_allow_private=True, **quick
+        ) as pool,
+        receiving() as receiver,
+    ):
+
+        def now(name: str, **labels: str) -> float:
+            found = samples(pool.admin.get("/metrics").text)
+            return found.get((name, tuple(sorted(labels.items()))), 0)
+
+        member, content = pool.member("kept"), network_bytes()
+        for name in ("once", "twice"):
+            upload(member, f"kept/{name}", content)
+        assert now("pool_stored_bytes") == len(content)
+        broken = announce(member, "kept/broken", b"x" * 100).json()
+        send_parts(member, broken, b"x" * 100)
+        assert complete(member, broken).status_code == 422
+        assert now("pool_uploads_refused_total", code="format_refused") == 1
+        assert now("pool_webhook_calls_total", outcome="delivered") == 0
+        family = Family(pool, "called")
+        family.add("a/model")
+        admin = family.member("a", "admin")
+        receiver.answers = [500, 200]
+        assert admin.post("/api/v1/webhooks", json={"url": receiver.url}).status_code == 201
+        family.withdraw("a/model", "quality")
+        wait_until(lambda: now("pool_webhook_calls_total", outcome="delivered") == 1)
+        assert now("pool_webhook_calls_total", outcome="failed") == 1
+        assert now("pool_webhook_calls_total", outcome="given_up") == 0
+        assert now("pool_storage_up") == 1
+        shutil.rmtree(tmp_path / "storage" / "uploads")
+        assert (now("pool_storage_up"), now("pool_database_up")) == (0, 1)
