@@ -57,7 +57,7 @@ class SessionLabels:
         if (self.session or self.task) and not self.subject:
             given = "session" if self.session else "task"
             raise BlinkAnalysisError(f"a {given} label without a subject: give the subject, too")
-        if self.age and not re.fullmatch(_AGE, self.age):
+        if self.age and not self.is_age(self.age):
             raise BlinkAnalysisError(
                 f"the age {self.age!r} is no duration of ISO 8601; expected for example P21Y"
             )
@@ -65,6 +65,11 @@ class SessionLabels:
         object.__setattr__(self, "sex", sex)
         if sex not in _SEXES:
             raise BlinkAnalysisError(f"the sex {self.sex!r}: expected F, M, O or U (unknown)")
+
+    @staticmethod
+    def is_age(text: str) -> bool:
+        """Tell whether a text is an age as it is expected here."""
+        return re.fullmatch(_AGE, text) is not None
 
     def names(self, *, has_trials: bool) -> SessionNames:
         """Return how the session's files are called.

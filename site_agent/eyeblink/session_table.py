@@ -23,6 +23,7 @@ from site_agent.eyeblink.batch_sessions import (
 from site_agent.eyeblink.batch_settings import SETTING_NAMES, with_overrides
 from site_agent.eyeblink.delimited_text import TableRow, TextTable, parse_number, read_text_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_labels import SessionLabels
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "session": ("session", "session_id", "name", "recording"),
@@ -153,8 +154,16 @@ def _overrides(row: TableRow) -> dict[str, str]:
     overrides = {
         name: text for name, text in row.cells.items() if name in SETTING_NAMES and text.strip()
     }
+    if _other_age(row):
+        del overrides["age"]
     with_overrides(BlinkAnalysisSettings(), overrides)
     return overrides
+
+
+def _other_age(row: TableRow) -> str:
+    """Return an age that does not say of what: 4 is years in one table, months in another."""
+    text = row.cells.get("age", "").strip()
+    return "" if not text or SessionLabels.is_age(text) else text
 
 
 def _with_participants_in_names(sessions: list[BatchSession]) -> list[BatchSession]:
@@ -181,6 +190,11 @@ def _remarks(table: TextTable, known: Mapping[str, str | None]) -> tuple[str, ..
     used = {*known.values(), *SETTING_NAMES}
     meant = [*(name for names in COLUMNS.values() for name in names), *SETTING_NAMES]
     remarks = []
+    if (age := next(filter(None, map(_other_age, table.rows)), "")) != "":
+        remarks.append(
+            f"{table.path.name}: the age {age!r} is not used; expected a duration of ISO 8601 such "
+            "as P21Y or P4M"
+        )
     for column in table.columns:
         if column in used:
             continue

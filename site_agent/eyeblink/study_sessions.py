@@ -18,6 +18,7 @@ from site_agent.eyeblink.criteria import RecordedSession
 from site_agent.eyeblink.session_folder import (
     find_output,
     find_outputs,
+    name_prefix,
     read_session_signals,
 )
 from site_agent.eyeblink.study_record import RECORD_NAME, read_record
@@ -139,7 +140,7 @@ def _sessions_together(place: Path) -> list[Path]:
     """Return a file of each session of a BIDS dataset; nothing for a study or one session."""
     if (place / "batch.csv").is_file() or (place / RECORD_NAME).is_file():
         return []
-    found = find_outputs(place, "frames.csv")
+    found = [path for path in find_outputs(place, "frames.csv") if name_prefix(path)]
     return found if len(found) > 1 else []
 
 
