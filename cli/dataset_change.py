@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import InputMissingError, OutputExistsError, UsageError
-from cli.face_files import (
-    BOX_MARGIN,
-    PTS_ORIGIN,
-    BoxMarginOption,
-    FacesArgument,
-    ImagesOption,
-    PtsOriginOption,
-    read_face_file,
-)
+from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import ForceOption, command, single
 from cli.output import Invocation, Reply, TableText
 
@@ -64,6 +56,7 @@ class Boxes(StrEnum):
         "dataset split faces.xml --test 0.2 --by person --person-pattern '(person-[0-9]+)_'",
         "dataset split faces.xml --sites 3 --test 0.25 --by person --persons persons.csv",
     ],
+    parameters=READING_OPTIONS,
 )
 def split(
     invocation: Invocation,
@@ -91,9 +84,7 @@ def split(
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
     force: ForceOption = False,
-    pts_origin: PtsOriginOption = PTS_ORIGIN,
-    box_margin: BoxMarginOption = BOX_MARGIN,
-    images: ImagesOption = None,
+    **settings: Any,
 ) -> Reply:
     """Split a data set into sites, or into training and test.
 
@@ -103,7 +94,7 @@ def split(
     """
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
-    faces = read_face_file(dataset, pts_origin, box_margin, images)
+    faces = read_face_file(dataset, take_reading(settings))
     group_of = _grouping(faces, by, person_pattern, persons, (person_column, file_column))
     parts = split_dataset(faces, site_shares(sites, test), group_of=group_of, seed=seed)
     folder = out or (dataset if dataset.is_dir() else dataset.parent)
@@ -154,6 +145,7 @@ def split(
         "dataset convert faces.xml -o eyes.json --parts eyes",
         "dataset convert old.xml -o faces.xml --renumber",
     ],
+    parameters=READING_OPTIONS,
 )
 def convert(
     invocation: Invocation,
@@ -185,9 +177,7 @@ def convert(
     ] = False,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
     force: ForceOption = False,
-    pts_origin: PtsOriginOption = PTS_ORIGIN,
-    box_margin: BoxMarginOption = BOX_MARGIN,
-    images: ImagesOption = None,
+    **settings: Any,
 ) -> Reply:
     """Write annotations in another format, with other boxes, or with some landmarks only.
 
@@ -195,7 +185,8 @@ def convert(
     from 1 unless --pts-origin says otherwise; images are copied beside them. A face that the
     detector does not find gets the box that it typically draws around such landmarks.
     """
-    faces = read_face_file(dataset, pts_origin, box_margin, images)
+    reading = take_reading(settings)
+    faces = read_face_file(dataset, reading)
     target = to or _target(output)
     _refuse_existing([output], force=force or target is Target.PTS)
     if renumber:
@@ -211,10 +202,10 @@ def convert(
     elif detector is not None:
         raise UsageError("--detector: needs --boxes detector")
     elif boxes is Boxes.POINTS:
-        faces = _boxes_around(faces, box_margin)
+        faces = _boxes_around(faces, reading.box_margin)
     if parts:
         faces = _with_parts(faces, parts)
-    faces = _written(faces, output, target, copy=copy, pts_origin=pts_origin)
+    faces = _written(faces, output, target, copy=copy, pts_origin=reading.pts_origin)
     from site_agent.datasets import part_names
 
     counts = {

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import UsageError, VerificationError
-from cli.face_files import (
-    BOX_MARGIN,
-    PTS_ORIGIN,
-    BoxMarginOption,
-    FacesArgument,
-    ImagesOption,
-    PtsOriginOption,
-    read_face_file,
-)
+from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
 
@@ -39,6 +31,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
         "dataset check train.xml test.xml --parts 68 --json",
         "dataset check faces.xml --target-size-px 80x80 --upsample 1 --report findings.json",
     ],
+    parameters=READING_OPTIONS,
 )
 def check(
     invocation: Invocation,
@@ -63,9 +56,7 @@ def check(
     report_file: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
     ] = None,
-    pts_origin: PtsOriginOption = PTS_ORIGIN,
-    box_margin: BoxMarginOption = BOX_MARGIN,
-    images: ImagesOption = None,
+    **settings: Any,
 ) -> Reply:
     """Look for what would stop a training or spoil it.
 
@@ -76,7 +67,8 @@ def check(
     """
     from site_agent.datasets import check_datasets, dataset_digest
 
-    read = [read_face_file(path, pts_origin, box_margin, images) for path in datasets]
+    reading = take_reading(settings)
+    read = [read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
         findings = check_datasets(read, report, expected_parts=parts)
         if detector:
@@ -115,14 +107,16 @@ def check(
     return Reply(data, [table, *lines], digests)
 
 
-@command(app, "stats", examples=["dataset stats faces.xml", "dataset stats faces.xml --json"])
+@command(
+    app,
+    "stats",
+    examples=["dataset stats faces.xml", "dataset stats 300w/ --json"],
+    parameters=READING_OPTIONS,
+)
 def stats(
     invocation: Invocation,
     dataset: FacesArgument,
-    *,
-    pts_origin: PtsOriginOption = PTS_ORIGIN,
-    box_margin: BoxMarginOption = BOX_MARGIN,
-    images: ImagesOption = None,
+    **settings: Any,
 ) -> Reply:
     """Count and measure what a data set holds.
 
@@ -131,7 +125,7 @@ def stats(
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
-    faces = read_face_file(dataset, pts_origin, box_margin, images)
+    faces = read_face_file(dataset, take_reading(settings))
     found = dataset_statistics(faces)
     with invocation.progress("read images") as report:
         report(None, "digest")
@@ -166,6 +160,7 @@ def stats(
         "dataset preview faces.xml",
         "dataset preview faces.xml -o sheet.png --columns 8 --rows 6 --pages 3",
     ],
+    parameters=READING_OPTIONS,
 )
 def preview(
     invocation: Invocation,
@@ -185,9 +180,7 @@ def preview(
     whole_images: Annotated[
         bool, typer.Option("--whole-images", help="A tile for each image, not for each face.")
     ] = False,
-    pts_origin: PtsOriginOption = PTS_ORIGIN,
-    box_margin: BoxMarginOption = BOX_MARGIN,
-    images: ImagesOption = None,
+    **settings: Any,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks side by side.
 
@@ -195,7 +188,7 @@ def preview(
     """
     from site_agent.datasets import write_contact_sheets
 
-    faces = read_face_file(dataset, pts_origin, box_margin, images)
+    faces = read_face_file(dataset, take_reading(settings))
     with invocation.progress("draw") as report:
         written = write_contact_sheets(
             faces,

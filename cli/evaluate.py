@@ -11,7 +11,7 @@ import typer
 from cli import sidecars
 from cli.addresses import ModelFile, model_files
 from cli.errors import UsageError
-from cli.face_files import part_words, read_face_file
+from cli.face_files import READING_OPTIONS, part_words, read_face_file, take_reading
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
 
@@ -40,6 +40,7 @@ _SHORT_NAMES = {
         "evaluate whole.dat eyes.dat test.xml --parts eyes",
         "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
     ],
+    parameters=READING_OPTIONS,
 )
 def evaluate(
     invocation: Invocation,
@@ -108,6 +109,7 @@ def evaluate(
     split: Annotated[
         str, typer.Option(metavar="NAME", help="With --post: the part of the data, such as test.")
     ] = "",
+    **reading: Any,
 ) -> Reply:
     """Score detectors and landmark models on annotated images, several at once.
 
@@ -129,7 +131,7 @@ def evaluate(
     if len(words) < 2:
         raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
     dataset_path = Path(words[-1])
-    dataset = read_face_file(dataset_path)
+    dataset = read_face_file(dataset_path, take_reading(reading))
     files = model_files(invocation, words[:-1])
     _refuse_networks(files)
     if post:

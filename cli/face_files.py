@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.errors import InputMissingError
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
+    from site_agent.datasets import FaceDataset, ReadingOptions
 
 _PANEL = "Reading"
 
@@ -52,30 +53,63 @@ PartsOption = Annotated[
     ),
 ]
 
-PTS_ORIGIN = 1.0
-BOX_MARGIN = 0.1
+READING_OPTIONS: tuple[inspect.Parameter, ...] = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+    for name, annotation, default in (
+        ("pts_origin", PtsOriginOption, 1.0),
+        ("box_margin", BoxMarginOption, 0.1),
+        ("images", ImagesOption, None),
+    )
+)
+"""What every command that reads annotated faces takes, as ``parameters`` of `options.command`;
+the command hands its ``**settings`` to `take_reading`."""
 
 
-def read_face_file(
-    path: Path,
-    pts_origin: float = PTS_ORIGIN,
-    box_margin: float = BOX_MARGIN,
-    images: Path | None = None,
-) -> FaceDataset:
-    """Read annotations.
+def take_reading(settings: dict[str, Any]) -> ReadingOptions:
+    """Take the values of `READING_OPTIONS` out of a command's settings.
+
+    Raises
+    ------
+    InputMissingError
+        When there is no such folder of images.
+    """
+    from site_agent.datasets import ReadingOptions
+
+    reading = ReadingOptions(
+        **{option.name: settings.pop(option.name) for option in READING_OPTIONS}
+    )
+    if reading.images is not None and not reading.images.is_dir():
+        raise InputMissingError(f"--images {reading.images}: no such folder")
+    return reading
+
+
+def reading_words(reading: ReadingOptions) -> list[str]:
+    """Return the words of a command line that gives these options; paths absolute."""
+    words = []
+    for option in READING_OPTIONS:
+        value = getattr(reading, option.name)
+        if value != option.default:
+            given = value.absolute() if isinstance(value, Path) else value
+            words += [f"--{option.name.replace('_', '-')}", str(given)]
+    return words
+
+
+def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:
+    """Read annotations of any known format.
 
     Raises
     ------
     InputMissingError
         When there is no such file or folder.
     """
-    from site_agent.datasets import ReadingOptions, read_faces
+    from site_agent.datasets import read_faces
 
     if not path.exists():
-        raise InputMissingError(f"{path}: no such file; expected annotations (imglab XML)")
-    if images is not None and not images.is_dir():
-        raise InputMissingError(f"--images {images}: no such folder")
-    return read_faces(path, ReadingOptions(pts_origin, box_margin, images))
+        raise InputMissingError(
+            f"{path}: no such file; expected annotations: imglab XML, COCO JSON, or a folder with "
+            ".pts files"
+        )
+    return read_faces(path, reading)
 
 
 def part_words(text: str) -> tuple[str, ...]:

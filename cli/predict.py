@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.addresses import model_files
 from cli.errors import InputMissingError, UsageError
+from cli.face_files import READING_OPTIONS, read_face_file, take_reading
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
+    from site_agent.datasets import FaceDataset, ReadingOptions
     from site_agent.prediction import ImagePrediction
 
 app = single()
@@ -27,19 +28,22 @@ app = single()
         "predict test.xml --landmarks site-a/face-68 --json",
         "predict a.jpg b.jpg --detector merged.svm --xml found.xml",
     ],
+    parameters=READING_OPTIONS,
 )
 def predict(
     invocation: Invocation,
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGE|FOLDER|XML", help="Images, folders, or one imglab file."),
+        typer.Argument(
+            metavar="IMAGE|FOLDER|FACES", help="Images, folders, or annotations of any format."
+        ),
     ],
     *,
     detector: Annotated[
         str,
         typer.Option(
             metavar="FILE|ADDRESS",
-            help="Finds the faces; 'stock' is dlib's own. Boxes of an XML file when left out.",
+            help="Finds the faces; 'stock' is dlib's own. Boxes of annotations when left out.",
         ),
     ] = "",
     landmarks: Annotated[
@@ -57,6 +61,7 @@ def predict(
         Path | None, typer.Option(metavar="DIR", help="Draw the faces into copies of the images.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="At once; 0: as many as processors.")] = 0,
+    **reading: Any,
 ) -> Reply:
     """Find faces and landmarks in images.
 
@@ -65,7 +70,7 @@ def predict(
     """
     from site_agent.prediction import predict_images, prediction_rows, write_predictions_xml
 
-    images = _images(inputs)
+    images = _images(inputs, take_reading(reading), boxes_wanted=not detector)
     wanted = {"detector": detector, "landmarks": landmarks}
     words = {role: word for role, word in wanted.items() if word and word != "stock"}
     files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
@@ -108,19 +113,33 @@ def predict(
     return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
 
 
-def _images(words: list[str]) -> list[Path] | FaceDataset:
-    from site_agent.datasets import read_imglab_xml
+def _images(
+    words: list[str], reading: ReadingOptions, *, boxes_wanted: bool
+) -> list[Path] | FaceDataset:
+    """Return the images that words name, or the annotations."""
     from site_agent.prediction import find_images
 
     for word in words:
         if not Path(word).exists():
-            raise InputMissingError(f"{word}: no such file; expected images, a folder or an XML")
-    annotations = [word for word in words if word.lower().endswith(".xml")]
+            raise InputMissingError(
+                f"{word}: no such file; expected images, a folder or annotations"
+            )
+    annotations = [word for word in words if _is_annotations(Path(word), boxes_wanted=boxes_wanted)]
     if not annotations:
         return find_images(words)
     if len(words) > 1:
-        raise UsageError(f"{annotations[0]}: an XML file has to be the only input")
-    return read_imglab_xml(Path(words[0]))
+        raise UsageError(f"{annotations[0]}: annotations have to be the only input")
+    return read_face_file(Path(words[0]), reading)
+
+
+def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
+    """Tell annotations from images; a folder with .pts files is both, and a detector decides."""
+    from site_agent.datasets import ANNOTATION_FORMATS
+
+    if path.is_dir():
+        return boxes_wanted and next(path.rglob("*.[pP][tT][sS]"), None) is not None
+    suffixes = {suffix for entry in ANNOTATION_FORMATS.values() for suffix in entry.suffixes}
+    return path.suffix.lower() in suffixes
 
 
 def _table(predictions: list[ImagePrediction]) -> TableText:

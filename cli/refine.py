@@ -12,13 +12,20 @@ import typer
 
 from cli.addresses import model_files, size_words
 from cli.errors import InputMissingError, UsageError
-from cli.face_files import PartsOption, part_words
+from cli.face_files import (
+    READING_OPTIONS,
+    PartsOption,
+    part_words,
+    read_face_file,
+    take_reading,
+)
 from cli.options import command, single
 from cli.output import Invocation, Reply
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.models import ShapePredictor
+    from site_agent.datasets import FaceDataset
     from site_agent.refinement import RefinementPlan, SiteSource
 
 app = single()
@@ -33,6 +40,7 @@ app = single()
         "refine --base merged.dat --sites mine.xml --write-contributions sent/",
         "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
     ],
+    parameters=READING_OPTIONS,
 )
 def refine(
     invocation: Invocation,
@@ -42,7 +50,7 @@ def refine(
     ],
     sites: Annotated[
         list[str],
-        typer.Option(metavar="A.XML,B.XML", help="Each site's faces.", show_default=False),
+        typer.Option(metavar="FACES,FACES", help="Each site's faces.", show_default=False),
     ],
     output: Annotated[
         Path | None,
@@ -75,7 +83,7 @@ def refine(
     seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
     test: Annotated[
-        Path | None, typer.Option(metavar="FACES.XML", help="Show the error before and after.")
+        Path | None, typer.Option(metavar="FACES", help="Show the error before and after.")
     ] = None,
     contributions: Annotated[
         Path | None,
@@ -83,6 +91,7 @@ def refine(
             "--write-contributions", metavar="FOLDER", help="Keep what each site would send."
         ),
     ] = None,
+    **reading: Any,
 ) -> Reply:
     """Fit the leaves of a merged landmark model again, at all sites.
 
@@ -104,37 +113,39 @@ def refine(
     if output is None and settings.mode != "one-shot":
         raise UsageError("contributions of one site alone are made with --mode one-shot")
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
+    read_as = take_reading(reading)
     files = [Path(word) for entry in sites for word in entry.split(",") if word]
-    missing = [str(path) for path in [*files, *([test] if test else [])] if not path.is_file()]
+    missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
     if missing or not files:
         raise InputMissingError(f"{', '.join(missing) or '--sites'}: no such file")
     base_file = model_files(invocation, [base])[0].path
     forest = read_base(base_file)
     words = part_words(parts)
-    sources = _sources(invocation, files, forest, settings, words)
+    datasets = [read_face_file(file, read_as) for file in files]
+    sources = _sources(invocation, datasets, forest, settings, words)
     if output is None:
         return _write_contributions(invocation, forest, sources, plan)
-    trial = None if test is None else _Trial(test, words)
+    trial = None if test is None else _Trial(test, read_face_file(test, read_as), words)
     return _refine(invocation, base_file, forest, sources, plan, output=output, trial=trial)
 
 
 def _sources(
     invocation: Invocation,
-    files: Sequence[Path],
+    datasets: Sequence[FaceDataset],
     forest: ShapePredictor,
     settings: RefitSettings,
     parts: Sequence[str],
 ) -> list[SiteSource]:
-    from site_agent.datasets import read_imglab_xml
     from site_agent.refinement import SiteSource, load_site
     from site_agent.refinement.site_faces import CROP_MARGIN
 
     sources: list[SiteSource] = []
     names: list[str] = []
-    for file in files:
+    for dataset in datasets:
+        file = dataset.path or Path("faces")
         with invocation.progress(f"read {file.name}") as report:
             site = load_site(
-                read_imglab_xml(file),
+                dataset,
                 forest.part_count,
                 parts=parts,
                 initial_shape=forest.initial_shape,
@@ -179,14 +190,13 @@ class _Trial:
     """The faces on which errors before and after are shown."""
 
     path: Path
+    faces: FaceDataset
     parts: tuple[str, ...]
 
     def mean_error(self, model: ShapePredictor, report: Any) -> float:
-        from site_agent.datasets import read_imglab_xml
         from site_agent.evaluation import evaluate_landmarks
 
-        faces = read_imglab_xml(self.path)
-        scores = evaluate_landmarks(model, faces, parts=self.parts, progress=report)
+        scores = evaluate_landmarks(model, self.faces, parts=self.parts, progress=report)
         return scores.metrics["mean_error"]
 
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cli.addresses import size_words
-from cli.errors import InputMissingError, UsageError
-from cli.face_files import PartsOption, part_words
+from cli.errors import UsageError
+from cli.face_files import (
+    READING_OPTIONS,
+    PartsOption,
+    part_words,
+    read_face_file,
+    take_reading,
+)
 from cli.merges import note_unsigned
 from cli.options import DryRunOption, YesOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
@@ -102,7 +108,7 @@ def start(
         )
     text = (
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
-        f"each site: poolctl rounds contribute {started.round_id} --data FACES.XML"
+        f"each site: poolctl rounds contribute {started.round_id} --data FACES"
     )
     return Reply(started, text, [started.round_id])
 
@@ -148,30 +154,31 @@ def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
     ],
+    parameters=READING_OPTIONS,
 )
 def contribute(
     invocation: Invocation,
     round_id: _RoundArgument,
     *,
     data: Annotated[
-        Path, typer.Option(metavar="FACES.XML", help="Your annotated faces.", show_default=False)
+        Path, typer.Option(metavar="FACES", help="Your annotated faces.", show_default=False)
     ],
     site: Annotated[str, typer.Option(metavar="SITE", help="Your own when left out.")] = "",
     parts: PartsOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
+    **reading: Any,
 ) -> Reply:
     """Fit the round's model to your faces, and send what changed.
 
     Faces and images stay here: what is sent are changes of leaves and the numbers of samples
     they rest on. Run again after an interruption, it goes on where it stopped.
     """
-    if not data.is_file():
-        raise InputMissingError(f"{data}: no such file; expected annotations as imglab writes them")
+    faces = read_face_file(data, take_reading(reading))
     with invocation.pool() as pool, invocation.progress("contribute") as report:
         done = pool.contribute(
             round_id,
-            data,
+            faces,
             site=site,
             parts=part_words(parts),
             seed=seed,

@@ -11,7 +11,7 @@ import typer
 
 from cli.dataset_change import Together
 from cli.errors import InputMissingError, StudyIncompleteError, UsageError
-from cli.face_files import read_face_file
+from cli.face_files import READING_OPTIONS, read_face_file, reading_words, take_reading
 from cli.options import DryRunOption, command, group
 from cli.output import Invocation, Reply, TableText
 from cli.settings_options import settings_from, settings_parameters
@@ -19,7 +19,7 @@ from site_agent.studies.protocol import CombinationSettings, RefinementSettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
+    from site_agent.datasets import FaceDataset, ReadingOptions
     from site_agent.datasets.split import GroupOf
     from site_agent.studies import StepOutcome, StudyOutcome, StudySettings, StudyTable
 
@@ -81,6 +81,7 @@ _RedoOption = Annotated[bool, typer.Option("--redo", help="Do finished steps aga
         *_COMBINATION,
         *_REFINEMENT,
         *settings_parameters(ErtSettings, "Training"),
+        *READING_OPTIONS,
     ],
 )
 def landmarks(
@@ -133,6 +134,7 @@ def landmarks(
     request = _Request(
         files=dataset,
         test=test,
+        reading=take_reading(settings),
         output=output,
         sites=sites,
         by=by,
@@ -154,7 +156,11 @@ def landmarks(
         "study detectors faces.xml --sites 6 --test test.xml -o study/",
         "study detectors siteA.xml siteB.xml --test test.xml -o study/ --upsample 1",
     ],
-    parameters=[*_COMBINATION, *settings_parameters(HogSvmSettings, "Training")],
+    parameters=[
+        *_COMBINATION,
+        *settings_parameters(HogSvmSettings, "Training"),
+        *READING_OPTIONS,
+    ],
 )
 def detectors(
     invocation: Invocation,
@@ -195,6 +201,7 @@ def detectors(
     request = _Request(
         files=dataset,
         test=test,
+        reading=take_reading(settings),
         output=output,
         sites=sites,
         by=by,
@@ -215,6 +222,7 @@ class _Request:
 
     files: list[Path]
     test: Path
+    reading: ReadingOptions
     output: Path
     sites: int | None
     by: Together
@@ -230,7 +238,7 @@ class _Request:
         """Return the parts by name: split, or as they were given."""
         from site_agent.studies import named_parts, split_into_parts
 
-        datasets = [read_face_file(file) for file in self.files]
+        datasets = [read_face_file(file, self.reading) for file in self.files]
         if len(datasets) > 1:
             given = [self.sites is not None, self.pattern is not None, self.persons is not None]
             if any(given) or self.by is not Together.IMAGE:
@@ -265,16 +273,17 @@ class _Request:
         parts = [f"parts/P{number}.xml" for number in range(1, count + 1)]
         test = ["--test", str(self.test.absolute()), "--name", self.name, "-o", "again/"]
         head, rest = self.repeated[:3], self.repeated[3:]
+        test += reading_words(self.reading)
         return [*head, *parts, *test, "--seed", str(self.settings.seed), *rest]
 
 
 def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply:
     from site_agent.studies import conduct_study, look_at_study
 
-    parts, test = request.parts(), read_face_file(request.test)
+    parts, test = request.parts(), read_face_file(request.test, request.reading)
     arguments = (request.output, request.name, parts, test, request.settings)
     if dry_run:
-        data, protocol = look_at_study(*arguments)
+        data, protocol = look_at_study(*arguments, test_reading=request.reading)
         rows = [[row.name, row.group] for row in protocol.rows]
         sizes = [
             [part.name, str(part.images), str(part.faces)] for part in (*data.parts, data.test)
@@ -290,6 +299,7 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
         with invocation.progress(f"study {request.output.name}") as report:
             done = conduct_study(
                 *arguments,
+                test_reading=request.reading,
                 repeat=request.repeat(len(parts)),
                 workers=request.workers,
                 redo=request.redo,

@@ -11,14 +11,14 @@ import typer
 from cli import sidecars
 from cli.addresses import size_words
 from cli.errors import UsageError
-from cli.face_files import FacesArgument, read_face_file
+from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import DryRunOption, command, group
 from cli.output import Invocation, Reply, TableText
 from cli.settings_options import settings_from, settings_parameters
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
+    from site_agent.datasets import FaceDataset, ReadingOptions
     from site_agent.training import TrainingResult
 
 app = group("Train a face detector or a landmark model.")
@@ -55,7 +55,7 @@ _UploadOption = Annotated[
         "train hog-svm faces.xml -o siteA.svm --flips --upsample 1 --target-size-px 80x80",
         "train hog-svm faces.xml -o siteA.svm --by-label --evaluate test.xml --upload site-a/face",
     ],
-    parameters=settings_parameters(HogSvmSettings),
+    parameters=[*settings_parameters(HogSvmSettings), *READING_OPTIONS],
 )
 def hog_svm(
     invocation: Invocation,
@@ -79,12 +79,13 @@ def hog_svm(
     """
     from site_agent.training import train_hog_svm
 
+    reading = take_reading(settings)
     chosen = settings_from(HogSvmSettings, settings)
-    faces = read_face_file(dataset)
+    faces = read_face_file(dataset, reading)
     target = output or Path(f"{dataset.stem}.svm")
     if dry_run:
         return _planned_detector(faces, target, chosen)
-    after = _prepared(invocation, evaluate, upload)
+    after = _prepared(invocation, evaluate, reading, upload)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -98,7 +99,7 @@ def hog_svm(
         "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
         "train ert faces.xml -o eyes.dat --parts eyes --evaluate test.xml --upload site-a/eyes",
     ],
-    parameters=settings_parameters(ErtSettings),
+    parameters=[*settings_parameters(ErtSettings), *READING_OPTIONS],
 )
 def ert(
     invocation: Invocation,
@@ -121,12 +122,13 @@ def ert(
     """
     from site_agent.training import train_ert
 
+    reading = take_reading(settings)
     chosen = settings_from(ErtSettings, settings)
-    faces = read_face_file(dataset)
+    faces = read_face_file(dataset, reading)
     target = output or Path(f"{dataset.stem}.dat")
     if dry_run:
         return _planned_landmarks(faces, target, chosen)
-    after = _prepared(invocation, evaluate, upload)
+    after = _prepared(invocation, evaluate, reading, upload)
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -141,9 +143,11 @@ class _Afterwards:
     address: str | None = None
 
 
-def _prepared(invocation: Invocation, test: Path | None, upload: str | None) -> _Afterwards:
+def _prepared(
+    invocation: Invocation, test: Path | None, reading: ReadingOptions, upload: str | None
+) -> _Afterwards:
     """Find out before hours of training whether what comes afterwards can be done."""
-    faces = None if test is None else read_face_file(test)
+    faces = None if test is None else read_face_file(test, reading)
     if faces is not None and not any(True for _ in faces.boxes()):
         raise UsageError(f"--evaluate {test}: has no face boxes to compare with")
     address = None

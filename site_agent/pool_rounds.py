@@ -32,6 +32,7 @@ from site_agent.transfers import (
 )
 
 if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset
     from site_agent.pool_client import PoolClient
     from site_agent.rounds import Contributed, FinishedRound
 
@@ -237,11 +238,14 @@ class PoolRounds(ABC):
 
     # -- what a site does at home ---------------------------------------------------------
 
-    def contribute(self, round_id: str, dataset: Path | str, **settings: Any) -> Contributed:
+    def contribute(
+        self, round_id: str, dataset: FaceDataset | Path | str, **settings: Any
+    ) -> Contributed:
         """Fit the base to one's own faces and send what changed; see `site_agent.rounds`."""
         from site_agent.rounds import contribute
 
-        return contribute(self._as_client(), round_id, Path(dataset), **settings)
+        faces = Path(dataset) if isinstance(dataset, str) else dataset
+        return contribute(self._as_client(), round_id, faces, **settings)
 
     def finish_round(self, round_id: str, **settings: Any) -> FinishedRound:
         """Combine what was contributed and publish it; see `site_agent.rounds`."""

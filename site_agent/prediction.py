@@ -270,7 +270,7 @@ def _check_request(
     if detector is None and not has_boxes:
         raise PredictionInputError(
             "a landmark model alone needs to be told where the faces are: "
-            "give --detector, or an XML file with boxes"
+            "give --detector, or annotations with boxes"
         )
 
 

@@ -96,7 +96,7 @@ class _Kept:
 def contribute(
     pool: PoolClient,
     round_id: str,
-    dataset_path: Path,
+    dataset: FaceDataset | Path,
     *,
     site: str = "",
     parts: Sequence[str] = (),
@@ -112,8 +112,8 @@ def contribute(
 
     Parameters
     ----------
-    dataset_path : Path
-        Annotated faces as imglab writes them.
+    dataset : FaceDataset or Path
+        Annotated faces, or where they are, in any format that `site_agent.datasets` knows.
     site : str
         One's own where empty.
     parts : sequence of str
@@ -135,14 +135,14 @@ def contribute(
         After `PoolUnreachableError` the same call goes on.
     """
     from aggregators.methods.refitting import refit_settings
-    from site_agent.datasets import dataset_digest, read_imglab_xml
+    from site_agent.datasets import FaceDataset, dataset_digest, read_faces
 
     tell = progress or (lambda _fraction, _text: None)
     found = pool.round(round_id)
     site = site or pool.whoami().site
-    dataset = read_imglab_xml(dataset_path)
+    faces = dataset if isinstance(dataset, FaceDataset) else read_faces(dataset)
     settings = refit_settings(**{**found.options, "seed": seed + _times_through(pool, found)})
-    inputs = [dataset_digest(dataset), settings.model_dump(mode="json"), list(parts)]
+    inputs = [dataset_digest(faces), settings.model_dump(mode="json"), list(parts)]
     kept = _kept_files(pool, found, site, inputs)
     if (done := _find_taken(found, site, kept)) is not None:
         return done
@@ -151,7 +151,7 @@ def contribute(
     if computed:
         _require_open(found, site)
         left_out = _compute(
-            pool, found, dataset, settings, kept.contribution,
+            pool, found, faces, settings, kept.contribution,
             parts=parts, threads=threads, progress=tell,
         )  # fmt: skip
     digest, size_bytes = _digest_of(kept.contribution), kept.contribution.stat().st_size

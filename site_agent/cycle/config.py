@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from aggregators.methods import METHODS
 from pool_server.wire.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
+from site_agent.datasets import ReadingOptions
 from site_agent.errors import AgentConfigError
 
 Baseline = Literal["own", "published", "inputs"]
@@ -43,7 +44,27 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class MergeGoal(_Table):
+class _FacesTable(_Table):
+    """A table that names annotated faces, with what their files do not say themselves."""
+
+    pts_origin: float = ReadingOptions.pts_origin
+    box_margin: float = Field(default=ReadingOptions.box_margin, ge=-0.4, le=2.0)
+    images: Path | None = None
+
+    @field_validator("images", mode="before")
+    @classmethod
+    def _folder(cls, value: object) -> object:
+        if isinstance(value, str):
+            return Path(value) if value else None
+        return value
+
+    @property
+    def reading(self) -> ReadingOptions:
+        """How the faces are read."""
+        return ReadingOptions(self.pts_origin, self.box_margin, self.images)
+
+
+class MergeGoal(_FacesTable):
     """One merged model that the agent keeps good; a ``[[merge]]`` table."""
 
     name: Name
@@ -153,7 +174,7 @@ class MergeGoal(_Table):
         return gain >= needed and gain > 0
 
 
-class RoundsConfig(_Table):
+class RoundsConfig(_FacesTable):
     """Rounds of refinement that the agent takes part in; the ``[rounds]`` table."""
 
     data: Path
@@ -267,6 +288,7 @@ def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
         goal.model_copy(
             update={
                 "validation": folder / goal.validation.expanduser(),
+                "images": _joined(folder, goal.images),
                 "own": [folder / file.expanduser() for file in goal.own],
             }
         )
@@ -274,9 +296,18 @@ def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
     ]
     rounds = config.rounds
     if rounds is not None:
-        rounds = rounds.model_copy(update={"data": folder / rounds.data.expanduser()})
+        rounds = rounds.model_copy(
+            update={
+                "data": folder / rounds.data.expanduser(),
+                "images": _joined(folder, rounds.images),
+            }
+        )
     workspace = folder / config.workspace.expanduser()
     return config.model_copy(update={"merge": goals, "rounds": rounds, "workspace": workspace})
+
+
+def _joined(folder: Path, path: Path | None) -> Path | None:
+    return None if path is None else folder / path.expanduser()
 
 
 def _checked(config: AgentConfig) -> AgentConfig:
@@ -291,10 +322,12 @@ def _checked(config: AgentConfig) -> AgentConfig:
                 config.path, f"{key}.name", f"{goal.name!r} again", "another name for each"
             )
         _require_file(config, f"{key}.validation", goal.validation)
+        _require_folder(config, f"{key}.images", goal.images)
         for place, file in enumerate(goal.own):
             _require_file(config, f"{key}.own[{place}]", file)
     if config.rounds is not None:
         _require_file(config, "rounds.data", config.rounds.data)
+        _require_folder(config, "rounds.images", config.rounds.images)
     if config.workspace.exists() and not config.workspace.is_dir():
         raise AgentConfigError(
             config.path, "workspace", f"the file {config.workspace}", "a folder, made where absent"
@@ -305,6 +338,11 @@ def _checked(config: AgentConfig) -> AgentConfig:
 def _require_file(config: AgentConfig, key: str, file: Path) -> None:
     if not file.exists():
         raise AgentConfigError(config.path, key, f"{str(file)!r}, which is not there", "a file")
+
+
+def _require_folder(config: AgentConfig, key: str, folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        raise AgentConfigError(config.path, key, f"{str(folder)!r}", "a folder that is there")
 
 
 def _config_error(path: Path, error: ValidationError) -> AgentConfigError:

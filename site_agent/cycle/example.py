@@ -29,8 +29,12 @@ name = "face-68-merged"
 # "ert" (landmark models) or "hog-svm" (face detectors).
 kind = "ert"
 
-# Annotated faces of your own on which all models are scored. They never leave this machine.
+# Annotated faces of your own on which all models are scored: imglab XML, COCO JSON, or a folder
+# with .pts files. They never leave this machine.
 validation = "validation.xml"
+# pts_origin = 1.0                # .pts: coordinates of the upper left pixel
+# box_margin = 0.1                # .pts: how far boxes go beyond the landmarks, in their extent
+# images = ""                     # COCO: the folder of the images; that of the file when empty
 
 # Which sub-models of the pool to take, as in 'poolctl models ls': everything has to hold.
 # Only the newest version of each model is taken, and at most so many.
@@ -71,8 +75,12 @@ own = ["mine.dat"]
 
 # Rounds of refinement that other sites invite yours to. Leave the table out to take part in none.
 [rounds]
-# Annotated faces that the model's leaves are fitted to. Only sums over them are sent.
+# Annotated faces that the model's leaves are fitted to, in any of those formats. Only sums over
+# them are sent.
 data = "training.xml"
+# pts_origin = 1.0                # these three as above
+# box_margin = 0.1
+# images = ""
 # started_by = []                 # only rounds that these sites started
 # parts = []                      # the model's landmarks, if the faces have more
 # seed = 0                        # of the starting shapes

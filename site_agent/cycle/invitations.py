@@ -9,7 +9,7 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.cycle.config import RoundsConfig
 from site_agent.cycle.context import CycleContext
 from site_agent.cycle.workspace import RoundNote
-from site_agent.datasets import dataset_digest, read_faces
+from site_agent.datasets import FaceDataset, dataset_digest, read_faces
 from site_agent.errors import (
     ConflictError,
     ForbiddenError,
@@ -75,7 +75,7 @@ class RoundsRun:
         """
         data = ""
         for invitation in invitations(self.pool, self.context.site, self.config):
-            data = data or dataset_digest(read_faces(self.config.data))
+            data = data or dataset_digest(self._faces())
             note = self.notes.get(invitation.round.round_id)
             if note is None or note.outcome != "refused" or note.data not in {"", data}:
                 self._answer(invitation, data)
@@ -83,6 +83,9 @@ class RoundsRun:
             self._finish_ready()
         for key in list(self.notes)[:-_MOST_NOTES]:
             del self.notes[key]
+
+    def _faces(self) -> FaceDataset:
+        return read_faces(self.config.data, self.config.reading)
 
     def _answer(self, invitation: Invitation, data: str) -> None:
         key = invitation.round.round_id
@@ -108,7 +111,7 @@ class RoundsRun:
         )
         done = self.pool.contribute(
             found.round_id,
-            self.config.data,
+            self._faces(),
             site=self.context.site,
             parts=self.config.parts,
             seed=self.config.seed,

@@ -126,7 +126,7 @@ def _planned_rounds(
 ) -> Sequence[PlannedRound]:
     if config.rounds is None:
         return []
-    read_faces(config.rounds.data)
+    read_faces(config.rounds.data, config.rounds.reading)
     planned = []
     for invitation in invitations(pool, site, config.rounds):
         found = invitation.round

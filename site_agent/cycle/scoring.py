@@ -125,7 +125,7 @@ class Scorer:
 
     def _dataset(self) -> FaceDataset:
         if self._faces is None:
-            self._faces = read_faces(self._goal.validation)
+            self._faces = read_faces(self._goal.validation, self._goal.reading)
         return self._faces
 
     def _key(self, digest: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from site_agent.datasets import FaceDataset
+from site_agent.datasets import FaceDataset, ReadingOptions
 from site_agent.studies.model_study import (
     ProgressCallback,
     StepOutcome,
@@ -50,6 +50,8 @@ def look_at_study(
     parts: Mapping[str, FaceDataset],
     test: FaceDataset,
     settings: StudySettings,
+    *,
+    test_reading: ReadingOptions | None = None,
 ) -> tuple[StudyData, Protocol]:
     """Return what a study would work on and do; nothing is written.
 
@@ -59,7 +61,7 @@ def look_at_study(
     """
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
-    data = describe_parts(place.parts, name, rounded, test)
+    data = describe_parts(place.parts, name, rounded, test, test_reading)
     return data, plan_study(data, with_named_landmarks(data, settings))
 
 
@@ -70,6 +72,7 @@ def conduct_study(
     test: FaceDataset,
     settings: StudySettings,
     *,
+    test_reading: ReadingOptions | None = None,
     repeat: Sequence[str] = (),
     workers: int = 0,
     redo: bool = False,
@@ -89,6 +92,8 @@ def conduct_study(
     test : FaceDataset
         Read from a file.
     settings : StudySettings
+    test_reading : ReadingOptions, optional
+        How the test data were read from their file, which steps read again.
     repeat : sequence of str
         Words of the command that repeats the study, for whoever reads its folder.
     workers, redo, on_outcome, progress
@@ -101,7 +106,7 @@ def conduct_study(
     """
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
-    data = describe_parts(place.parts, name, rounded, test)
+    data = describe_parts(place.parts, name, rounded, test, test_reading)
     settings = with_named_landmarks(data, settings)
     plan_study(data, settings)  # refuses before anything is written
     with holding(place):

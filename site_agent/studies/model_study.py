@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
-from site_agent.datasets import expand_parts, part_names, read_faces
+from site_agent.datasets import expand_parts, part_names
 from site_agent.errors import ModelStudyError, StudyBusyError, TrainingDataError
 from site_agent.studies.crew import run_crew, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
@@ -113,7 +113,7 @@ def landmarks_of(data: StudyData, settings: StudySettings) -> tuple[str, ...]:
         has = f"no landmarks named {', '.join(unknown[:6])}" if unknown else "no landmarks"
         raise ModelStudyError(f"the parts have {has}; a study of detectors needs none")
     names = tuple(name for name in data.landmarks if not wanted or name in wanted)
-    lacking = sorted(set(names) - set(part_names(read_faces(data.test.file))))
+    lacking = sorted(set(names) - set(part_names(data.test.read())))
     if lacking:
         raise ModelStudyError(
             f"{data.test.source} has no landmarks named {', '.join(lacking[:6])}"
@@ -306,7 +306,7 @@ class _Run:
         return StepJob(
             step,
             self.folder.work / step.key.replace(" ", "-"),
-            self.data.files,
+            self.data.by_name,
             {key: self.folder.result_of(by_key[key]) for key in step.inputs},
             self.threads,
         )
@@ -375,7 +375,7 @@ def _worker_count(data: StudyData, settings: StudySettings, schedule: Schedule) 
 
 def _needed_bytes(data: StudyData, step: Train) -> int:
     """Return what a training will take, 0 where it will be refused anyway."""
-    dataset = read_union(data.files[part] for part in step.parts)
+    dataset = read_union(data.by_name[part] for part in step.parts)
     if isinstance(step.settings, ErtSettings):
         from site_agent.training.ert import estimated_memory_bytes, trainable_faces
 

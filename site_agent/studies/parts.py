@@ -6,13 +6,14 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from site_agent.datasets import (
     FaceBox,
     FaceDataset,
+    ReadingOptions,
     dataset_digest,
     part_names,
     read_faces,
@@ -40,6 +41,8 @@ class StudyPart:
     images, faces : int
     source : str
         What it was made of, for people.
+    reading : ReadingOptions
+        What its file does not say itself.
     """
 
     name: str
@@ -48,11 +51,20 @@ class StudyPart:
     images: int
     faces: int
     source: str
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+
+    def read(self) -> FaceDataset:
+        """Read its annotations."""
+        return read_faces(self.file, self.reading)
 
     def to_dict(self, folder: Path) -> dict[str, Any]:
         """Return plain data for JSON, files relative to `folder` where they lie in it."""
         file = self.file.relative_to(folder) if self.file.is_relative_to(folder) else self.file
-        return {**asdict(self), "file": file.as_posix()}
+        content = {**asdict(self), "file": file.as_posix()}
+        content["reading"] |= {"images": self.reading.images and str(self.reading.images)}
+        if self.reading == ReadingOptions():
+            del content["reading"]
+        return content
 
 
 @dataclass(frozen=True)
@@ -83,9 +95,9 @@ class StudyData:
         return {part.name: part.digest for part in (*self.parts, self.test)}
 
     @property
-    def files(self) -> dict[str, Path]:
-        """Annotations of each part, and of the test data, by name."""
-        return {part.name: part.file for part in (*self.parts, self.test)}
+    def by_name(self) -> dict[str, StudyPart]:
+        """Each part, and the test data, by name."""
+        return {part.name: part for part in (*self.parts, self.test)}
 
 
 def split_into_parts(
@@ -113,7 +125,11 @@ def named_parts(datasets: Sequence[FaceDataset]) -> dict[str, FaceDataset]:
 
 
 def describe_parts(
-    folder: Path, name: str, parts: Mapping[str, FaceDataset], test: FaceDataset
+    folder: Path,
+    name: str,
+    parts: Mapping[str, FaceDataset],
+    test: FaceDataset,
+    test_reading: ReadingOptions | None = None,
 ) -> StudyData:
     """Look at the parts and the test data of a study; nothing is written.
 
@@ -126,6 +142,8 @@ def describe_parts(
         With landmarks as `whole_pixels` gives them.
     test : FaceDataset
         Read from a file.
+    test_reading : ReadingOptions, optional
+        How it was read.
 
     Raises
     ------
@@ -141,6 +159,7 @@ def describe_parts(
         for part, dataset in parts.items()
     ]
     tested = _described(TEST_PART, test.path.absolute(), test, str(test.path))
+    tested = replace(tested, reading=_absolute(test_reading or ReadingOptions()))
     for part in (*described, tested):
         if not part.faces:
             raise ModelStudyError(f"{part.name} ({part.source}) has no faces")
@@ -178,9 +197,9 @@ def whole_pixels(dataset: FaceDataset) -> FaceDataset:
     return replace(dataset, images=tuple(images))
 
 
-def read_union(files: Iterable[Path]) -> FaceDataset:
+def read_union(parts: Iterable[StudyPart]) -> FaceDataset:
     """Read parts as one data set, as if they lay in one place."""
-    datasets = [read_faces(file) for file in files]
+    datasets = [part.read() for part in parts]
     if len(datasets) == 1:
         return datasets[0]
     return FaceDataset(
@@ -192,6 +211,10 @@ def read_union(files: Iterable[Path]) -> FaceDataset:
 
 def _part_names(count: int) -> list[str]:
     return [f"P{number}" for number in range(1, count + 1)]
+
+
+def _absolute(reading: ReadingOptions) -> ReadingOptions:
+    return replace(reading, images=reading.images and reading.images.absolute())
 
 
 def _described(name: str, file: Path, dataset: FaceDataset, source: str) -> StudyPart:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from site_agent.datasets import read_faces
-from site_agent.studies.parts import read_union
+from site_agent.studies.parts import StudyPart, read_union
 from site_agent.studies.step_records import result_name
 from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train
 from site_agent.studies.stored_scores import Scores, write_scores
@@ -27,8 +26,8 @@ class StepJob:
     step : Step
     folder : Path
         Of its results; not there yet.
-    data : mapping of str to Path
-        Annotations of the parts and of the test data, by name.
+    data : mapping of str to StudyPart
+        The parts and the test data, by name.
     inputs : mapping of str to Path
         Results of the steps that it takes, by key.
     threads : int
@@ -37,7 +36,7 @@ class StepJob:
 
     step: Step
     folder: Path
-    data: Mapping[str, Path]
+    data: Mapping[str, StudyPart]
     inputs: Mapping[str, Path]
     threads: int
 
@@ -97,7 +96,7 @@ def _contribute(job: StepJob, step: Contribute, output: Path, tell: Tell) -> tup
 
     base = read_base(job.inputs[step.base])
     site = load_site(
-        read_faces(job.data[step.part]),
+        job.data[step.part].read(),
         base.part_count,
         parts=step.landmarks,
         margin=CROP_MARGIN + step.settings.jitter,
@@ -125,7 +124,7 @@ def _score(job: StepJob, step: Score, output: Path, tell: Tell) -> tuple[str, ..
 def _measured(job: StepJob, step: Score, tell: Tell) -> Scores:
     from site_agent.evaluation import evaluate_landmarks, evaluate_model
 
-    model, test = job.inputs[step.model], read_faces(job.data[TEST_PART])
+    model, test = job.inputs[step.model], job.data[TEST_PART].read()
     if not step.landmarks:
         # More than one worker would be processes, of which this is one already.
         return evaluate_model(model, test, step.settings, workers=1, progress=tell)

@@ -18,9 +18,22 @@ from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
 from site_agent.cycle import EVENTS, Stopped, plan_cycle, read_config, run_agent
 from site_agent.cycle.journal import COMMON_KEYS
-from site_agent.datasets import read_imglab_xml
-from site_agent.errors import AgentBusyError, AgentWorkspaceError, PoolUnreachableError
+from site_agent.cycle.workspace import Workspace
+from site_agent.datasets import (
+    ReadingOptions,
+    part_names,
+    read_faces,
+    read_imglab_xml,
+    write_pts_folder,
+)
+from site_agent.errors import (
+    AgentBusyError,
+    AgentWorkspaceError,
+    ConflictError,
+    PoolUnreachableError,
+)
 from site_agent.evaluation import evaluate_landmarks
+from site_agent.pool_client import PoolClient
 from tests.aggregators.small_models import make_detector
 from tests.site_agent.cycle.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
@@ -338,6 +351,36 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     assert finished["round"] == rounds[0]
     with lab.client("site-b") as client:
         assert client.round(rounds[0]).result == finished["result"]
+
+
+def test_faces_of_any_format_are_scored_on_and_contributed(
+    lab: Lab, materials: Materials, tmp_path: Path
+) -> None:
+    drawn, folder = read_imglab_xml(materials.faces), tmp_path / "pts"
+    write_pts_folder(drawn, part_names(drawn), folder, origin=0.0)
+    reading = {"pts_origin": 0.0, "box_margin": 0.2}
+    base = lab.share(materials.others[0], "base")
+    with lab.client("site-b") as client:
+        deadline = datetime.now(UTC) + timedelta(days=1)
+        sites = ["site-a", "site-b"]
+        key = client.start_round(base, sites, deadline, options={"starts": 2}).round_id
+    lab.merge = {"validation": str(folder), "upload": False, **reading}
+    lab.rounds = {"data": str(folder), **reading}
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    report, said = lab.cycle()
+    assert report.failures == []
+    assert [line["round"] for line in events(said, "contributed")] == [key]
+    faces = read_faces(folder, ReadingOptions(0.0, 0.2))
+    [own] = [line for line in events(said, "evaluated") if line["what"] == "own"]
+    expected = evaluate_landmarks(materials.mine, faces, resamples=0).mean_error
+    assert own["value"] == pytest.approx(expected)
+    cache = Workspace(lab.workspace).cache
+    with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
+        again = client.contribute(key, faces)
+        assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
+        with pytest.raises(ConflictError, match="not from these faces"):
+            client.contribute(key, read_faces(folder))
 
 
 def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials) -> None:

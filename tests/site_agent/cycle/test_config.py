@@ -59,6 +59,8 @@ def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
         "margin",
         "against",
         "parts",
+        "pts_origin",
+        "box_margin",
         "upload",
         "upload_labels",
         "description",
@@ -68,7 +70,7 @@ def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
     assert goal.method_options == table["options"]
     assert goal.metric_name == table["metric"]
     assert config.rounds is not None
-    for key in ("started_by", "parts", "seed", "finish"):
+    for key in ("started_by", "parts", "seed", "finish", "pts_origin", "box_margin"):
         assert getattr(config.rounds, key) == shown["rounds"][key], key
 
 

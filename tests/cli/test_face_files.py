@@ -1,0 +1,122 @@
+"""Annotations of every format, wherever a command reads faces."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_agent.datasets.synthetic import write_face_dataset
+from tests.cli.conftest import Run, run_process
+
+QUICK = (
+    *("--num-trees-per-cascade-level", "8", "--cascade-depth", "2", "--tree-depth", "2"),
+    *("--oversampling-amount", "3", "--feature-pool-size", "60", "--num-test-splits", "5"),
+)
+PTS = ("--pts-origin", "0", "--box-margin", "0.25")
+
+
+@dataclass(frozen=True)
+class Faces:
+    """The same faces three times, and what a command has to be told to read each so."""
+
+    xml: Path
+    pts: Path
+    coco: Path
+
+    def of_each(self) -> list[tuple[object, ...]]:
+        return [(self.xml,), (self.pts, *PTS), (self.coco, "--images", self.pts)]
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
+    folder = tmp_path_factory.mktemp("faces")
+    drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
+    made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
+    for words in (
+        (drawn, "-o", made.pts, "--pts-origin", "0"),
+        (made.pts, "-o", made.xml, *PTS),
+        (made.xml, "-o", made.coco),
+    ):
+        done = run_process("dataset", "convert", *words)
+        assert done.code == 0, done.err
+    content = json.loads(made.coco.read_text())
+    for image in content["images"]:
+        image["file_name"] = Path(image["file_name"]).name
+    made.coco.write_text(json.dumps(content))
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(faces: Faces, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "face.dat"
+    trained = run_process("train", "ert", faces.pts, *PTS, "-o", path, *QUICK, "-q")
+    assert trained.code == 0, trained.err
+    return path
+
+
+def same(values: list[Any]) -> Any:
+    assert all(value == values[0] for value in values), values
+    return values[0]
+
+
+def test_scores_trainings_and_refinements_are_the_same_from_every_format(
+    poolctl: Run, faces: Faces, model: Path, tmp_path: Path
+) -> None:
+    scored = [poolctl("evaluate", model, *words, "--json").data for words in faces.of_each()]
+    digest = same([data["dataset_digest"] for data in scored])
+    same([data["items"][0]["mean_error"] for data in scored])
+    other = poolctl("evaluate", model, faces.pts, "--json").data
+    assert other["dataset_digest"] != digest, "counted from 1, with other boxes"
+
+    record = json.loads((model.parent / "face.dat.training.json").read_text())
+    assert record["data"]["digest"] == digest
+    planned = [poolctl("train", "hog-svm", *words, "--dry-run", "--json").data["detectors"]
+               for words in faces.of_each()]  # fmt: skip
+    same(planned)
+
+    refined = []
+    for number, (path, *options) in enumerate(faces.of_each()):
+        output = tmp_path / f"refined-{number}.dat"
+        words = ("refine", "--base", model, "--sites", path, "-o", output, "--starts", 2)
+        data = poolctl(*words, "--test", path, *options, "--json").data
+        assert data["sites"][0]["dataset_digest"] == digest
+        refined.append((output.read_bytes(), data["test"]["error_after"]))
+    same(refined)
+
+
+def test_landmarks_are_placed_in_the_boxes_of_every_format(
+    poolctl: Run, faces: Faces, model: Path
+) -> None:
+    found = [
+        poolctl("predict", *words, "--landmarks", model, "--json").data["items"]
+        for words in faces.of_each()
+    ]
+    for items in found:
+        assert len(items) == 6
+        items.sort(key=lambda item: Path(item["image"]).name)
+    same([[item["faces"] for item in items] for items in found])
+    # With a detector, a folder with .pts files is a folder of images.
+    by_detector = poolctl("predict", faces.pts, "--detector", "stock", "--json").data["items"]
+    assert all(face["score"] is not None for item in by_detector for face in item["faces"])
+    wrong = poolctl("predict", faces.coco, "--landmarks", model, "--images", "none", "--json")
+    assert (wrong.code, "--images none" in wrong.error["message"]) == (4, True)
+
+
+def test_a_study_reads_its_test_faces_as_it_was_told(
+    poolctl: Run, faces: Faces, tmp_path: Path
+) -> None:
+    study = tmp_path / "study"
+    quick = (*QUICK, "--rounds", "1", "--starts", "2", "--orders", "1", "--resamples", "0")
+    words = ("study", "landmarks", faces.pts, "--sites", 2, "--test", faces.pts, "-o", study)
+    data = poolctl(*words, *quick, *PTS, "--json").data
+    assert data["rows"]
+    content = json.loads((study / "study.json").read_text())
+    digest = poolctl("dataset", "stats", faces.xml, "-q").out.strip()
+    assert content["test"]["digest"] == digest
+    assert content["test"]["reading"] == {"pts_origin": 0, "box_margin": 0.25, "images": None}
+    repeat = " ".join(content["repeat"])
+    assert " ".join(PTS).replace(" 0 ", " 0.0 ") in repeat
