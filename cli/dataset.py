@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,13 +77,27 @@ def synth(
     examples=[
         "dataset video session.mp4 --seconds 30",
         "dataset video vfr.mp4 --frame-rate-hz 60 --variable-frame-rate --seed 7",
+        "dataset video conditioned.mp4 --conditioning 20 --frame-rate-hz 60",
     ],
 )
 def video(
     invocation: Invocation,
     path: Annotated[Path, typer.Argument(metavar="VIDEO.mp4", help="Where to write it.")],
     *,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Length.")] = 20.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Length; 20 when left out.", show_default=False),
+    ] = None,
+    conditioning: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="TRIALS",
+            help="A session of eyeblink conditioning with so many trials, as long as they take "
+            "(6 to 9 s each).",
+            show_default=False,
+        ),
+    ] = None,
     frame_rate_hz: Annotated[float, typer.Option(min=1, max=1000)] = 30.0,
     seed: Annotated[int, typer.Option(min=0, help="Person, blinks and noise.")] = 0,
     size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "640x480",
@@ -94,20 +108,32 @@ def video(
         float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")
     ] = 0.0,
 ) -> Reply:
-    """Draw a video of a blinking person, with a truth file beside it."""
-    from site_agent.datasets.synthetic import write_blink_video
+    """Draw a video of a blinking person, with a truth file beside it.
 
+    VIDEO_truth.csv has the eyelid closure of every frame, VIDEO_truth.json the blinks. With
+    --conditioning the person learns to blink before an air puff: VIDEO_trials.csv has the trials
+    for poolctl blink --trials, VIDEO_truth.json which of them hold a response, and its onset.
+    """
+    from site_agent.datasets.synthetic import write_blink_video, write_conditioning_video
+
+    if conditioning is not None and seconds is not None:
+        raise UsageError("--conditioning is as long as its trials take: leave --seconds out")
+    common: dict[str, Any] = {
+        "frame_rate_hz": frame_rate_hz,
+        "seed": seed,
+        "variable_frame_rate": variable_frame_rate,
+        "lost_frames": lost_frames,
+        "size": _size(size),
+    }
     with invocation.progress("draw video") as report:
-        truth = write_blink_video(
-            path,
-            seconds=seconds,
-            frame_rate_hz=frame_rate_hz,
-            seed=seed,
-            variable_frame_rate=variable_frame_rate,
-            lost_frames=lost_frames,
-            size=_size(size),
-            progress=report,
-        )
+        if conditioning is not None:
+            drawn = write_conditioning_video(path, conditioning, **common, progress=report)
+            data = {"video": path, "truth": drawn.truth, "seconds": drawn.seconds}
+            shown = [f"{path}  ({drawn.seconds:.1f} s, {conditioning} trials)"]
+            shown += [f"trials {drawn.trials}", f"truth {drawn.truth}, {drawn.frames}"]
+            return Reply({**data, "trials": drawn.trials}, shown, [str(path)])
+        seconds = seconds or 20.0
+        truth = write_blink_video(path, seconds=seconds, **common, progress=report)
     data = {"video": path, "truth": truth, "seconds": seconds}
     return Reply(data, [f"{path}  ({seconds:g} s)", f"truth {truth}"], [str(path)])
 

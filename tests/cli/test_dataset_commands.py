@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from site_agent.eyeblink.batch_sessions import find_sessions
+from site_agent.eyeblink.trials import read_trials_csv
 from tests.cli.conftest import Run, run_process
 
 
@@ -114,3 +116,20 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     assert poolctl(*words, "--no-detector", "--strict").code == 0
     assert poolctl(*words, "--target-size-px", "150", "--json").code == 2
     assert poolctl(*words, "--parts", 5, "--json").code == 5
+
+
+def test_a_conditioning_session_is_drawn_from_the_command_line(
+    tmp_path: Path, poolctl: Run
+) -> None:
+    video = tmp_path / "p1.mp4"
+    words = ("dataset", "video", video, "--conditioning", "1", "--size", "96x64")
+    drawn = poolctl(*words, "--frame-rate-hz", "20", "--json").data
+    listed = read_trials_csv(Path(drawn["trials"])).trials
+    assert [trial.trial for trial in listed] == ["1"]
+    truth = json.loads(Path(drawn["truth"]).read_text(encoding="utf-8"))
+    assert truth["frames"] == pytest.approx(20 * drawn["seconds"], abs=1)
+    assert set(truth["trials"][0]) >= {"cr", "onset_ms", "amplitude", "blink_near"}
+    (session,) = find_sessions(tmp_path).sessions
+    assert (session.source, session.trials) == (video, Path(drawn["trials"]))
+    refused = poolctl(*words, "--seconds", "3")
+    assert refused.code == 2

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from site_agent.datasets.synthetic.accessories import Accessories
 from site_agent.datasets.synthetic.camera import Camera
+from site_agent.datasets.synthetic.conditioning import ConditioningDesign
+from site_agent.datasets.synthetic.conditioning_videos import (
+    ConditioningVideo,
+    write_conditioning_video,
+)
 from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
@@ -30,6 +35,8 @@ __all__ = [
     "Accessories",
     "Blink",
     "Camera",
+    "ConditioningDesign",
+    "ConditioningVideo",
     "Expression",
     "Light",
     "Person",
@@ -47,5 +54,6 @@ __all__ = [
     "render_face",
     "render_group",
     "write_blink_video",
+    "write_conditioning_video",
     "write_face_dataset",
 ]

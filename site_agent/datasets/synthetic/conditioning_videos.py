@@ -1,0 +1,140 @@
+"""Videos of a drawn person who is conditioned, with trials and responses that are known."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from site_agent.datasets.synthetic.canvas import Float64
+from site_agent.datasets.synthetic.conditioning import (
+    ConditioningDesign,
+    SyntheticConditioning,
+    draw_conditioning_session,
+)
+from site_agent.datasets.synthetic.videos import VideoScene, write_blink_video
+from site_agent.errors import SyntheticFaceError
+
+TRIAL_COLUMNS = ("trial", "trial_type", "cs_onset_s", "us_onset_s")
+# The lids are drawn at this rate, whatever the camera's is.
+_CURVE_RATE_HZ = 1000.0
+
+
+@dataclass(frozen=True)
+class ConditioningVideo:
+    """What was written.
+
+    Attributes
+    ----------
+    video, trials : Path
+        `trials` is what a laboratory would have: trial, trial_type, cs_onset_s, us_onset_s.
+    frames : Path
+        ``<stem>_truth.csv``: time, closure (FEC, 0 open and 1 closed) and eye aspect ratios of
+        every frame.
+    truth : Path
+        ``<stem>_truth.json``: settings, and what was drawn into each trial.
+    seconds : float
+    """
+
+    video: Path
+    trials: Path
+    frames: Path
+    truth: Path
+    seconds: float
+
+
+def write_conditioning_video(
+    path: Path | str,
+    trials: int = 20,
+    frame_rate_hz: float = 60.0,
+    seed: int = 0,
+    who: int | None = None,
+    *,
+    design: ConditioningDesign | None = None,
+    variable_frame_rate: bool = False,
+    lost_frames: float = 0.0,
+    size: tuple[int, int] = (640, 480),
+    scene: VideoScene | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> ConditioningVideo:
+    """Write a video of a session of eyeblink conditioning, with what is true of it beside it.
+
+    What happens in the session depends on `seed` and `design` only, not on the camera.
+
+    Parameters
+    ----------
+    path : Path or str
+        The video (mp4). Beside it come ``<stem>_trials.csv`` and the truth files.
+    trials : int
+        How many; the video is as long as they take (6 to 9 s each, unless `design` says
+        otherwise).
+    design : ConditioningDesign, optional
+        What the session is like; `trials` counts, and noise is that of the picture.
+    frame_rate_hz, seed, who, variable_frame_rate, lost_frames, size, scene, progress
+        As for `write_blink_video`.
+
+    Raises
+    ------
+    SyntheticFaceError
+        When an argument is out of range or a file cannot be written.
+    ConditioningError
+        When there is not at least one trial.
+    """
+    path = Path(path)
+    design = replace(design or ConditioningDesign(), n_trials=trials, noise_fec=0.0)
+    drawn = draw_conditioning_session(seed, _CURVE_RATE_HZ, design)
+
+    def closure(times_s: Float64) -> Float64:
+        return np.interp(times_s, drawn.timestamps_s, np.clip(drawn.fec_true, 0.0, 1.0))
+
+    seconds = float(drawn.timestamps_s[-1])
+    truth = write_blink_video(
+        path,
+        seconds,
+        frame_rate_hz,
+        seed,
+        who,
+        closure=closure,
+        variable_frame_rate=variable_frame_rate,
+        lost_frames=lost_frames,
+        size=size,
+        scene=scene,
+        progress=progress,
+    )
+    listed = path.with_name(f"{path.stem}_trials.csv")
+    try:
+        _write_trials(listed, drawn)
+        content = json.loads(truth.read_text(encoding="utf-8")) | _described(drawn)
+        text = json.dumps(content, indent=1, allow_nan=False)
+        truth.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        where = error.filename or path
+        raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
+    return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
+
+
+def _write_trials(path: Path, drawn: SyntheticConditioning) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\n")
+        rows.writerow(TRIAL_COLUMNS)
+        for trial in drawn.trials:
+            onsets = (trial.cs_onset_s, trial.us_onset_s)
+            cells = ["" if math.isnan(onset_s) else f"{onset_s:.6f}" for onset_s in onsets]
+            rows.writerow([trial.trial, str(trial.trial_type), *cells])
+
+
+def _described(drawn: SyntheticConditioning) -> dict[str, Any]:
+    trials = []
+    for trial, truth in zip(drawn.trials, drawn.truth, strict=True):
+        values = {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in asdict(truth).items()
+        }
+        trials.append({"trial": trial.trial, "trial_type": str(trial.trial_type), **values})
+    return {"trials": trials, "spontaneous_blinks_s": drawn.blinks_s.round(6).tolist()}
