@@ -9,6 +9,8 @@ other input is gone, or stands there rebuilt.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -123,13 +125,18 @@ def link_successor(
 
 def _not_in_order(wanted: Sequence[RecipeInput], found: Sequence[RecipeInput]) -> list[RecipeInput]:
     """Return those of `wanted` that `found` does not have in the same order and weight."""
+    # Recipes may have thousands of inputs, and strangers write them: none is gone through again.
+    places: dict[tuple[str, float], list[int]] = defaultdict(list)
+    for place, each in enumerate(found):
+        places[each.digest, each.weight].append(place)
     missing, position = [], 0
-    places = [(each.digest, each.weight) for each in found]
     for each in wanted:
-        try:
-            position = places.index((each.digest, each.weight), position) + 1
-        except ValueError:
+        at = places[each.digest, each.weight]
+        following = bisect_left(at, position)
+        if following == len(at):
             missing.append(each)
+        else:
+            position = at[following] + 1
     return missing
 
 
