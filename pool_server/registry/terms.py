@@ -59,7 +59,7 @@ def known_terms(session: Session, digests: Collection[str], site_id: int) -> dic
         for digest, code, detail in rows:
             terms = found.setdefault(digest, set())
             if code is not None:
-                terms.add(Term(code=code, detail=detail))
+                terms.add(Term(code=code, detail=detail or ""))
     return found
 
 
@@ -189,7 +189,9 @@ def _terms_of_copies(
     ).all()
     if not rows:
         return None
-    return {Term(code=code, detail=detail) for _digest, code, detail in rows if code is not None}
+    return {
+        Term(code=code, detail=detail or "") for _digest, code, detail in rows if code is not None
+    }
 
 
 def _terms_that_count(
