@@ -25,7 +25,10 @@ _MOST_SHOWN = 50
 @command(
     app,
     "backup",
-    examples=["admin backup /backups/pool --data /srv/pool", "admin backup /backups/pool --verify"],
+    examples=[
+        "admin backup /backups/pool --data /srv/pool",
+        "admin backup /backups/pool --verify --keep 14",
+    ],
 )
 def backup(
     invocation: Invocation,
@@ -36,6 +39,12 @@ def backup(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the whole snapshot again afterwards.")
     ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Drop all but the newest N snapshots, once this one is whole."
+        ),
+    ] = None,
 ) -> Reply:
     """Take a snapshot of database and model files into a folder, while the pool goes on serving.
 
@@ -44,6 +53,7 @@ def backup(
     folder holds hashes of tokens: keep it as safe as the pool.
     """
     from pool_server.operations.backup import check_snapshot, make_backup
+    from pool_server.operations.dropping import drop_snapshots
     from pool_server.operations.inventory import opened_pool
 
     with (
@@ -69,11 +79,18 @@ def backup(
         "copied_bytes": made.copied_bytes,
         "verified": verify,
     }
-    text = (
+    lines = [
         f"{snapshot.folder}: {snapshot.rows} rows, {len(snapshot.files)} files, "
         f"{made.copied_files} of them copied now ({size_words(made.copied_bytes)})"
-    )
-    return Reply(facts, text, [snapshot.name])
+    ]
+    if keep is not None:
+        dropped = drop_snapshots(folder, keep)
+        facts |= {"dropped": dropped.snapshots, "dropped_bytes": dropped.size_bytes}
+        lines.append(
+            f"{len(dropped.snapshots)} older snapshots dropped, with {dropped.files} files "
+            f"({size_words(dropped.size_bytes)})"
+        )
+    return Reply(facts, lines, [snapshot.name])
 
 
 @command(

@@ -5,6 +5,7 @@
     blobs/ab/ab12...                        files, shared by all snapshots
     snapshots/20260301T120000Z/tables/      `pool_server.operations.tables`
     snapshots/20260301T120000Z/manifest.json   written last: with it the snapshot is whole
+    backup.lock                             held while something is written or dropped
 
 A file is copied once; further snapshots into the same folder copy only what is new. Servers may
 run meanwhile. The database is read first, in one transaction; files never change, so those that
@@ -13,6 +14,7 @@ it speaks of can be copied afterwards.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -84,17 +86,23 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -
     Raises
     ------
     BackupUnusableError
-        The folder cannot be written.
+        The folder cannot be written, or another backup is being made there.
     StorageFailedError, DatabaseUnavailableError
     """
-    tell = progress or (lambda _fraction, _text: None)
+    with translated(target):
+        target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with alone_in(target):
+        return _make_backup(pool, target, progress or (lambda _fraction, _text: None))
+
+
+def _make_backup(pool: Pool, target: Path, tell: Progress) -> BackupMade:
     name = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
-    with _translated(target):
+    with translated(target):
         folder = target / "snapshots" / name
         (folder / "tables").mkdir(parents=True, mode=0o700)
         (target / "blobs").mkdir(exist_ok=True, mode=0o700)
     tell(0.0, "reading the database")
-    with _one_moment(pool) as connection, _translated(target):
+    with _one_moment(pool) as connection, translated(target):
         revision = current_revision(connection)
         files = known_files(connection)
         written = tuple(
@@ -102,7 +110,7 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -
         )
     copied, missing = _copy_files(pool, files, target / "blobs", tell)
     snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
-    with _translated(target):
+    with translated(target):
         _write_manifest(snapshot)
     return BackupMade(snapshot, len(copied), sum(files[digest] for digest in copied))
 
@@ -215,7 +223,7 @@ def _copy_files(
         if place.is_file() and place.stat().st_size == size_bytes:
             continue
         try:
-            with pool.storage.open_content(digest) as source, _translated(blobs):
+            with pool.storage.open_content(digest) as source, translated(blobs):
                 _copy_whole(source, place, digest)
             copied.append(digest)
         except ContentMissingError:
@@ -266,7 +274,27 @@ def _write_manifest(snapshot: Snapshot) -> None:
 
 
 @contextmanager
-def _translated(place: Path) -> Iterator[None]:
+def alone_in(target: Path) -> Iterator[None]:
+    """Keep others from writing to a backup folder, or dropping from it, at the same time.
+
+    The lock is the system's: it ends with the process, however that ends.
+
+    Raises
+    ------
+    BackupUnusableError
+    """
+    with translated(target), (target / "backup.lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BackupUnusableError(
+                f"another backup to {target} is under way", hint="Wait for it to end."
+            ) from error
+        yield
+
+
+@contextmanager
+def translated(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -17,9 +17,11 @@ def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) 
         data = ("--data", tmp_path / "pool")
         made = poolctl("admin", "backup", tmp_path / "backup", *data, "--verify", "--json")
         assert made.data["verified"] is True
+        again = poolctl("admin", "backup", tmp_path / "backup", *data, "--keep", 1, "--json")
+        assert again.data["dropped"] == [made.data["snapshot"]]
     target = tmp_path / "target"
     words = ("admin", "restore", tmp_path / "backup", "--data", target, "--json")
-    assert poolctl(*words).data["snapshot"] == made.data["snapshot"]
+    assert poolctl(*words).data["snapshot"] == again.data["snapshot"]
     assert poolctl(*words).error["code"] == "pool_not_empty"
     assert poolctl("admin", "fsck", "--data", target, "--json").data["problems"] == []
     assert "every file" in poolctl("admin", "gc", "--data", target).out

@@ -12,12 +12,14 @@ import pytest
 from aggregators.formats import encode_model
 from pool_server.errors import BackupUnusableError, PoolNotEmptyError
 from pool_server.operations.backup import (
+    alone_in,
     blob_path,
     check_snapshot,
     list_snapshots,
     make_backup,
 )
 from pool_server.operations.checking import check_pool
+from pool_server.operations.dropping import drop_snapshots
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
 from pool_server.operations.restore import restore_snapshot
@@ -149,6 +151,41 @@ def test_a_second_backup_copies_what_is_new(filled: PoolDriver, tmp_path: Path) 
     assert (len(names), names[0], names[-1]) == (3, first.snapshot.name, third.snapshot.name)
 
 
+def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
+    filled: PoolDriver, tmp_path: Path
+) -> None:
+    member, target = filled.member("ops-a"), tmp_path / "backup"
+    passing = upload(member, "ops-a/passing")["digest"]
+    with opened_pool(filled.settings) as pool:
+        oldest = make_backup(pool, target).snapshot
+        assert member.delete(f"{API}/models/ops-a/passing/versions/1").is_success
+        later = [make_backup(pool, target).snapshot for _ in range(3)]
+        # What an interrupted backup leaves, and what is none of ours.
+        (target / "snapshots" / "20200101T000000000000Z" / "tables").mkdir(parents=True)
+        place = blob_path(target / "blobs", passing)
+        half, notes = place.with_name(f"{passing}.ab12.tmp"), target / "blobs" / "notes.txt"
+        half.write_bytes(b"x")
+        notes.write_text("mine")
+        assert drop_snapshots(target, keep=4).files == 1, "the half copy"
+        assert place.exists()
+        dropped = drop_snapshots(target, keep=2)
+        with alone_in(target):
+            for act in (lambda: make_backup(pool, target), lambda: drop_snapshots(target, keep=1)):
+                with pytest.raises(BackupUnusableError, match="under way"):
+                    act()
+        collect_garbage(pool, remove=True)
+    assert dropped.snapshots == (oldest.name, later[0].name)
+    assert (dropped.files, dropped.size_bytes) == (1, oldest.files[passing])
+    assert not place.exists()
+    assert notes.exists()
+    left = list_snapshots(target)
+    assert [each.name for each in left] == [each.name for each in later[1:]]
+    assert sorted(each.name for each in (target / "snapshots").iterdir()) == [
+        each.name for each in left
+    ]
+    assert [check_snapshot(each) for each in left] == [[], []]
+
+
 def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) -> None:
     with opened_pool(filled.settings) as pool:
         snapshot = make_backup(pool, tmp_path / "backup").snapshot
@@ -192,7 +229,7 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
         assert collect_garbage(pool, remove=False).digests == (doomed["digest"],)
         found = collect_garbage(pool, remove=True)
         assert found.removed == (doomed["digest"],)
-        [told] = filled.admin.get(f"{API}/audit?action=pool.collect-garbage").json()["items"]
+        [told, *_] = filled.admin.get(f"{API}/audit?action=pool.collect-garbage").json()["items"]
         assert told["details"]["removed"] == [doomed["digest"]]
         assert not pool.storage.has_content(doomed["digest"])
         done = member.post(f"{API}/uploads/{opened.json()['upload_id']}/complete")
