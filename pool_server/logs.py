@@ -30,8 +30,9 @@ class RequestIdFilter(logging.Filter):
     """Gives each line the identifier of the request that it was logged for."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = request_id.get()
-        record.of_request = f" [{record.request_id}]" if record.request_id else ""
+        identifier = request_id.get()
+        record.request_id = identifier
+        record.of_request = f" [{identifier}]" if identifier else ""
         return True
 
 
