@@ -96,6 +96,34 @@ def replay(
     return merged
 
 
+def recipe_without(
+    recipe: Recipe,
+    without: str | Collection[str] = (),
+    *,
+    rebuilt: Mapping[str, RecipeInput] | None = None,
+    left_out: Sequence[LeftOut] = (),
+) -> Recipe:
+    """Return the recipe that `replay` carries out with these arguments, for others to carry out.
+
+    Its output is open. Without anything to leave out or to take rebuilt it is the recipe itself.
+
+    Raises
+    ------
+    OptionError, RecipeError
+        As `replay`.
+    """
+    absent = frozenset([without] if isinstance(without, str) else without)
+    changed = dict(rebuilt or {})
+    if not absent and not changed:
+        return recipe
+    facts = {
+        "inputs": _kept_inputs(recipe, absent, changed),
+        "output": None,
+        "successor_of": _succession(recipe, absent, left_out),
+    }
+    return recipe.model_copy(update=facts)
+
+
 def _require_same_version(recipe: Recipe) -> None:
     here = find_method(recipe.method.name).version
     if recipe.method.version != here:

@@ -78,10 +78,12 @@ def carry_out(plan: Mapping[str, Any], result: Path) -> dict[str, Any]:
             "message": f"the merge gave sha256 {merged.digest}, the recipe promises "
             f"{promised.digest}",
         }
+    # What the result replaces is a claim about the recipe, and no part of the arithmetic.
+    made = merged.recipe.model_copy(update={"successor_of": recipe.successor_of})
     return {
         "accepted": True,
         "digest": merged.digest,
-        "recipe": json.loads(merged.recipe.to_json()),
+        "recipe": json.loads(made.to_json()),
         "warnings": list(merged.warnings),
     }
 

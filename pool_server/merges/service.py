@@ -38,6 +38,7 @@ from pool_server.wire.merges import (
     MergeRefusal,
     MergeRequest,
 )
+from pool_server.withdrawals.successors import find_replaced
 
 
 def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> MergeJobResponse:
@@ -49,6 +50,8 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
     MergeRefusedError
         The recipe cannot be read, its method is unknown here or of another version, an option is
         wrong, or an input is not in the pool or not for the caller to merge.
+    RecipeRefusedError
+        It says that the result replaces another, and is not that one's recipe without something.
     LabelsRefusedError, CardRefusedError, TermsRefusedError, SharingRefusedError, ModelDeletedError
         What is said of the result cannot be said of it, or not of a version of that model.
     TermsForbidError
@@ -75,6 +78,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         require_visibility(model, request.visibility)
         size_bytes = require_mergeable_inputs(session, caller, recipe)
         require_size_of_inputs(settings, size_bytes)
+        find_replaced(session, recipe)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)
         job = MergeJobRecord(

@@ -44,19 +44,33 @@ def link_published(
     RecipeRefusedError
         The recipe is not that of the replaced file without what was left out.
     """
+    if recipe.successor_of is None or recipe.successor_of.digest == version.digest:
+        return
+    for each in find_replaced(session, recipe):
+        link_successor(session, caller, each, version)
+
+
+def find_replaced(session: Session, recipe: Recipe) -> Sequence[ModelVersionRecord]:
+    """Return the versions that a recipe says it replaces, as far as the pool can tell it does.
+
+    None when the pool has neither the replaced file nor its recipe.
+
+    Raises
+    ------
+    RecipeRefusedError
+        The recipe is not that of the replaced file without what was left out.
+    """
     from aggregators.methods import parse_recipe
 
     claim = recipe.successor_of
-    if claim is None or claim.digest == version.digest:
-        return
+    if claim is None:
+        return []
     replaced = repository.versions_of(session, claim.digest)
     document = repository.recipe_of(session, claim.digest)
     if not replaced or document is None:
-        return
-    if not is_same_merge(session, parse_recipe(json.dumps(document)), recipe, claim):
-        return
-    for each in replaced:
-        link_successor(session, caller, each, version)
+        return []
+    old = parse_recipe(json.dumps(document))
+    return replaced if is_same_merge(session, old, recipe, claim) else []
 
 
 def is_same_merge(session: Session, old: Recipe, new: Recipe, claim: Succession) -> bool:
