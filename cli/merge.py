@@ -19,6 +19,14 @@ from cli.terms import PurposeOption, check_terms, read_purposes
 
 app = single()
 
+WithoutOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="DIGEST|ADDRESS",
+        help="With --replay: leave this out, also where it is in an input of an input.",
+    ),
+]
+
 
 @command(
     app,
@@ -75,13 +83,7 @@ def merge(
             help="Make the same bytes again: from this file, or that of a merged model.",
         ),
     ] = "",
-    without: Annotated[
-        list[str],
-        typer.Option(
-            metavar="DIGEST|ADDRESS",
-            help="With --replay: leave this out, also where it is in an input of an input.",
-        ),
-    ] = [],  # noqa: B006
+    without: WithoutOption = [],  # noqa: B006
     purpose: PurposeOption = [],  # noqa: B006
     despite_terms: Annotated[
         bool,

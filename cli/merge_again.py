@@ -65,7 +65,7 @@ def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
 
     with ExitStack() as stack:
         pool = stack.enter_context(invocation.pool())
-        recipe, folder = _read_recipe(pool, request.recipe)
+        recipe, folder = find_recipe(pool, request.recipe)
         target = choose_target(
             request.output, recipe.output.format if recipe.output else "", force=request.force
         )
@@ -100,7 +100,8 @@ def _replay_without(
     from site_agent.rebuilding import carry_out, plan_rebuild
 
     family, sources = search.family, search.sources
-    plan = plan_rebuild(family, digests_to_leave_out(search, request.without))
+    left_out = digests_to_leave_out(family, sources, search.pool, request.without)
+    plan = plan_rebuild(family, left_out)
     if sources.silence:
         invocation.note(f"only recipes on this machine were looked at: {sources.silence}")
     names = _Names(target, plan, sources, force=request.force)
@@ -112,7 +113,9 @@ def _replay_without(
     return _with_story(reply, plan, made, names)
 
 
-def digests_to_leave_out(search: _Search, words: Sequence[str]) -> list[str]:
+def digests_to_leave_out(
+    family: Family, sources: RecipeSources, pool: PoolClient, words: Sequence[str]
+) -> list[str]:
     """Return the digests that ``--without`` means: the start of one, or an address.
 
     Of an input of the recipe, or of anything that those were merged from.
@@ -122,7 +125,6 @@ def digests_to_leave_out(search: _Search, words: Sequence[str]) -> list[str]:
     UsageError
         None is meant, or several are.
     """
-    family, sources = search.family, search.sources
     entries = family.entries()
     left_out: list[str] = []
     for word in words:
@@ -135,7 +137,7 @@ def digests_to_leave_out(search: _Search, words: Sequence[str]) -> list[str]:
             or address in {*(each.address for each in mentions), *sources.addresses_of(digest)}
         }
         if not matching and is_address(word):
-            matching = {search.pool.version(word).digest} & set(entries)
+            matching = {pool.version(word).digest} & set(entries)
         if len(matching) != 1:
             known = ", ".join(
                 entry.address or entry.file_name or entry.digest[:12]
@@ -276,8 +278,19 @@ def choose_target(output: Path | None, format_name: str, *, force: bool) -> Path
     return target
 
 
-def _read_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
-    """Return a recipe, and the folder in which its inputs may lie."""
+def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
+    """Return the recipe that a word names, and the folder in which its inputs may lie.
+
+    Parameters
+    ----------
+    word : str
+        A recipe file, or the address of a merged model.
+
+    Raises
+    ------
+    InputMissingError
+        The model was not merged.
+    """
     from aggregators import parse_recipe, read_recipe
 
     if not is_address(word):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import islice
 from pathlib import Path
@@ -11,13 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cli.addresses import is_address
-from cli.errors import MergeFailedError, UsageError
-from cli.merge import method_options
-from cli.options import DryRunOption, command, group, numbers
+from cli.errors import UsageError
+from cli.merge import WithoutOption, method_options
+from cli.merges_order import Order, plan_again
+from cli.models_sharing import VisibilityOption
+from cli.options import DryRunOption, LabelOption, command, group, key_value_pairs, numbers
 from cli.output import Invocation, Reply, TableText
+from cli.records import read_card_file
+from cli.terms import PurposeOption, TermOption, read_purposes, read_terms
+from cli.upload import CardOption, DraftOption, MetricOption, model_address, read_metrics
 
 if TYPE_CHECKING:
+    from aggregators import Recipe
     from pool_server.wire.merges import MergeJobResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool_client import PoolClient
 
 app = group("Have the pool merge models, in the background.")
@@ -34,6 +40,7 @@ _MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
     examples=[
         "merges start wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68 --step 1.1",
         "merges start --replay merged.dat.recipe.json --name site-a/merged-68 --wait",
+        "merges start --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
     ],
 )
 def start(
@@ -67,45 +74,66 @@ def start(
         str, typer.Option("--format", metavar="NAME", help="The method's own when left out.")
     ] = "",
     replay: Annotated[
-        Path | None, typer.Option(metavar="RECIPE", help="Carry out this recipe instead.")
-    ] = None,
+        str,
+        typer.Option(
+            metavar="RECIPE|ADDRESS",
+            help="Carry out this recipe instead: a file, or that of a merged model.",
+        ),
+    ] = "",
+    without: WithoutOption = [],  # noqa: B006
+    label: LabelOption = [],  # noqa: B006
+    metric: MetricOption = [],  # noqa: B006
     description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    term: TermOption = [],  # noqa: B006
+    terms: Annotated[
+        Path | None, typer.Option("--terms", metavar="FILE", help="Terms, one a line.")
+    ] = None,
+    purpose: PurposeOption = [],  # noqa: B006
+    card: CardOption = None,
+    draft: DraftOption = False,
+    visibility: VisibilityOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Stay until it is done.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Have the pool merge models that it has; the result is what 'poolctl merge' would make.
 
     The merge runs on the pool's machine, in the background: nothing is downloaded. The merged
-    model is published with its recipe and lineage.
+    model is published with its recipe and lineage. With --without, merged inputs that hold what
+    is left out are made again first, and waited for; the pool links what is made with what it
+    replaces.
     """
     from site_agent.pool_client import parse_address
+    from site_agent.rebuilding import plan_replay
 
+    given = {
+        "labels": key_value_pairs(label, "--label"),
+        "metrics": read_metrics(metric),
+        "description": description,
+        "terms": read_terms(term, terms),
+        "intended_use": read_purposes(purpose),
+        "card": "" if card is None else read_card_file(card),
+        "draft": draft,
+        "visibility": visibility,
+    }
+    if replay and (words or weight or option or output_format or (step, thin) != (None, None)):
+        raise UsageError("--replay takes method, inputs, options and format from the recipe")
+    if without and not replay:
+        raise UsageError("--without goes with --replay RECIPE")
     with invocation.pool() as pool:
-        if replay is not None:
-            if words or weight or option or step is not None or thin is not None:
-                raise UsageError("--replay takes method, inputs and options from the recipe")
-            recipe = _recipe_of_file(replay)
+        target = parse_address(model_address(pool, name))
+        order = Order(target, given, output_format=output_format, wait=wait)
+        if replay:
+            plan_again(invocation, pool, order, replay, without)
         else:
             options = method_options(option, step=step, thin=thin)
-            recipe = _recipe_of_words(pool, words or [], weight, options)
-        target = parse_address(name if "/" in name else f"{pool.whoami().site}/{name}")
+            order.plan = plan_replay(_recipe_of_words(pool, words or [], weight, options))
         if dry_run:
-            plan = {"name": f"{target.site}/{target.name}", "recipe": recipe}
-            return Reply(plan, f"would have {len(recipe['inputs'])} models merged into {target}")
-        job = pool.request_merge(
-            target, recipe, output_format=output_format or None, description=description
-        )
-        if wait:
-            with invocation.progress(f"merge {recipe['method']['name']}") as report:
-                job = pool.wait_for_merge(job.merge_id, progress=report)
-        if job.version is not None:
-            note_unsigned(invocation, pool, job.site, job.version)
-    if job.state == "failed" and job.refusal is not None:
-        raise MergeFailedError(f"merge {job.merge_id} failed: {job.refusal.message}")
-    if job.version is not None:
-        return Reply(job, [f"made {job.version}", f"sha256 {job.digest}"], [job.version])
-    text = f"merge {job.merge_id} is {job.state}; see it with: poolctl merges info {job.merge_id}"
-    return Reply(job, text, [job.merge_id])
+            return order.planned()
+        order.send(invocation, pool)
+        for job in order.jobs:
+            if job.version is not None:
+                note_unsigned(invocation, pool, pool.version(job.version))
+    return order.reply()
 
 
 @command(app, "ls", examples=["merges ls", "merges ls --state running"])
@@ -151,12 +179,17 @@ def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     return Reply(found, f"merge {merge_id} {words}", [found.merge_id])
 
 
-def note_unsigned(invocation: Invocation, pool: PoolClient, site: str, address: str) -> None:
-    """Say that nobody has signed what the pool made, where others expect a signature."""
-    if pool.signing_key(site) is not None:
+def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionResponse) -> None:
+    """Say what is left to do for others to see, and trust, what the pool made."""
+    address = made.address
+    if made.signed_by is None and pool.signing_key(made.site) is not None:
         invocation.note(
             f"your site signs what it publishes, the pool cannot: make the same bytes at home "
             f"(poolctl merge --replay {address}), then: poolctl keys sign {address}"
+        )
+    if made.state == "draft":
+        invocation.note(
+            f"only your site and curators see {address} until: poolctl models publish {address}"
         )
 
 
@@ -166,18 +199,12 @@ def _checked_id(text: str) -> str:
     return text
 
 
-def _recipe_of_file(path: Path) -> dict[str, Any]:
-    from aggregators import read_recipe
-
-    document: dict[str, Any] = json.loads(read_recipe(path).to_json())
-    return document
-
-
 def _recipe_of_words(
     pool: PoolClient, words: list[str], weight: str, options: dict[str, Any]
-) -> dict[str, Any]:
+) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
-    from aggregators import find_method
+    from aggregators import Recipe, find_method
+    from aggregators.methods import RecipeInput, RecipeMethod
 
     if len(words) < 2:
         raise UsageError(
@@ -194,20 +221,19 @@ def _recipe_of_words(
     if len(weights) != len(words) - 1:
         raise UsageError(f"--weight: {len(weights)} numbers for {len(words) - 1} models")
     versions = [pool.version(word) for word in words[1:]]
-    return {
-        "schema": "poolctl-recipe/1",
-        "method": {"name": method.name, "version": method.version},
-        "options": options,
-        "inputs": [
-            {
-                "digest": version.digest,
-                "weight": each,
-                "address": version.address,
-                "file_name": version.file_name,
-            }
+    return Recipe(
+        method=RecipeMethod(name=method.name, version=method.version),
+        options=options,
+        inputs=tuple(
+            RecipeInput(
+                digest=version.digest,
+                weight=each,
+                address=version.address,
+                file_name=version.file_name,
+            )
             for version, each in zip(versions, weights, strict=True)
-        ],
-    }
+        ),
+    )
 
 
 def _row(found: MergeJobResponse) -> list[str]:

@@ -31,6 +31,19 @@ if TYPE_CHECKING:
 
 app = single()
 
+MetricOption = Annotated[
+    list[str],
+    typer.Option("--metric", "-m", metavar="KEY=NUMBER", help="What you measured."),
+]
+CardOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What people should know of it: Markdown, YAML in front."),
+]
+DraftOption = Annotated[
+    bool,
+    typer.Option("--draft", help="For your own site's eyes until 'poolctl models publish'."),
+]
+
 
 @dataclass
 class _Description:
@@ -63,10 +76,7 @@ def upload(
         typer.Option("--name", "-n", metavar="[SITE/]NAME", help="Your own site when left out."),
     ],
     label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
-    metric: Annotated[
-        list[str],
-        typer.Option("--metric", "-m", metavar="KEY=NUMBER", help="What you measured."),
-    ] = [],  # noqa: B006
+    metric: MetricOption = [],  # noqa: B006
     description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
     recipe: Annotated[
         Path | None,
@@ -75,16 +85,8 @@ def upload(
     term: TermOption = [],  # noqa: B006
     terms: TermsFileOption = None,
     purpose: PurposeOption = [],  # noqa: B006
-    card: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="What people should know of it: Markdown, YAML in front."
-        ),
-    ] = None,
-    draft: Annotated[
-        bool,
-        typer.Option("--draft", help="For your own site's eyes until 'poolctl models publish'."),
-    ] = False,
+    card: CardOption = None,
+    draft: DraftOption = False,
     visibility: VisibilityOption = None,
     sidecars_read: Annotated[
         bool,
@@ -108,7 +110,7 @@ def upload(
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {found}; expected a model file")
-    given = _Description(key_value_pairs(label, "--label"), _numbers(metric))
+    given = _Description(key_value_pairs(label, "--label"), read_metrics(metric))
     given.terms = read_terms(term, terms)
     given.card = "" if card is None else read_card_file(card)
     intended_use = read_purposes(purpose)
@@ -195,7 +197,13 @@ def model_address(pool: PoolClient, name: str) -> str:
     return str(address)
 
 
-def _numbers(words: list[str]) -> dict[str, float]:
+def read_metrics(words: list[str]) -> dict[str, float]:
+    """Return metrics by name.
+
+    Raises
+    ------
+    UsageError
+    """
     metrics = {}
     for key, text in key_value_pairs(words, "--metric").items():
         try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import IntendedUse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import ModelAddress
+from pool_server.wire.sharing import Visibility
 from site_agent.pool_connection import PoolConnection
 from site_agent.requests import build_request
 from site_agent.transfers import Progress
@@ -33,8 +36,17 @@ class PoolMerges(ABC):
         file_name: str | None = None,
         description: str = "",
         labels: Mapping[str, str] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        terms: Sequence[Term] = (),
+        intended_use: IntendedUse | None = None,
+        card: str = "",
+        draft: bool = False,
+        visibility: Visibility | None = None,
     ) -> MergeJobResponse:
         """Have the pool carry out a recipe and publish the result as a version of `address`.
+
+        What is said of the result is as for an upload. The pool cannot sign it: where signatures
+        are demanded it is a draft, until it is signed (`sign`) and published (`publish`).
 
         Raises
         ------
@@ -50,6 +62,12 @@ class PoolMerges(ABC):
             file_name=file_name,
             description=description,
             labels=dict(labels or {}),
+            metrics=dict(metrics or {}),
+            terms=list(terms),
+            intended_use=intended_use,
+            card=card,
+            draft=draft,
+            visibility=visibility,
         )
         return self._connection.post(_PATH, MergeJobResponse, request)
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aggregators.errors import IncompatibleModelsError
-from aggregators.methods import LeftOut, Merged, Recipe, RecipeInput, recipe_path, replay
+from aggregators.methods import (
+    LeftOut,
+    Merged,
+    Recipe,
+    RecipeInput,
+    recipe_path,
+    recipe_without,
+    replay,
+)
 from site_agent.errors import RebuildError
 from site_agent.recipe_sources import RecipeSources
 from site_agent.transfers import Progress
@@ -234,6 +242,42 @@ def carry_out(
         inputs[step.old] = RecipeInput(digest=merged.digest, file_name=path.name)
         made.append(Rebuilt(step, path, recipe_path(path), merged))
     return made
+
+
+def carry_out_elsewhere(
+    plan: RebuildPlan, make: Callable[[Step, Recipe], RecipeInput | None]
+) -> None:
+    """Have others make everything that a plan names, inputs first.
+
+    Parameters
+    ----------
+    make : callable
+        Gets a step, and the recipe to be carried out, whose output is open where it is not the
+        old one; returns what came out, as an input of later steps. None ends it.
+
+    Raises
+    ------
+    AggregatorError
+        As `aggregators.replay`.
+    """
+    inputs: dict[str, RecipeInput] = {}
+    for step in plan.steps:
+        recipe = recipe_without(
+            step.recipe,
+            step.dropped,
+            rebuilt={digest: inputs[digest] for digest in step.rebuilt},
+            left_out=plan.left_out,
+        )
+        made = make(step, recipe)
+        if made is None:
+            return
+        inputs[step.old] = made
+
+
+def plan_replay(recipe: Recipe) -> RebuildPlan:
+    """Return the plan of a merge that is carried out as it is."""
+    old = recipe.output.digest if recipe.output is not None else ""
+    return RebuildPlan(steps=(Step(old, recipe, (), ()),), left_out=())
 
 
 def _step(digest: str, recipe: Recipe, gone: Collection[str], touched: Collection[str]) -> Step:
