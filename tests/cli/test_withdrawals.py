@@ -15,14 +15,29 @@ from site_agent.pool_client import ModelQuery, PoolClient
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome, Run
 from tests.pool_server.events.receiver import receiving
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.pool_server.postgres_server import PostgresServer
+from tests.site_agent.live_pool import LivePool, live_consortium, live_pool
 
 FLAGGED = ("site-a/first", "site-b/second", "site-b/third", "site-b/again")
 
 
+EITHER_SHAPE = pytest.mark.parametrize(
+    "pool",
+    ["embedded", pytest.param("consortium", marks=[pytest.mark.postgres, pytest.mark.s3])],
+    indirect=True,
+)
+"""For tests that are run on a pool of two processes, PostgreSQL and S3, too."""
+
+
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[LivePool]:
-    with live_pool(tmp_path / "pool") as running:
+def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LivePool]:
+    if getattr(request, "param", "embedded") == "embedded":
+        with live_pool(tmp_path / "pool") as running:
+            yield running
+        return
+    (tmp_path / "pool").mkdir()
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    with live_consortium(tmp_path / "pool", postgres) as running:
         yield running
 
 
@@ -52,11 +67,11 @@ def labs(
     a, b = (
         Lab(
             tmp_path / site,
-            {"POOL_ENDPOINT": pool.url, "POOL_TOKEN": pool.tokens[site]},
+            {"POOL_ENDPOINT": url or pool.url, "POOL_TOKEN": pool.tokens[site]},
             poolctl,
             monkeypatch,
         )
-        for site in ("site-a", "site-b")
+        for site, url in (("site-a", pool.url), ("site-b", pool.second_url))
     )
     return a, b
 
@@ -99,6 +114,7 @@ def without_marks(told: dict[str, Any]) -> dict[str, Any]:
     return {**left, "lineage": {**told["lineage"], "nodes": nodes}}
 
 
+@EITHER_SHAPE
 def test_from_the_withdrawal_to_the_successors(
     pool: LivePool, labs: tuple[Lab, Lab], tmp_path: Path
 ) -> None:
@@ -194,6 +210,40 @@ def test_from_the_withdrawal_to_the_successors(
     assert flagged_now == {f"{name}@1" for name in FLAGGED}
     warned = b("download", "site-b/again@1", "-o", "y.svm")
     assert "replaced by pool://site-b/again@2" in warned.err
+
+
+@EITHER_SHAPE
+def test_the_pool_answers_a_withdrawal_itself(pool: LivePool, labs: tuple[Lab, Lab]) -> None:
+    a, b = labs
+    publish_family(a, b)
+    a.data("models", "withdraw", "site-a/bad@1", "--reason", "consent-withdrawn", "--yes")
+    words = ("merges", "start", "--replay", "pool://site-b/again@1", "--name", "again")
+    without = ("--without", "site-a/bad@1")
+    planned = b.data(*words, *without, "--dry-run")
+    assert [step["name"] for step in planned["steps"]] == ["third", "again"]
+    made = b.data(*words, *without, "--label", "population=infant", "--wait")
+    assert [each["version"] for each in made["made"]] == [
+        "pool://site-b/third@2", "pool://site-b/again@2",
+    ]  # fmt: skip
+    at_home = b.data("merge", "--replay", "pool://site-b/again@1", *without, "-o", "home.svm")
+    assert [each["digest"] for each in made["made"]] == [each["digest"] for each in at_home["made"]]
+    by_file = a.data(
+        "merges", "start", "--replay", "first.svm.recipe.json", "--without",
+        file_digest(a.folder / "bad.svm"), "--name", "first", "--wait",
+    )  # fmt: skip
+    assert by_file["digest"] == file_digest(b.folder / "good.svm")
+    for name in ("site-b/third", "site-b/again", "site-a/first"):
+        old, new = (b.data("models", "info", f"{name}@{number}") for number in (1, 2))
+        assert old["successors"] == [f"pool://{name}@2"]
+        assert [flag["address"] for flag in old["flags"]] == ["pool://site-a/bad@1"]
+        assert (new["flags"], new["state"]) == ([], "available")
+    assert b.data("models", "info", "site-b/again@2")["labels"] == {"population": "infant"}
+    # What nobody replaced is as it was.
+    assert b.data("models", "info", "site-b/second@1")["successors"] == []
+    nothing = b(*words, *without, "--without", "site-b/good", "--without", "site-b/fine", "--json")
+    assert (nothing.code, nothing.error["code"]) == (2, "rebuild")
+    trained = b("merges", "start", "--replay", "site-b/fine", "--name", "x", "--json")
+    assert trained.code == 4
 
 
 def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
