@@ -20,7 +20,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Subquery, func, select, union
 from sqlalchemy.exc import SQLAlchemyError
@@ -41,6 +41,7 @@ CallOutcome = Literal["delivered", "failed", "given_up"]
 CALL_OUTCOMES: tuple[CallOutcome, ...] = ("delivered", "failed", "given_up")
 OPEN_UPLOADS = ("receiving", "checking")
 OPEN_MERGES = ("queued", "running")
+ENDED_MERGES = ("finished", "failed", "cancelled")
 UNKNOWN_ROUTE = "unknown"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD = "other"
@@ -153,7 +154,7 @@ class _Shared(Collector):
         """Say nothing beforehand: the database may not be there yet."""
         return []
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         answers = GaugeMetricFamily("pool_database_up", "Whether the database answers.")
         try:
             found = list(self._read())
@@ -165,7 +166,7 @@ class _Shared(Collector):
         yield answers
         yield from found
 
-    def _read(self) -> Iterable[GaugeMetricFamily]:
+    def _read(self) -> Iterable[Metric]:
         with self._database.read() as session:
             uploads = dict(
                 session.execute(
@@ -176,9 +177,7 @@ class _Shared(Collector):
             )
             merges = dict(
                 session.execute(
-                    select(MergeJobRecord.state, func.count())
-                    .where(MergeJobRecord.state.in_(OPEN_MERGES))
-                    .group_by(MergeJobRecord.state)
+                    select(MergeJobRecord.state, func.count()).group_by(MergeJobRecord.state)
                 ).all()
             )
             calls = session.scalar(
@@ -195,6 +194,11 @@ class _Shared(Collector):
             for state in states:
                 family.add_metric([state], counts.get(state, 0))
             yield family
+        # Jobs are kept for good, and so their number only grows.
+        ended = CounterMetricFamily("pool_merges_ended", "Merges that are over.", labels=["state"])
+        for state in ENDED_MERGES:
+            ended.add_metric([state], merges.get(state, 0))
+        yield ended
         waiting = GaugeMetricFamily("pool_webhook_calls_waiting", "Calls of webhooks to be made.")
         waiting.add_metric([], calls or 0)
         yield waiting

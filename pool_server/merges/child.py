@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pool_server.errors import MergeRefusedError
+from pool_server.merges.merge_process import OUT_OF_MEMORY
 from pool_server.settings import PoolSettings
 from pool_server.transfers.checking import MEMORY_FACTOR, check_environment, read_tail
 
@@ -137,6 +138,11 @@ def _describe_end(code: int, settings: PoolSettings, errors: str) -> str:
         return f"the merge took longer than the {settings.merge_time_s:g} s that the pool allows"
     if code == -signal.SIGXFSZ:
         return "the merged model is larger than the pool takes"
+    if code == OUT_OF_MEMORY:
+        return (
+            f"the merge needs more memory than the pool allows: {settings.merge_memory_bytes:,} "
+            f"bytes (POOL_SERVER_MERGE_MEMORY_BYTES) and {MEMORY_FACTOR} times its inputs"
+        )
     if code < 0:
         return f"the merge crashed ({signal.Signals(-code).name})"
     last = errors.strip().splitlines()[-1:] or ["no reason given"]

@@ -5,7 +5,8 @@ Run by the server as ``python -m pool_server.merges.merge_process PLAN RESULT``.
     {"recipe": {...}, "format": "dlib-shape-predictor" or null,
      "inputs": {"DIGEST": {"path": ..., "file_name": ...}}}
 
-Writes the model to RESULT, and lines of JSON to standard output: progress, then one answer::
+Ends with `OUT_OF_MEMORY` where the memory allowed does not suffice. Writes the model to RESULT, and
+lines of JSON to standard output: progress, then one answer::
 
     {"progress": 0.25, "activity": "reading site-a/face-68@2"}
     {"accepted": true, "digest": ..., "recipe": {...}, "warnings": [...]}
@@ -15,28 +16,37 @@ Writes the model to RESULT, and lines of JSON to standard output: progress, then
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pool_server.transfers.model_check import limit_resources
 
 REPORT_STEP_S = 0.2
+OUT_OF_MEMORY = 12
+"""Exit code; the number of ENOMEM."""
 
 
 class LineReport:
-    """Writes progress as lines, not more often than anybody would look."""
+    """Writes progress as lines, not more often than anybody would look.
+
+    A hundredth more is told at once: what comes next may take long.
+    """
 
     def __init__(self) -> None:
         self._next_s = 0.0
+        self._told = 0.0
 
     def __call__(self, fraction: float, activity: str) -> None:
         now_s = time.monotonic()
-        if now_s >= self._next_s:
+        if now_s >= self._next_s or fraction >= self._told + 0.01:
             self._next_s = now_s + REPORT_STEP_S
+            self._told = fraction
             write_line({"progress": fraction, "activity": activity})
 
 
@@ -70,8 +80,6 @@ def carry_out(plan: Mapping[str, Any], result: Path) -> dict[str, Any]:
         )
     except AggregatorError as error:
         return {"accepted": False, "message": str(error)}
-    except MemoryError:
-        return {"accepted": False, "message": "it needs more memory than the pool allows"}
     if promised is not None and promised.digest != merged.digest:
         return {
             "accepted": False,
@@ -96,8 +104,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--time-s", type=float, required=True)
     options = parser.parse_args(arguments)
+    plan = json.loads(options.plan.read_text(encoding="utf-8"))
+    # Loaded before there are limits: a program that cannot load does not say that memory is short.
+    import_module("aggregators.methods")
     limit_resources(options.memory_bytes, options.time_s, options.most_output_bytes)
-    write_line(carry_out(json.loads(options.plan.read_text(encoding="utf-8")), options.result))
+    try:
+        write_line(carry_out(plan, options.result))
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return OUT_OF_MEMORY
     return 0
 
 
