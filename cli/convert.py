@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,6 @@ from cli.options import DryRunOption, ForceOption, command, single
 from cli.output import Invocation, Reply
 
 if TYPE_CHECKING:
-    from aggregators.formats.conversion import DetectorKind
     from aggregators.models import Model
 
 app = single()
@@ -84,8 +83,12 @@ def convert(
         content = read_model(file.path)
         name = output_format or _format_of(output, content)
         report(0.5, "convert")
-        kind = cast("DetectorKind | None", None if detector_kind is None else detector_kind.value)
-        made = convert_model(content, name, detector_kind=kind, upsampling=upsample)
+        made = convert_model(
+            content,
+            name,
+            detector_kind=None if detector_kind is None else detector_kind.value,
+            upsampling=upsample,
+        )
         digest = None if dry_run else write_model(made, output, format_name=name)
     for remark in _remarks(content, made, name):
         invocation.warn(remark)

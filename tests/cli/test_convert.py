@@ -81,7 +81,7 @@ def test_landmark_models_go_to_forest_files_and_back(poolctl: Run, tmp_path: Pat
         [(point.x, point.y) for point in dlib.shape_predictor(str(path))(IMAGE, rect).parts()]
         for path in (paths["a.dat"], back)
     ]
-    assert np.abs(np.subtract(*places)).max() <= 1
+    assert np.abs(np.array(places[0]) - np.array(places[1])).max() <= 1
 
 
 def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None:

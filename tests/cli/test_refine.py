@@ -100,15 +100,16 @@ def test_merged_models_of_the_eyes_are_scored_and_refined(
     assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
     test = site_faces[1]
     known = poolctl("evaluate", merged, test, "--json").data["items"][0]
-    for words in ("eyes", "36-47"):
-        named = poolctl("evaluate", merged, base, test, "--parts", words, "--json").data["items"]
+    for name in ("eyes", "36-47"):
+        named = poolctl("evaluate", merged, base, test, "--parts", name, "--json").data["items"]
         assert [item["parts"] for item in named] == [12, 12]
         assert named[0]["mean_error"] == known["mean_error"]
     wrong = poolctl("evaluate", merged, test, "--parts", "mouth", "--json")
     assert wrong.code == 6
     assert "places 12 landmarks" in wrong.error["message"]
-    refined = []
-    for words in ((), ("--parts", "eyes"), ("--parts", "36-47")):
+    refined: list[bytes] = []
+    told: list[tuple[str, ...]] = [(), ("--parts", "eyes"), ("--parts", "36-47")]
+    for words in told:
         output = tmp_path / f"refined-{len(refined)}.dat"
         done = poolctl(
             "refine", "--base", merged, "--sites", sites, "-o", output, "--starts", 3,

@@ -109,7 +109,7 @@ def test_what_cannot_be_done_is_said_at_once(
     trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
     paths = paths_of(test_faces)
-    with pytest.raises(PredictionInputError, match="give --detector, or an XML file with boxes"):
+    with pytest.raises(PredictionInputError, match="give --detector, or annotations with boxes"):
         predict_images(paths, landmarks=trained_landmarks)
     bare = dataclasses.replace(
         test_faces,

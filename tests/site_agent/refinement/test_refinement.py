@@ -162,7 +162,7 @@ def test_some_landmarks_of_more_can_be_refined(training_faces: FaceDataset) -> N
     told_by = ({"parts": ["eyes"]}, {"parts": ["36-47"]},
                {"initial_shape": site.faces.shapes.mean(axis=0)})  # fmt: skip
     for told in told_by:
-        again = load_site(training_faces, 12, **told)  # type: ignore[arg-type]
+        again = load_site(training_faces, 12, **told)
         assert np.array_equal(again.faces.shapes, site.faces.shapes)
 
 
