@@ -60,6 +60,7 @@ def inspect(
         "size_bytes": file.path.stat().st_size,
         "fingerprint": prints,
         "merge_keys": keys,
+        "landmark_group": _landmark_group(content),
         "picture": None,
     }
     if picture is not None:
@@ -82,6 +83,8 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
             if key not in {"kind", "format"}
         ],
     ]
+    if data["landmark_group"]:
+        rows.append(["landmarks", f"{data['landmark_group']}, by the mean shape"])
     recipe = sidecars.recipe_beside(path, data["digest"])
     if recipe is not None:
         count = len(recipe[1].get("inputs", []))
@@ -89,6 +92,18 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     if data["picture"]:
         rows.append(["picture", str(data["picture"])])
     return [TableText(["what", "value"], rows)]
+
+
+def _landmark_group(content: Model) -> str | None:
+    """Return the group of the 68 landmarks that a model places, where it places just one."""
+    from aggregators.models import ForestEnsemble, ShapePredictor
+    from site_agent.datasets.model_parts import group_of_shape
+
+    if isinstance(content, ForestEnsemble):
+        content = content.members[0]
+    if not isinstance(content, ShapePredictor):
+        return None
+    return group_of_shape(content.initial_shape)
 
 
 def _draw(content: Model, name: str, picture: Path) -> None:

@@ -98,6 +98,8 @@ def test_merged_models_of_the_eyes_are_scored_and_refined(
         assert trained.code == 0, trained.err
     merged, sites = tmp_path / "merged.dat", ",".join(map(str, site_faces))
     assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
+    assert poolctl("inspect", merged, "--json").data["landmark_group"] == "eyes"
+    assert poolctl("inspect", base, "--json").data["landmark_group"] is None
     test = site_faces[1]
     known = poolctl("evaluate", merged, test, "--json").data["items"][0]
     for name in ("eyes", "36-47"):
