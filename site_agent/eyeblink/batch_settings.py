@@ -27,7 +27,7 @@ _PARTS = (
     "labels",
 )
 # What these are called by themselves are columns of a table that say something else.
-_OTHER_NAMES = {
+_OTHER_NAMES: Mapping[tuple[str, ...], str] = {
     ("labels", "subject"): "bids_subject",
     ("labels", "session"): "bids_session",
     ("labels", "start"): "session_start",

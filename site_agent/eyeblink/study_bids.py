@@ -53,9 +53,9 @@ def gather_bids(
             _link(source, folder / name)
         for name in _DATASET_FILES:
             sources = (study / record.name / name for record in records)
-            source = next((path for path in sources if path.is_file()), None)
-            if wanted and source is not None and not (folder / name).exists():
-                shutil.copy2(source, folder / name)
+            found = next((path for path in sources if path.is_file()), None)
+            if wanted and found is not None and not (folder / name).exists():
+                shutil.copy2(found, folder / name)
         text = json.dumps(sorted(wanted), indent=0)
         (study / _MANIFEST).parent.mkdir(parents=True, exist_ok=True)
         (study / _MANIFEST).write_text(text + "\n", encoding="utf-8")

@@ -138,6 +138,7 @@ def reasons_for_misses(recording: AnnotatedTrace, settings: BlinkSettings) -> di
     for frame in (recording.blink_frames[index] for index in match.missed):
         around = trace.ear[max(0, frame - TOLERANCE_FRAMES) : frame + TOLERANCE_FRAMES + 1]
         unseen = int(np.isnan(around).sum())
+        closest = trace.ear[max(0, frame - 3) : frame + 4]
         covering = [
             paired[index]
             for index, blink in enumerate(blinks)
@@ -152,7 +153,7 @@ def reasons_for_misses(recording: AnnotatedTrace, settings: BlinkSettings) -> di
             if index not in paired
         ]
         near = np.abs(_frames_of(dips.bins, even) - frame) <= TOLERANCE_FRAMES
-        if unseen > TOLERANCE_FRAMES:
+        if unseen > TOLERANCE_FRAMES or 2 * np.isnan(closest).sum() > len(closest):
             reasons[frame] = f"missing data: eyes not seen in {unseen} of {len(around)} frames"
         elif covering:
             reasons[frame] = f"merged with the blink annotated at {covering[0]}"
