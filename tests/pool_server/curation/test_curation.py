@@ -195,7 +195,7 @@ def test_a_listing_by_state_shows_no_other(pool: PoolDriver, state: str) -> None
     home = pool.member("cur-states")
     upload(home, f"cur-states/{state}")
     upload(home, f"cur-states/{state}", draft=True)
-    found = listed(home, state, state=state)
+    found = listed(home, state, state=state, site="cur-states")
     expected = {"draft": ["2 draft"], "available": ["1 available"]}
     everything = ["2 draft", "1 available"] if state == "any" else []
     assert found == expected.get(state, everything)
