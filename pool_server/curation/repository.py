@@ -23,11 +23,6 @@ from pool_server.registry.states import DELETED, INSIDE, readable_by
 OPEN_ROUNDS = ("open", "closed")
 
 
-def lock_state(session: Session, version: ModelVersionRecord) -> None:
-    """Read a version's state anew and keep others from changing it until the transaction ends."""
-    session.refresh(version, ["state"], with_for_update=True)
-
-
 def list_waiting(
     session: Session, caller: Caller, *, site_id: int | None, before_id: int | None, limit: int
 ) -> Sequence[ModelVersionRecord]:

@@ -95,6 +95,8 @@ def release(
     """
     site = version.model.site.name
     caller.require_role("curator", site)
+    # First, for who quarantined it may be changing at this moment.
+    registry.lock_state(session, version)
     if version.state == QUARANTINED and not version.state_changed_by.startswith(f"{site}/"):
         caller.require_role("curator")
     require_signed(session, settings, version)
@@ -116,7 +118,7 @@ def delete_version(
     """
     site = version.model.site.name
     caller.require_role("contributor", site)
-    repository.lock_state(session, version)
+    registry.lock_state(session, version)
     heirs = repository.heirs_of(session, version.digest)
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
@@ -180,7 +182,7 @@ def _take_step(
     *,
     reason: str = "",
 ) -> ModelVersionResponse:
-    repository.lock_state(session, version)
+    registry.lock_state(session, version)
     move(version, step, f"{caller.site}/{caller.token_name}", reason)
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)

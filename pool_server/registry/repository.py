@@ -219,6 +219,19 @@ def get_version(session: Session, version_id: int) -> ModelVersionRecord:
     return session.scalars(whole_versions().where(ModelVersionRecord.id == version_id)).one()
 
 
+def lock_state(session: Session, version: ModelVersionRecord) -> None:
+    """Read a version's state anew and keep others from changing it until the transaction ends."""
+    session.refresh(version, ["state", "state_changed_by"], with_for_update=True)
+
+
+def lock_model(session: Session, model: ModelRecord) -> None:
+    """Read anew whether a model was deleted, and let nobody else delete it or add to it.
+
+    Until the transaction ends. Taken before the states of the model's versions.
+    """
+    session.refresh(model, ["deleted_at"], with_for_update={"key_share": True})
+
+
 def next_number(session: Session, model_id: int) -> int:
     newest = session.scalar(
         select(func.max(ModelVersionRecord.number)).where(ModelVersionRecord.model_id == model_id)
