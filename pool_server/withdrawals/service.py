@@ -87,10 +87,13 @@ def withdraw(
     ------
     AlreadyWithdrawnError
         It was withdrawn before, as strictly.
+    VersionStateError
+        It was deleted at this moment.
     WithdrawalRefusedError
         The effect is weaker than the reason demands, or the successor is none.
     """
     repository.hold_families(session)
+    registry.lock_state(session, version)
     effect = choose_effect(request)
     reach = Reach(session, version)
     withdrawal = repository.find_withdrawal(session, version.id)

@@ -28,3 +28,20 @@ def test_a_release_and_a_quarantine_by_the_pool(pool: PoolDriver) -> None:
     [released] = overtaken(pool, quarantine, lambda: curator.post(f"{at}/release"))
     assert error_of(released) == (403, "not_allowed")
     assert pool.admin.get(at).json()["state"] == "quarantined"
+
+
+def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
+    home = pool.member(SITE)
+    upload(home, f"{SITE}/deleted")
+    at = f"{MODELS}/deleted/versions/1"
+
+    def delete(session: Session) -> None:
+        curation.delete_version(session, ADMIN, find(session, "deleted"), force=False)
+
+    [withdrawn] = overtaken(
+        pool, delete, lambda: home.post(f"{at}/withdraw", json={"reason": "quality"})
+    )
+    assert withdrawn.status_code in {404, 409}
+    assert error_of(home.get(at)) == (404, "version_not_found"), "what is deleted stays so"
+    listed = home.get("/api/v1/models", params={"name": "deleted", "state": "any"})
+    assert listed.json()["items"] == []
