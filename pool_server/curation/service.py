@@ -142,6 +142,9 @@ def delete_model(
     """
     model = get_model(session, caller, site, name)
     caller.require_role("contributor", model.site.name)
+    registry.lock_model(session, model)
+    # Somebody else may have deleted it meanwhile; from now on nobody adds a version to it.
+    get_model(session, caller, site, name)
     versions = repository.living_versions(session, model.id)
     heirs = sorted(
         {

@@ -12,6 +12,7 @@ from pool_server.errors import (
     DigestMismatchError,
     FormatRefusedError,
     KeyRefusedError,
+    ModelDeletedError,
     ModelKindError,
     NotAllowedError,
     NotAuthenticatedError,
@@ -33,6 +34,7 @@ from pool_server.errors import (
     UploadClosedError,
     UploadIncompleteError,
     UploadNotFoundError,
+    VersionStateError,
 )
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import Uploader
@@ -72,6 +74,8 @@ UploadId = Annotated[
         RightMissingError,
         SiteNotFoundError,
         ModelKindError,
+        ModelDeletedError,
+        VersionStateError,
         BytesWithdrawnError,
         SharingRefusedError,
         QuotaExceededError,
@@ -224,6 +228,8 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
         UploadIncompleteError,
         QuotaExceededError,
         ModelKindError,
+        ModelDeletedError,
+        VersionStateError,
         BytesWithdrawnError,
         RecipeRefusedError,
         DigestMismatchError,

@@ -66,6 +66,8 @@ def add_version(
     """
     model = _find_or_make_model(session, upload, site, checked)
     known = repository.find_by_digest(session, model.id, upload.digest)
+    if known is not None:
+        repository.lock_state(session, known)
     require_not_deleted(model, known)
     if known is not None:
         return known
@@ -139,7 +141,10 @@ def _find_or_make_model(
         )
         session.add(model)
         session.flush()
-    elif model.kind != checked.kind:
+        return model
+    # Versions of a model are added one after another, and none while it is deleted.
+    repository.lock_model(session, model)
+    if model.kind != checked.kind:
         raise ModelKindError(
             f"{site}/{model.name} holds models of kind {model.kind}, "
             f"{upload.file_name} is of kind {checked.kind}",

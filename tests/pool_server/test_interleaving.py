@@ -8,7 +8,15 @@ from pool_server.curation import service as curation
 from pool_server.records import ModelVersionRecord
 from pool_server.registry.service import resolve_version
 from tests.pool_server.interleaving import ADMIN, overtaken
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    error_of,
+    send_parts,
+    upload,
+)
 
 SITE = "meet-a"
 MODELS = f"/api/v1/models/{SITE}"
@@ -44,4 +52,22 @@ def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
     assert withdrawn.status_code in {404, 409}
     assert error_of(home.get(at)) == (404, "version_not_found"), "what is deleted stays so"
     listed = home.get("/api/v1/models", params={"name": "deleted", "state": "any"})
+    assert listed.json()["items"] == []
+
+
+def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
+    home, content = pool.member(SITE), network_bytes()
+    upload(home, f"{SITE}/line")
+    opened = announce(home, f"{SITE}/line", content).json()
+    send_parts(home, opened, content)
+
+    def delete(session: Session) -> None:
+        curation.delete_model(session, ADMIN, SITE, "line", force=False)
+
+    completed, deleted = overtaken(
+        pool, delete, lambda: complete(home, opened), lambda: home.delete(f"{MODELS}/line")
+    )
+    assert error_of(completed) == (409, "model_deleted")
+    assert error_of(deleted) == (404, "model_not_found"), "once"
+    listed = home.get("/api/v1/models", params={"name": "line", "state": "any"})
     assert listed.json()["items"] == []
