@@ -27,9 +27,11 @@ from pool_server.records import (
     now_utc,
 )
 from pool_server.registry.filters import ModelChoice
+from pool_server.registry.repository import lock_state
 from pool_server.registry.service import resolve_version
 from pool_server.registry.sharing import require_right, rights_of_site
 from pool_server.registry.standing import refusal_of
+from pool_server.registry.states import DELETED
 from pool_server.rounds import repository
 from pool_server.rounds.methods import find_round_method
 from pool_server.sites.repository import get_site
@@ -363,6 +365,10 @@ def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecor
         )
     base = resolve_version(session, caller, address.site, address.name, address.reference)
     require_right(caller, base.model, "merge")
+    # A deletion looks for rounds that go on: it waits for this one, or was first.
+    lock_state(session, base)
+    if base.state == DELETED:
+        raise RoundRefusedError(f"the base {address_of(base)} was deleted just now")
     withdrawal = base.withdrawal or refusal_of(base)
     if withdrawal is not None:
         raise RoundRefusedError(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from sqlalchemy.orm import Session
 
+from aggregators.formats import encode_model
 from pool_server.curation import service as curation
 from pool_server.records import ModelVersionRecord
 from pool_server.registry.service import resolve_version
+from tests.aggregators.small_models import make_predictor
 from tests.pool_server.interleaving import ADMIN, overtaken
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
@@ -71,3 +75,20 @@ def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
     assert error_of(deleted) == (404, "model_not_found"), "once"
     listed = home.get("/api/v1/models", params={"name": "line", "state": "any"})
     assert listed.json()["items"] == []
+
+
+def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
+    home = pool.member(SITE)
+    upload(home, f"{SITE}/base", bytes(encode_model(make_predictor(61))))
+    request = {
+        "base": f"pool://{SITE}/base@1",
+        "sites": [SITE],
+        "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
+    }
+
+    def delete(session: Session) -> None:
+        curation.delete_version(session, ADMIN, find(session, "base"), force=False)
+
+    [started] = overtaken(pool, delete, lambda: home.post("/api/v1/rounds", json=request))
+    assert started.status_code in {404, 422}, started.text
+    assert home.get("/api/v1/rounds").json()["items"] == []
