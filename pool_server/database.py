@@ -25,6 +25,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm.exc import StaleDataError
 
 from pool_server.errors import DatabaseUnavailableError, QueryError, WriteConflictError
 from pool_server.settings import PoolSettings
@@ -279,6 +280,11 @@ def translated() -> Iterator[None]:
                 f"the database does not answer: {first_line(error)}", hint="Try again in a moment."
             ) from error
         raise
+    except StaleDataError as error:
+        raise WriteConflictError(
+            "somebody else removed the same thing at the same moment",
+            hint="Try again in a moment.",
+        ) from error
     except PoolTimeoutError as error:
         raise DatabaseUnavailableError(
             "all connections to the database are in use", hint="Try again in a moment."

@@ -13,7 +13,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import JSON, Column, Connection, func, inspect, select, text
+from sqlalchemy import JSON, Column, Connection, delete, func, inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
@@ -264,6 +264,20 @@ def test_postgresql_has_the_settings_that_the_server_counts_on(
 def test_a_record_of_nothing_is_refused(database: Database) -> None:
     with pytest.raises(WriteConflictError), database.write() as session:
         session.add(TokenRecord(id="x", site_id=12345, name="t", role="viewer", secret_hash="h"))
+
+
+def test_what_somebody_else_removed_is_a_lost_race(database: Database) -> None:
+    with database.write() as session:
+        session.add(SiteRecord(name="going"))
+    with pytest.raises(WriteConflictError):
+        write_what_is_gone(database)
+
+
+def write_what_is_gone(database: Database) -> None:
+    with database.write() as session:
+        site = session.scalars(select(SiteRecord)).one()
+        session.connection().execute(delete(SiteRecord))
+        site.display_name = "gone"
 
 
 def test_a_writing_transaction_happens_as_a_whole_or_not_at_all(database: Database) -> None:
