@@ -43,7 +43,10 @@ def set_alias(
     model = get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     require_alias_name(alias)
+    # The aliases of a model are changed one after another.
+    registry.lock_model(session, model)
     version = resolve_version(session, caller, site, name, reference)
+    registry.lock_state(session, version)
     if version.state != AVAILABLE:
         raise VersionStateError(
             f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
@@ -53,7 +56,6 @@ def set_alias(
     record = session.get(AliasRecord, (version.model_id, alias))
     moved_from = None
     if record is None:
-        # Two processes may come here at once: the primary key lets one of them through.
         session.add(AliasRecord(model_id=version.model_id, name=alias, version_id=version.id))
     else:
         moved_from = registry.get_version(session, record.version_id).number
@@ -82,6 +84,7 @@ def remove_alias(session: Session, caller: Caller, place: tuple[str, str], alias
     site, name = place
     model = get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
+    registry.lock_model(session, model)
     record = session.get(AliasRecord, (model.id, alias))
     if record is None:
         raise AliasNotFoundError(

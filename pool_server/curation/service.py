@@ -118,6 +118,8 @@ def delete_version(
     """
     site = version.model.site.name
     caller.require_role("contributor", site)
+    # First the model, whose aliases go with the version.
+    registry.lock_model(session, version.model)
     registry.lock_state(session, version)
     heirs = repository.heirs_of(session, version.digest)
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
+from pool_server.aliases import service as aliases
 from pool_server.curation import service as curation
 from pool_server.records import ModelVersionRecord
 from pool_server.registry.service import resolve_version
@@ -92,3 +93,25 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     [started] = overtaken(pool, delete, lambda: home.post("/api/v1/rounds", json=request))
     assert started.status_code in {404, 422}, started.text
     assert home.get("/api/v1/rounds").json()["items"] == []
+
+
+def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
+    home = pool.member(SITE)
+    for _ in range(3):
+        upload(home, f"{SITE}/named")
+    best = f"{MODELS}/named/aliases/best"
+
+    def delete(session: Session) -> None:
+        curation.delete_version(session, ADMIN, find(session, "named", 3), force=False)
+
+    [named] = overtaken(pool, delete, lambda: home.put(best, json={"version": "3"}))
+    assert named.status_code in {404, 409}, named.text
+    assert home.put(best, json={"version": "1"}).status_code == 200
+
+    def remove(session: Session) -> None:
+        aliases.remove_alias(session, ADMIN, (SITE, "named"), "best")
+
+    [moved] = overtaken(pool, remove, lambda: home.put(best, json={"version": "2"}))
+    assert moved.json()["aliases"] == ["best"], "set after it was removed"
+    [gone] = overtaken(pool, remove, lambda: home.delete(best))
+    assert error_of(gone) == (404, "alias_not_found"), "removed once"
