@@ -35,6 +35,7 @@ from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.recipes import read_recipe
 from pool_server.wire.data_use import Term
 from pool_server.withdrawals.flagging import flag_published
+from pool_server.withdrawals.repository import hold_families
 from pool_server.withdrawals.successors import link_published
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def add_version(
     )
     session.add(version)
     session.flush()
+    # What it inherits and hands down is settled for one family at a time.
+    hold_families(session)
     _quarantine_copy(session, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     if recipe is not None:

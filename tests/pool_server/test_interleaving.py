@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
 from pool_server.aliases import service as aliases
 from pool_server.curation import service as curation
-from pool_server.records import ModelVersionRecord
+from pool_server.records import ModelVersionRecord, SiteRecord
 from pool_server.registry.service import resolve_version
+from pool_server.withdrawals.repository import hold_families
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.interleaving import ADMIN, overtaken
-from tests.pool_server.model_files import network_bytes
+from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
@@ -22,6 +24,7 @@ from tests.pool_server.pool_driver import (
     send_parts,
     upload,
 )
+from tests.pool_server.transfers.test_recipes import recipe_for
 
 SITE = "meet-a"
 MODELS = f"/api/v1/models/{SITE}"
@@ -115,3 +118,21 @@ def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
     assert moved.json()["aliases"] == ["best"], "set after it was removed"
     [gone] = overtaken(pool, remove, lambda: home.delete(best))
     assert error_of(gone) == (404, "alias_not_found"), "removed once"
+
+
+def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
+    home, content, later = pool.member(SITE), network_bytes(), network_bytes()
+    recipe, terms = recipe_for(content, sha256(later)), [{"code": "DUO:0000046"}]
+
+    def hold(session: Session) -> None:
+        session.execute(select(SiteRecord.id))
+        hold_families(session)
+
+    overtaken(
+        pool,
+        hold,
+        lambda: upload(home, f"{SITE}/merge", content, recipe=recipe),
+        lambda: upload(home, f"{SITE}/input", later, terms=terms),
+    )
+    merged = home.get(f"{MODELS}/merge/versions/1").json()
+    assert [each["code"] for each in merged["terms"]] == ["DUO:0000046"]
