@@ -16,6 +16,7 @@ from pool_server.http.session import ServerParts
 from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
 from pool_server.registry import repository as registry
 from pool_server.registry.sharing import PRIVATE, may
+from pool_server.registry.states import DELETED
 from pool_server.settings import PoolSettings
 from pool_server.signatures.statements import (
     attach_if_fitting,
@@ -117,10 +118,18 @@ class Announcement:
             self._describe_anew(upload, visibility)
             return describe_upload(self.parts, upload), False
         announced.visibility = visibility
-        if elsewhere is not None and self.parts.storage.has_content(request.digest):
+        if elsewhere is not None and self._stays(session, elsewhere):
             announced.state = repository.COMPLETE
             return self._publish_known(session, announced, elsewhere), True
         return begin_upload(self.parts, session, announced), True
+
+    def _stays(self, session: Session, copied: ModelVersionRecord) -> bool:
+        """Tell whether the file of a version is there, and keep it from being cleared up.
+
+        A version that is being deleted gives no copy; a deletion from now on waits for the copy.
+        """
+        registry.lock_state(session, copied)
+        return copied.state != DELETED and self.parts.storage.has_content(copied.digest)
 
     @property
     def _is_draft(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -21,12 +21,16 @@ LONGEST_S = 60.0
 
 
 def overtaken(
-    pool: PoolDriver, act: Callable[[Session], object], *later: Callable[[], T]
+    pool: PoolDriver,
+    act: Callable[[Session], object],
+    *later: Callable[[], T],
+    meanwhile: Callable[[Database], object] = lambda _database: None,
 ) -> list[T]:
     """Do `act` in a transaction, and all of `later` before it is committed.
 
-    On PostgreSQL it is committed once each of `later` waits for it, or has ended without having
-    to. On SQLite, which lets one transaction write at a time, they come after it.
+    On PostgreSQL it is committed once each of `later` waits for a lock, or has ended without
+    having to, and `meanwhile` was done. On SQLite, which lets one transaction write at a time,
+    they come after it.
     """
     database = Database.open(pool.settings)
     try:
@@ -35,22 +39,26 @@ def overtaken(
                 act(session)
                 session.flush()
                 answers = [threads.submit(each) for each in later]
-                if database.is_shared:
-                    own = session.scalar(text("SELECT pg_backend_pid()"))
-                    _wait(database, own, answers)
+                wait_for_locks(database, answers)
+                meanwhile(database)
             return [each.result(LONGEST_S) for each in answers]
     finally:
         database.close()
 
 
-def _wait(database: Database, own: int | None, answers: list[Future[T]]) -> None:
-    """Wait until all that are not done wait for a lock of the backend `own`."""
+def wait_for_locks(database: Database, answers: Sequence[Future[T]]) -> None:
+    """Wait until all that are not done wait for a lock, where they can do so side by side."""
+    if not database.is_shared:
+        return
     end = time.monotonic() + LONGEST_S
-    query = text("SELECT count(*) FROM pg_stat_activity WHERE :own = ANY(pg_blocking_pids(pid))")
+    query = text(
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
     while True:
         left = sum(not each.done() for each in answers)
         with database.read() as session:
-            waiting = session.scalar(query, {"own": own}) or 0
+            waiting = session.scalar(query) or 0
         if waiting >= left:
             return
         assert time.monotonic() < end, f"{waiting} of {left} wait"

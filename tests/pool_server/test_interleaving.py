@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
 from pool_server.aliases import service as aliases
 from pool_server.curation import service as curation
+from pool_server.database import Database
+from pool_server.operations.garbage import collect_garbage
+from pool_server.operations.inventory import opened_pool
 from pool_server.records import ModelVersionRecord, SiteRecord
-from pool_server.registry.service import resolve_version
+from pool_server.registry.repository import lock_model
+from pool_server.registry.service import get_model, resolve_version
 from pool_server.withdrawals.repository import hold_families
 from tests.aggregators.small_models import make_predictor
-from tests.pool_server.interleaving import ADMIN, overtaken
+from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
     complete,
     error_of,
+    pool_in_thread,
     send_parts,
     upload,
 )
+from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 SITE = "meet-a"
@@ -136,3 +145,31 @@ def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
     )
     merged = home.get(f"{MODELS}/merge/versions/1").json()
     assert [each["code"] for each in merged["terms"]] == ["DUO:0000046"]
+
+
+@pytest.mark.postgres
+def test_a_copy_and_the_clearing_up_of_what_it_copies(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with pool_in_thread(tmp_path, database_url=postgres.make_pool_database()) as pool:
+        content = network_bytes()
+        upload(pool.admin, "admin/original", content)
+        upload(pool.admin, "admin/copy")
+
+        def hold(session: Session) -> None:
+            lock_model(session, get_model(session, ADMIN, "admin", "copy"))
+
+        with ThreadPoolExecutor(1) as threads, opened_pool(pool.settings) as opened:
+
+            def clear_up(database: Database) -> None:
+                doomed = "/api/v1/models/admin/original/versions/1"
+                deletion = threads.submit(pool.admin.delete, doomed)
+                # It is done, or waits beside the copy.
+                wait_for_locks(database, [deletion, deletion])
+                collect_garbage(opened, remove=True)
+
+            overtaken(
+                pool, hold, lambda: upload(pool.admin, "admin/copy", content), meanwhile=clear_up
+            )
+        got = pool.admin.get("/api/v1/models/admin/copy/versions/2/content")
+        assert got.content == content
