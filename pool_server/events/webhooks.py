@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
+from pool_server.database import wait_for_turn
 from pool_server.errors import SiteNotFoundError, TooManyWebhooksError, WebhookNotFoundError
 from pool_server.events import repository
 from pool_server.events.calling import CallFailedError, call, read_address
@@ -45,6 +46,7 @@ def create_webhook(
     site = repository.find_site(session, site_name)
     if site is None:
         raise SiteNotFoundError(f"the pool has no site {site_name!r}")
+    wait_for_turn(session, f"webhooks of site {site.id}")
     if repository.count_webhooks(session, site.id) >= settings.max_webhooks_per_site:
         raise TooManyWebhooksError(
             f"site {site.name!r} has {settings.max_webhooks_per_site} webhooks, which is the most "

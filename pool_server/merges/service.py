@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from aggregators.errors import AggregatorError
 from aggregators.methods import Recipe
 from aggregators.methods.registry import find_method
+from pool_server.database import wait_for_turn
 from pool_server.errors import (
     MergeNotFoundError,
     MergeRefusedError,
@@ -67,6 +68,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
     require_wording(request)
     with parts.database.write() as session:
         site = get_site(session, request.site)
+        wait_for_turn(session, f"merges of site {site.id}")
         waiting = repository.count_open(session, site.id)
         if waiting >= settings.max_open_merges_per_site:
             raise TooManyMergesError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from pool_server.registry.repository import lock_model
 from pool_server.registry.service import get_model, resolve_version
 from pool_server.withdrawals.repository import hold_families
 from tests.aggregators.small_models import make_predictor
+from tests.pool_server.conftest import OpenPool
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
@@ -173,3 +175,27 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
             )
         got = pool.admin.get("/api/v1/models/admin/copy/versions/2/content")
         assert got.content == content
+
+
+def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) -> None:
+    limits = {"max_open_merges_per_site": 1, "max_webhooks_per_site": 1}
+    with open_pool(tmp_path, merge_poll_interval_s=1000.0, **limits) as pool:
+        member, admin = pool.member(SITE), pool.member(SITE, "admin")
+        version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(62))))
+        merge = {
+            "site": SITE,
+            "name": "merged",
+            "recipe": {
+                "schema": "poolctl-recipe/1",
+                "method": {"name": "wba-cascade", "version": 1},
+                "options": {"step": 1.1},
+                "inputs": [{"digest": version["digest"]}],
+            },
+        }
+        webhook = {"url": "https://lab.example/events"}
+        for path, body, client in (("merges", merge, member), ("webhooks", webhook, admin)):
+            ask = partial(client.post, f"/api/v1/{path}", json=body)
+            with ThreadPoolExecutor(4) as threads:
+                asked = [threads.submit(ask) for _ in range(4)]
+            made = [each.result().is_success for each in asked]
+            assert sorted(made) == [False, False, False, True], path
