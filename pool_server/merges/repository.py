@@ -11,9 +11,11 @@ from sqlalchemy import (
     CursorResult,
     Select,
     and_,
+    case,
     exists,
     func,
     literal,
+    not_,
     or_,
     select,
     update,
@@ -190,19 +192,24 @@ def give_back(session: Session, job_id: int, worker: str) -> None:
     )
 
 
-def request_cancel(session: Session, job_id: int) -> str:
-    """Cancel a waiting job at once, ask for the end of a running one; return the state now."""
-    session.execute(
+def request_cancel(session: Session, job_id: int) -> bool:
+    """Cancel a waiting job at once, ask for the end of a running one; False when it is over.
+
+    Both in one statement: a job may be taken, or given back, at the same moment.
+    """
+    waits = MergeJobRecord.state == QUEUED
+    result = session.execute(
         update(MergeJobRecord)
-        .where(MergeJobRecord.id == job_id, MergeJobRecord.state == QUEUED)
-        .values(state=CANCELLED, ended_at=now_utc())
+        .where(MergeJobRecord.id == job_id, MergeJobRecord.state.in_(OPEN))
+        .values(
+            state=case((waits, CANCELLED), else_=MergeJobRecord.state),
+            ended_at=case((waits, literal(now_utc(), type_=_MOMENT)), else_=None),
+            cancel_requested=not_(waits),
+        ),
+        execution_options={"synchronize_session": False},
     )
-    session.execute(
-        update(MergeJobRecord)
-        .where(MergeJobRecord.id == job_id, MergeJobRecord.state == RUNNING)
-        .values(cancel_requested=True)
-    )
-    return session.scalars(select(MergeJobRecord.state).where(MergeJobRecord.id == job_id)).one()
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
 
 
 def fail_abandoned(session: Session, most_attempts: int, refusal: dict[str, object]) -> int:

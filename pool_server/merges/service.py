@@ -194,12 +194,11 @@ def cancel_merge(session: Session, caller: Caller, key: str) -> MergeJobResponse
     """
     job = get_job(session, caller, key)
     caller.require_upload_to(job.site.name)
-    if job.state in repository.OPEN:
-        repository.request_cancel(session, job.id)
+    if repository.request_cancel(session, job.id):
         record_act(
             session, caller, "merge.cancel", f"{job.site.name}/{job.model_name}", merge_id=job.key
         )
-        session.refresh(job)
+    session.refresh(job)
     return describe_job(session, job)
 
 

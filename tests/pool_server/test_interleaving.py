@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -15,9 +18,10 @@ from aggregators.formats import encode_model
 from pool_server.aliases import service as aliases
 from pool_server.curation import service as curation
 from pool_server.database import Database
+from pool_server.merges import repository as merges
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
-from pool_server.records import ModelVersionRecord, SiteRecord
+from pool_server.records import ModelVersionRecord, SiteRecord, now_utc
 from pool_server.registry.repository import lock_model
 from pool_server.registry.service import get_model, resolve_version
 from pool_server.withdrawals.repository import hold_families
@@ -41,8 +45,25 @@ SITE = "meet-a"
 MODELS = f"/api/v1/models/{SITE}"
 
 
+@contextmanager
+def closing_database(pool: PoolDriver) -> Iterator[Database]:
+    database = Database.open(pool.settings)
+    yield database
+    database.close()
+
+
 def find(session: Session, name: str, number: int = 1) -> ModelVersionRecord:
     return resolve_version(session, ADMIN, SITE, name, str(number))
+
+
+def merge_of(*digests: str) -> dict[str, Any]:
+    recipe = {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": "wba-cascade", "version": 1},
+        "options": {"step": 1.1},
+        "inputs": [{"digest": each} for each in digests],
+    }
+    return {"site": SITE, "name": "merged", "recipe": recipe}
 
 
 def test_a_release_and_a_quarantine_by_the_pool(pool: PoolDriver) -> None:
@@ -182,20 +203,31 @@ def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) ->
     with open_pool(tmp_path, merge_poll_interval_s=1000.0, **limits) as pool:
         member, admin = pool.member(SITE), pool.member(SITE, "admin")
         version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(62))))
-        merge = {
-            "site": SITE,
-            "name": "merged",
-            "recipe": {
-                "schema": "poolctl-recipe/1",
-                "method": {"name": "wba-cascade", "version": 1},
-                "options": {"step": 1.1},
-                "inputs": [{"digest": version["digest"]}],
-            },
-        }
         webhook = {"url": "https://lab.example/events"}
+        merge = merge_of(version["digest"])
         for path, body, client in (("merges", merge, member), ("webhooks", webhook, admin)):
             ask = partial(client.post, f"/api/v1/{path}", json=body)
             with ThreadPoolExecutor(4) as threads:
                 asked = [threads.submit(ask) for _ in range(4)]
             made = [each.result().is_success for each in asked]
             assert sorted(made) == [False, False, False, True], path
+
+
+def test_a_merge_is_cancelled_while_its_process_gives_it_back(
+    open_pool: OpenPool, tmp_path: Path
+) -> None:
+    with open_pool(tmp_path, merge_poll_interval_s=1000.0) as pool:
+        member = pool.member(SITE)
+        version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(63))))
+        job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()
+        with closing_database(pool) as database, database.write() as session:
+            taken = merges.claim_next(session, "worker", now_utc() + timedelta(hours=1), 3)
+        assert taken is not None
+        cancel = f"/api/v1/merges/{job['merge_id']}/cancel"
+        [cancelled] = overtaken(
+            pool,
+            lambda session: merges.give_back(session, taken.id, "worker"),
+            lambda: member.post(cancel),
+        )
+        assert cancelled.json()["state"] == "cancelled"
+        assert member.post(cancel).json()["ended_at"] == cancelled.json()["ended_at"]
