@@ -151,6 +151,13 @@ def report(
     return bool(result.rowcount == 1)
 
 
+def renew_claim(session: Session, job_id: int, worker: str, claim_end: datetime) -> None:
+    """Put off the end of a claim, if the worker still holds it."""
+    session.execute(
+        update(MergeJobRecord).where(*_held(job_id, worker)).values(claim_expires_at=claim_end)
+    )
+
+
 def end_job(
     session: Session,
     job_id: int,

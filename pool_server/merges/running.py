@@ -12,8 +12,8 @@ import logging
 import secrets
 import tempfile
 import threading
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from aggregators.methods import Recipe
-from pool_server.errors import MergeRefusedError, PoolError
+from pool_server.errors import MergeRefusedError, PoolError, TransactionError
 from pool_server.http.audit import record_act
 from pool_server.http.error_table import ERROR_TABLE
 from pool_server.http.identity import Caller, caller_of, require_valid
@@ -42,6 +42,8 @@ log = logging.getLogger("pool_server.merges")
 
 MOST_ATTEMPTS = 3
 LONGEST_STOP_S = 10.0
+# So many signs of life fit into the life of a claim: two may get lost.
+SIGNS_PER_CLAIM = 3
 _ABANDONED: dict[str, object] = {
     "code": "merge_refused",
     "message": f"the server ended {MOST_ATTEMPTS} times while it carried this merge out; the "
@@ -80,7 +82,9 @@ class MergeWorker:
             return False
         log.info("merge %s begins (attempt %d)", job.key, job.attempts)
         try:
-            self._end(job, repository.FINISHED, upload=self._carry_out(job))
+            with self.held(job):
+                upload = self._carry_out(job)
+            self._end(job, repository.FINISHED, upload=upload)
         except MergeStoppedError:
             self._after_stop(job)
         except PoolError as error:
@@ -90,6 +94,26 @@ class MergeWorker:
             refusal = MergeRefusedError("something unexpected happened; the pool's log has it")
             self._end(job, repository.FAILED, error=refusal)
         return True
+
+    @contextmanager
+    def held(self, job: MergeJobRecord) -> Iterator[None]:
+        """Keep a job for this worker, however long a step takes: fetching inputs, publishing."""
+        over = threading.Event()
+        keeper = threading.Thread(target=self._keep, args=(job, over), daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
+
+    def _keep(self, job: MergeJobRecord, over: threading.Event) -> None:
+        while not over.wait(self.parts.settings.merge_claim_s / SIGNS_PER_CLAIM):
+            try:
+                with self.parts.database.write() as session:
+                    repository.renew_claim(session, job.id, self.name, self._claim_end())
+            except TransactionError:
+                log.exception("the claim of merge %s could not be renewed", job.key)
 
     def _carry_out(self, job: MergeJobRecord) -> UploadResponse:
         """Merge and publish; every step may be repeated by another process.

@@ -15,10 +15,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
+from pool_server.app import open_parts
 from pool_server.aliases import service as aliases
 from pool_server.curation import service as curation
 from pool_server.database import Database
 from pool_server.merges import repository as merges
+from pool_server.merges.running import MergeWorker
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
 from pool_server.records import ModelVersionRecord, SiteRecord, now_utc
@@ -27,6 +29,7 @@ from pool_server.registry.service import get_model, resolve_version
 from pool_server.withdrawals.repository import hold_families
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
+from tests.pool_server.events.receiver import wait_until
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
@@ -231,3 +234,21 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
         )
         assert cancelled.json()["state"] == "cancelled"
         assert member.post(cancel).json()["ended_at"] == cancelled.json()["ended_at"]
+
+
+def test_a_merge_is_held_however_long_its_steps_take(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path, merge_poll_interval_s=1000.0, merge_claim_s=3) as pool:
+        member = pool.member(SITE)
+        version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(64))))
+        assert member.post("/api/v1/merges", json=merge_of(version["digest"])).status_code == 202
+        parts = open_parts(pool.settings)
+        worker = MergeWorker(parts)
+        soon = now_utc() + timedelta(seconds=3)
+        with parts.database.write() as session:
+            job = merges.claim_next(session, worker.name, soon, 3)
+        assert job is not None
+        with worker.held(job):
+            wait_until(lambda: now_utc() > soon)
+            with parts.database.write() as session:
+                assert merges.claim_next(session, "another", soon, 3) is None
+        parts.database.close()
