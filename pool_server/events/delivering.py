@@ -19,11 +19,12 @@ from datetime import datetime, timedelta
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from pool_server.database import write_with_retry
 from pool_server.errors import PoolError
 from pool_server.events import repository
 from pool_server.events.calling import CallFailedError
 from pool_server.events.feed import describe_event
-from pool_server.events.service import tell
+from pool_server.events.service import hold_events, tell
 from pool_server.events.webhooks import is_success, send_event
 from pool_server.http.metrics import CallOutcome
 from pool_server.http.session import ServerParts
@@ -92,12 +93,16 @@ class Courier:
                 error = f"it answered {status}"
         except CallFailedError as failure:
             error = str(failure)
-        with self.parts.database.write() as session:
+
+        def settle(session: Session) -> CallOutcome | None:
             current = repository.get_delivery(session, *claim)
             if current is None or current.next_attempt_at is None:
-                return
-            outcome = self._settle(session, current, error, now_utc())
-        self.parts.metrics.count_webhook_call(outcome)
+                return None
+            return self._settle(session, current, error, now_utc())
+
+        outcome = write_with_retry(self.parts.database, settle)
+        if outcome is not None:
+            self.parts.metrics.count_webhook_call(outcome)
 
     def _settle(
         self, session: Session, delivery: WebhookDeliveryRecord, error: str, now: datetime
@@ -105,11 +110,15 @@ class Courier:
         if not error:
             delivery.delivered_at, delivery.next_attempt_at, delivery.last_error = now, None, ""
             return "delivered"
-        delivery.last_error = error[:1000]
         settings = self.parts.settings
         if delivery.attempts >= settings.webhook_attempts:
+            # Before anything is changed: who writes an event at this moment has it wait for this
+            # address, too, and other deliveries may fail just now.
+            hold_events(session)
+            delivery.last_error = error[:1000]
             disable(session, delivery.webhook, delivery, now)
             return "given_up"
+        delivery.last_error = error[:1000]
         wait = timedelta(seconds=settings.webhook_first_wait_s * 2 ** (delivery.attempts - 1))
         delivery.next_attempt_at = now + min(wait, LONGEST_WAIT)
         return "failed"
@@ -118,10 +127,11 @@ class Courier:
 def disable(
     session: Session, webhook: WebhookRecord, delivery: WebhookDeliveryRecord, now: datetime
 ) -> None:
-    """Stop calling an address that failed too often, and tell its site in the feed."""
-    webhook.disabled_at = now
-    session.flush()
+    """Stop calling an address that failed too often, and tell its site in the feed, once."""
+    first = repository.disable_webhook(session, webhook.id, now)
     repository.give_up_waiting(session, webhook.id, now)
+    if not first:
+        return
     site = delivery.event.site
     session.add(
         AuditRecord(

@@ -168,6 +168,19 @@ def get_delivery(session: Session, webhook_id: str, event_id: int) -> WebhookDel
     )
 
 
+def disable_webhook(session: Session, webhook_id: str, now: datetime) -> bool:
+    """Call an address no more; False when another process was first."""
+    result = cast(
+        "CursorResult[Any]",
+        session.execute(
+            update(WebhookRecord)
+            .where(WebhookRecord.id == webhook_id, WebhookRecord.disabled_at.is_(None))
+            .values(disabled_at=now)
+        ),
+    )
+    return result.rowcount == 1
+
+
 def give_up_waiting(session: Session, webhook_id: str, now: datetime) -> None:
     """End all deliveries that a webhook still waits for."""
     session.execute(

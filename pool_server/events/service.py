@@ -58,9 +58,7 @@ def tell_all(session: Session, news: Iterable[News]) -> None:
     ]
     if not events:
         return
-    # Readers go on after the highest id that they have seen, so no lower one may appear later;
-    # PostgreSQL numbers rows before they are committed.
-    wait_for_turn(session, "events")
+    hold_events(session)
     session.add_all(events)
     session.flush()
     now = now_utc()
@@ -73,3 +71,12 @@ def tell_all(session: Session, news: Iterable[News]) -> None:
         for webhook in webhooks
         if webhook.site_id == event.site_id and (not webhook.kinds or event.kind in webhook.kinds)
     )
+
+
+def hold_events(session: Session) -> None:
+    """Keep all other transactions from writing events until this one ends.
+
+    Readers go on after the highest id that they have seen, so no lower one may appear later;
+    PostgreSQL numbers rows before they are committed.
+    """
+    wait_for_turn(session, "events")

@@ -15,10 +15,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
-from pool_server.app import open_parts
 from pool_server.aliases import service as aliases
+from pool_server.app import open_parts
 from pool_server.curation import service as curation
 from pool_server.database import Database
+from pool_server.events.delivering import Courier
+from pool_server.events.service import tell
+from pool_server.http.session import ServerParts
 from pool_server.merges import repository as merges
 from pool_server.merges.running import MergeWorker
 from pool_server.operations.garbage import collect_garbage
@@ -26,10 +29,11 @@ from pool_server.operations.inventory import opened_pool
 from pool_server.records import ModelVersionRecord, SiteRecord, now_utc
 from pool_server.registry.repository import lock_model
 from pool_server.registry.service import get_model, resolve_version
+from pool_server.sites.repository import get_site
 from pool_server.withdrawals.repository import hold_families
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
-from tests.pool_server.events.receiver import wait_until
+from tests.pool_server.events.receiver import receiving, wait_until
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
@@ -49,10 +53,11 @@ MODELS = f"/api/v1/models/{SITE}"
 
 
 @contextmanager
-def closing_database(pool: PoolDriver) -> Iterator[Database]:
-    database = Database.open(pool.settings)
-    yield database
-    database.close()
+def closing_parts(pool: PoolDriver) -> Iterator[ServerParts]:
+    """Open a pool's database and storage beside its servers, as one more of them does."""
+    parts = open_parts(pool.settings)
+    yield parts
+    parts.database.close()
 
 
 def find(session: Session, name: str, number: int = 1) -> ModelVersionRecord:
@@ -223,7 +228,7 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
         member = pool.member(SITE)
         version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(63))))
         job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()
-        with closing_database(pool) as database, database.write() as session:
+        with closing_parts(pool) as parts, parts.database.write() as session:
             taken = merges.claim_next(session, "worker", now_utc() + timedelta(hours=1), 3)
         assert taken is not None
         cancel = f"/api/v1/merges/{job['merge_id']}/cancel"
@@ -237,11 +242,13 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
 
 
 def test_a_merge_is_held_however_long_its_steps_take(open_pool: OpenPool, tmp_path: Path) -> None:
-    with open_pool(tmp_path, merge_poll_interval_s=1000.0, merge_claim_s=3) as pool:
+    with (
+        open_pool(tmp_path, merge_poll_interval_s=1000.0, merge_claim_s=3) as pool,
+        closing_parts(pool) as parts,
+    ):
         member = pool.member(SITE)
         version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(64))))
         assert member.post("/api/v1/merges", json=merge_of(version["digest"])).status_code == 202
-        parts = open_parts(pool.settings)
         worker = MergeWorker(parts)
         soon = now_utc() + timedelta(seconds=3)
         with parts.database.write() as session:
@@ -251,4 +258,35 @@ def test_a_merge_is_held_however_long_its_steps_take(open_pool: OpenPool, tmp_pa
             wait_until(lambda: now_utc() > soon)
             with parts.database.write() as session:
                 assert merges.claim_next(session, "another", soon, 3) is None
-        parts.database.close()
+
+
+def test_an_address_is_given_up_once_and_with_all_that_waits(
+    open_pool: OpenPool, tmp_path: Path
+) -> None:
+    quiet = {"webhook_poll_interval_s": 1000.0, "webhook_attempts": 1}
+    reachable = {"webhook_allow_http": True, "webhook_allow_private": True}
+    with (
+        open_pool(tmp_path, **quiet, **reachable) as pool,
+        receiving() as receiver,
+        closing_parts(pool) as parts,
+    ):
+        admin, courier = pool.member(SITE, "admin"), Courier(parts)
+        receiver.answers = [500]
+        made = admin.post("/api/v1/webhooks", json={"url": receiver.url})
+        assert made.status_code == 201
+
+        def tell_site(session: Session) -> None:
+            tell(session, get_site(session, SITE).id, "version.flagged", "pool://meet-a/face@1")
+
+        for _ in range(2):
+            with parts.database.write() as session:
+                tell_site(session)
+        claims = courier.claim_due()
+        assert len(claims) == 2
+        # A third event comes to wait for the address while the other two fail.
+        overtaken(pool, tell_site, *[partial(courier.deliver, each) for each in claims])
+        [webhook] = admin.get("/api/v1/webhooks").json()["items"]
+        assert (webhook["disabled_at"] is not None, webhook["waiting"]) == (True, 0)
+        kinds = [each["kind"] for each in admin.get("/api/v1/events").json()["items"]]
+        assert kinds.count("webhook.disabled") == 1
+        assert kinds.count("version.flagged") == 3
