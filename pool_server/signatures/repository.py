@@ -11,13 +11,14 @@ from pool_server.records import SiteKeyRecord, SiteRecord, StatementRecord
 
 
 def list_keys(session: Session, site_id: int) -> Sequence[SiteKeyRecord]:
-    """Return all keys of a site, its own and imported ones, oldest first."""
+    """Return all keys of a site as they are now, its own and imported ones, oldest first."""
     return session.scalars(
         select(SiteKeyRecord)
         .join(SiteKeyRecord.site)
         .options(contains_eager(SiteKeyRecord.site))
         .where(SiteKeyRecord.site_id == site_id)
         .order_by(SiteKeyRecord.created_at, SiteKeyRecord.id)
+        .execution_options(populate_existing=True)
     ).all()
 
 
@@ -31,8 +32,10 @@ def find_key(session: Session, site_id: int, key_id: str) -> SiteKeyRecord | Non
 
 
 def lock_keys(session: Session, site_id: int) -> None:
-    """Let the keys of a site be changed by one transaction at a time."""
-    session.execute(select(SiteRecord.id).where(SiteRecord.id == site_id).with_for_update())
+    """Let the keys of a site be changed, and relied on, by one transaction at a time."""
+    session.execute(
+        select(SiteRecord.id).where(SiteRecord.id == site_id).with_for_update(key_share=True)
+    )
 
 
 def count_keys(session: Session, site_id: int) -> int:

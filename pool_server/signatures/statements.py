@@ -196,6 +196,7 @@ def attach_if_fitting(
         return False
     signed = SignedStatement.model_validate(upload.statement)
     claims = Claims.of_version(version)
+    repository.lock_keys(session, version.model.site_id)
     try:
         _check(session, signed, claims)
     except StatementRefusedError:

@@ -29,6 +29,7 @@ from pool_server.registry import repository
 from pool_server.registry.sharing import sharing_of_first
 from pool_server.registry.states import AVAILABLE, DELETED, DRAFT, QUARANTINE, move
 from pool_server.registry.terms import add_terms
+from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.sites.quotas import require_room
 from pool_server.transfers.checking import CheckedModel
@@ -95,6 +96,9 @@ def add_version(
     )
     session.add(version)
     session.flush()
+    if upload.statement is not None:
+        # A key that is being revoked signs nothing any more.
+        lock_keys(session, upload.site_id)
     # What it inherits and hands down is settled for one family at a time.
     hold_families(session)
     _quarantine_copy(session, version)

@@ -29,7 +29,9 @@ from pool_server.operations.inventory import opened_pool
 from pool_server.records import ModelVersionRecord, SiteRecord, now_utc
 from pool_server.registry.repository import lock_model
 from pool_server.registry.service import get_model, resolve_version
+from pool_server.signatures.service import revoke_key
 from pool_server.sites.repository import get_site
+from pool_server.wire.signing_keys import PrivateKey
 from pool_server.withdrawals.repository import hold_families
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
@@ -46,6 +48,7 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 from tests.pool_server.postgres_server import PostgresServer
+from tests.pool_server.signatures.signers import register, signed, statement_of
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 SITE = "meet-a"
@@ -290,3 +293,19 @@ def test_an_address_is_given_up_once_and_with_all_that_waits(
         kinds = [each["kind"] for each in admin.get("/api/v1/events").json()["items"]]
         assert kinds.count("webhook.disabled") == 1
         assert kinds.count("version.flagged") == 3
+
+
+def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
+    home, content = pool.member(SITE), network_bytes()
+    key = PrivateKey.from_seed(b"m" * 32)
+    assert register(home, SITE, key).status_code == 201
+    upload(home, f"{SITE}/signed")
+    statement = signed(statement_of(f"{SITE}/signed", content), key)
+    opened = announce(home, f"{SITE}/signed", content, statement=statement).json()
+    send_parts(home, opened, content)
+
+    def revoke(session: Session) -> None:
+        revoke_key(session, ADMIN, SITE, key.public.key_id, "superseded")
+
+    [completed] = overtaken(pool, revoke, lambda: complete(home, opened))
+    assert error_of(completed) == (422, "statement_refused")
