@@ -19,9 +19,10 @@ from pool_server.errors import (
 )
 from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
-from pool_server.http.identity import SignedIn
+from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.scopes import needs
-from pool_server.http.session import Parts, ReadingSession
+from pool_server.http.session import Parts, ReadingSession, ServerParts
+from pool_server.records import ModelVersionRecord
 from pool_server.registry import service
 from pool_server.registry.downloads import note_download
 from pool_server.registry.filters import ModelQuery
@@ -194,12 +195,9 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
     `Range: bytes=N-` with `If-Range: "DIGEST"`. A version that was withdrawn is refused, or comes
     with the header `X-Pool-Warning`, as the reason demands; so do those that hold one.
     """
-    with parts.database.read() as session:
-        version = service.resolve_version(session, caller, site, name, reference)
-    require_right(caller, version.model, "download")
-    require_not_withdrawn(version)
-    if request.method == "GET":
-        note_download(parts, caller, version)
+    version = find_downloadable(parts, caller, (site, name, reference))
+    if request.method == "GET" and note_download(parts, caller, version):
+        version = find_downloadable(parts, caller, (site, name, str(version.number)))
     warning = warning_of(version)
     return send_content(
         parts,
@@ -208,3 +206,14 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
         version.file_name,
         {WARNING_HEADER: warning} if warning else None,
     )
+
+
+def find_downloadable(
+    parts: ServerParts, caller: Caller, address: tuple[str, str, str]
+) -> ModelVersionRecord:
+    """Return the version at site, name and reference, as far as it is given out."""
+    with parts.database.read() as session:
+        version = service.resolve_version(session, caller, *address)
+    require_right(caller, version.model, "download")
+    require_not_withdrawn(version)
+    return version

@@ -12,6 +12,7 @@ from sqlalchemy.orm import (
     selectinload,
 )
 
+from pool_server.database import wait_for_turn
 from pool_server.http.identity import Caller
 from pool_server.records import (
     AliasRecord,
@@ -222,6 +223,15 @@ def get_version(session: Session, version_id: int) -> ModelVersionRecord:
 def lock_state(session: Session, version: ModelVersionRecord) -> None:
     """Read a version's state anew and keep others from changing it until the transaction ends."""
     session.refresh(version, ["state", "state_changed_by"], with_for_update=True)
+
+
+def hold_families(session: Session) -> None:
+    """Keep all other transactions from withdrawing or publishing until this one ends.
+
+    A version published while one of its ancestors is withdrawn would be missed by both; so would
+    a site that fetches something meanwhile.
+    """
+    wait_for_turn(session, "families")
 
 
 def lock_model(session: Session, model: ModelRecord) -> None:

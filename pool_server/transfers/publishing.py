@@ -36,7 +36,6 @@ from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.recipes import read_recipe
 from pool_server.wire.data_use import Term
 from pool_server.withdrawals.flagging import flag_published
-from pool_server.withdrawals.repository import hold_families
 from pool_server.withdrawals.successors import link_published
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def add_version(
         # A key that is being revoked signs nothing any more.
         lock_keys(session, upload.site_id)
     # What it inherits and hands down is settled for one family at a time.
-    hold_families(session)
+    repository.hold_families(session)
     _quarantine_copy(session, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     if recipe is not None:

@@ -18,6 +18,7 @@ from pool_server.events.service import News, tell_all
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord, WithdrawalFlagRecord, WithdrawalRecord
+from pool_server.registry.repository import hold_families
 from pool_server.registry.standing import address_of
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
 from pool_server.withdrawals import repository
@@ -169,7 +170,7 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
     BytesWithdrawnError
         The bytes themselves were withdrawn, and for a reason for which nobody shall have them.
     """
-    repository.hold_families(session)
+    hold_families(session)
     require_bytes_not_withdrawn(session, version.digest)
     withdrawals = repository.withdrawals_above(session, version.digest)
     if not withdrawals:

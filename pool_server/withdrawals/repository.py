@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Row, Select, exists, select
 from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.database import wait_for_turn
 from pool_server.http.identity import Caller
 from pool_server.lineage.repository import ancestors_of, descendants_of
 from pool_server.records import (
@@ -24,14 +23,6 @@ from pool_server.records import (
 from pool_server.registry.sharing import visible_to
 from pool_server.registry.standing import standing_options
 from pool_server.registry.states import DELETED, readable_by
-
-
-def hold_families(session: Session) -> None:
-    """Keep all other transactions from withdrawing or publishing until this one ends.
-
-    A version published while one of its ancestors is withdrawn would be missed by both.
-    """
-    wait_for_turn(session, "families")
 
 
 def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:

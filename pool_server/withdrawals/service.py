@@ -92,7 +92,7 @@ def withdraw(
     WithdrawalRefusedError
         The effect is weaker than the reason demands, or the successor is none.
     """
-    repository.hold_families(session)
+    registry.hold_families(session)
     registry.lock_state(session, version)
     effect = choose_effect(request)
     reach = Reach(session, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -26,13 +27,14 @@ from pool_server.merges import repository as merges
 from pool_server.merges.running import MergeWorker
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
-from pool_server.records import ModelVersionRecord, SiteRecord, now_utc
-from pool_server.registry.repository import lock_model
+from pool_server.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
+from pool_server.registry.repository import hold_families, lock_model
 from pool_server.registry.service import get_model, resolve_version
 from pool_server.signatures.service import revoke_key
 from pool_server.sites.repository import get_site
 from pool_server.wire.signing_keys import PrivateKey
-from pool_server.withdrawals.repository import hold_families
+from pool_server.wire.withdrawals import WithdrawalRequest
+from pool_server.withdrawals import service as withdrawals
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.events.receiver import receiving, wait_until
@@ -309,3 +311,17 @@ def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
 
     [completed] = overtaken(pool, revoke, lambda: complete(home, opened))
     assert error_of(completed) == (422, "statement_refused")
+
+
+def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> None:
+    upload(pool.member(SITE), f"{SITE}/fetched")
+    foreign, path = pool.member("meet-b"), f"{MODELS}/fetched/versions/1/content"
+    refused = WithdrawalRequest(reason="consent-withdrawn")
+
+    def withdraw(session: Session) -> None:
+        token_id = session.scalars(select(TokenRecord.id)).first()
+        caller = replace(ADMIN, token_id=str(token_id))
+        withdrawals.withdraw(session, caller, find(session, "fetched"), refused)
+
+    [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
+    assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
