@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy import Select, select
+from sqlalchemy import CursorResult, Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.errors import TokenNotFoundError
@@ -46,6 +47,17 @@ def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
             f"the pool has no token {token_id!r}", hint="`GET /api/v1/tokens` lists them."
         )
     return token
+
+
+def revoke_token(session: Session, token_id: str, now: datetime) -> bool:
+    """End a token's validity; False when that was done before."""
+    result = session.execute(
+        update(TokenRecord)
+        .where(TokenRecord.id == token_id, TokenRecord.revoked_at.is_(None))
+        .values(revoked_at=now)
+    )
+    assert isinstance(result, CursorResult)
+    return bool(result.rowcount == 1)
 
 
 def has_valid_token(session: Session, site_id: int, name: str) -> bool:

@@ -85,7 +85,8 @@ def revoke_token(session: Session, caller: Caller, token_id: str) -> None:
     with keeping_an_admin(session):
         token = repository.get_token(session, caller, token_id)
         caller.require_role("admin", None if token.pool_wide else token.site.name)
-        token.revoked_at = now_utc()
+        if not repository.revoke_token(session, token.id, now_utc()):
+            return
     record_act(
         session, caller, "token.revoke", f"{token.site.name}/{token.name}", token_id=token.id
     )

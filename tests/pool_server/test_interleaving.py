@@ -32,6 +32,7 @@ from pool_server.registry.repository import hold_families, lock_model
 from pool_server.registry.service import get_model, resolve_version
 from pool_server.signatures.service import revoke_key
 from pool_server.sites.repository import get_site
+from pool_server.tokens import service as tokens
 from pool_server.wire.signing_keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest
 from pool_server.withdrawals import service as withdrawals
@@ -325,3 +326,17 @@ def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> N
 
     [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
     assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
+
+
+def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
+    fields = {"site": SITE, "name": "lost", "role": "viewer"}
+    pool.secret(SITE, "contributor")
+    token_id = pool.admin.post("/api/v1/tokens", json=fields).json()["token_id"]
+
+    def revoke(session: Session) -> None:
+        tokens.revoke_token(session, ADMIN, token_id)
+
+    [again] = overtaken(pool, revoke, lambda: pool.admin.delete(f"/api/v1/tokens/{token_id}"))
+    assert again.status_code == 204
+    query = {"action": "token.revoke", "subject": f"{SITE}/lost"}
+    assert len(pool.admin.get("/api/v1/audit", params=query).json()["items"]) == 1
