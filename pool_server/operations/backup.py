@@ -9,7 +9,8 @@
 
 A file is copied once; further snapshots into the same folder copy only what is new. Servers may
 run meanwhile. The database is read first, in one transaction; files never change, so those that
-it speaks of can be copied afterwards.
+it speaks of can be copied afterwards. Where one was deleted and cleared up before its turn came,
+the database is read again.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pool_server.storage.local import flush_folder
 SCHEMA = "poolctl-backup/1"
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
+MOST_READINGS = 5
 Progress = Callable[[float, str], None]
 
 
@@ -101,18 +103,23 @@ def _make_backup(pool: Pool, target: Path, tell: Progress) -> BackupMade:
         folder = target / "snapshots" / name
         (folder / "tables").mkdir(parents=True, mode=0o700)
         (target / "blobs").mkdir(exist_ok=True, mode=0o700)
-    tell(0.0, "reading the database")
-    with _one_moment(pool) as connection, translated(target):
-        revision = current_revision(connection)
-        files = known_files(connection)
-        written = tuple(
-            write_table(connection, table, folder / "tables") for table in tables_of(connection)
-        )
-    copied, missing = _copy_files(pool, files, target / "blobs", tell)
+    all_copied: dict[str, int] = {}
+    for _ in range(MOST_READINGS):
+        tell(0.0, "reading the database")
+        with _one_moment(pool) as connection, translated(target):
+            revision = current_revision(connection)
+            files = known_files(connection)
+            written = tuple(
+                write_table(connection, table, folder / "tables") for table in tables_of(connection)
+            )
+        copied, missing = _copy_files(pool, files, target / "blobs", tell)
+        all_copied |= {digest: files[digest] for digest in copied}
+        if not _was_cleared_up(pool, missing):
+            break
     snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
     with translated(target):
         _write_manifest(snapshot)
-    return BackupMade(snapshot, len(copied), sum(files[digest] for digest in copied))
+    return BackupMade(snapshot, len(all_copied), sum(all_copied.values()))
 
 
 def list_snapshots(target: Path) -> list[Snapshot]:
@@ -207,6 +214,14 @@ def _one_moment(pool: Pool) -> Iterator[Connection]:
             connection.execute(text("SET TRANSACTION READ ONLY"))
             connection.execute(text("SET LOCAL statement_timeout = 0"))
         yield connection
+
+
+def _was_cleared_up(pool: Pool, missing: list[str]) -> bool:
+    """Tell whether a file went because its versions were deleted since the database was read."""
+    if not missing:
+        return False
+    with _one_moment(pool) as connection:
+        return not known_files(connection).keys() >= set(missing)
 
 
 def _copy_files(

@@ -241,6 +241,21 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
     assert check.problems == ()
 
 
+def test_a_backup_while_files_are_cleared_up(filled: PoolDriver, tmp_path: Path) -> None:
+    member = filled.member("ops-a")
+    doomed = upload(member, "ops-a/doomed-too")
+    with opened_pool(filled.settings) as pool:
+
+        def clear_up(_fraction: float, text: str) -> None:
+            if text.startswith("copying") and pool.storage.has_content(doomed["digest"]):
+                member.delete(f"{API}/models/ops-a/doomed-too/versions/1")
+                collect_garbage(pool, remove=True)
+
+        snapshot = make_backup(pool, tmp_path / "backup", progress=clear_up).snapshot
+    assert doomed["digest"] not in snapshot.files
+    assert check_snapshot(snapshot) == []
+
+
 def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None:
     with opened_pool(filled.settings) as pool:
         check = check_pool(pool)
