@@ -235,11 +235,11 @@ def hold_families(session: Session) -> None:
 
 
 def lock_model(session: Session, model: ModelRecord) -> None:
-    """Read anew whether a model was deleted, and let nobody else delete it or add to it.
+    """Read anew whether a model was deleted and who sees it, and let nobody else change that.
 
-    Until the transaction ends. Taken before the states of the model's versions.
+    Nor add to it, until the transaction ends. Taken before the states of the model's versions.
     """
-    session.refresh(model, ["deleted_at"], with_for_update={"key_share": True})
+    session.refresh(model, ["deleted_at", "visibility"], with_for_update={"key_share": True})
 
 
 def next_number(session: Session, model_id: int) -> int:

@@ -253,6 +253,7 @@ def new_upload(
         rights=settings.rights_of_new_models,
         storage_handle="",
         state=state,
+        created_at=now_utc(),
         expires_at=now_utc() + settings.upload_lifetime,
     )
 

@@ -230,6 +230,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
         ModelKindError,
         ModelDeletedError,
         VersionStateError,
+        SharingRefusedError,
         BytesWithdrawnError,
         RecipeRefusedError,
         DigestMismatchError,

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Sequence
 
 from pool_server.errors import SharingRefusedError
 from pool_server.http.identity import Caller
-from pool_server.records import ModelRecord
-from pool_server.registry.sharing import CONSORTIUM, PRIVATE, Right, may, require_right
+from pool_server.records import ModelRecord, UploadRecord
+from pool_server.registry.sharing import CONSORTIUM, PRIVATE, SITES, Right, may, require_right
 from pool_server.wire.sharing import Visibility
 
 # A copy in the hands of another site comes with all rights for that site: copying what everybody
 # may download and merge gives nobody anything new.
 FREELY_COPIED: frozenset[Right] = frozenset({"download", "merge"})
+_WIDTH = (PRIVATE, SITES, CONSORTIUM)
 
 
 def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]]) -> None:
@@ -85,6 +86,27 @@ def require_visibility(model: ModelRecord | None, wanted: Visibility | None) -> 
             hint=f"Visibility is of the whole model: change it with `poolctl models share "
             f"{address}`.",
             details={"found": wanted, "expected": model.visibility},
+        )
+
+
+def require_not_wider(model: ModelRecord, upload: UploadRecord) -> None:
+    """Raise if a model was made since an upload was announced, and more see it than that said.
+
+    The upload was to be its first version, and to say who sees it.
+
+    Raises
+    ------
+    SharingRefusedError
+    """
+    if upload.visibility is None or model.created_at <= upload.created_at:
+        return
+    if _WIDTH.index(model.visibility) > _WIDTH.index(upload.visibility):
+        address = f"{model.site.name}/{model.name}"
+        raise SharingRefusedError(
+            f"{address} was made meanwhile, with visibility {model.visibility!r}; the file was "
+            f"announced for {upload.visibility!r}",
+            hint="Upload it under another name, or announce it again for this model.",
+            details={"found": upload.visibility, "expected": model.visibility},
         )
 
 

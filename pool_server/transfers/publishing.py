@@ -33,6 +33,7 @@ from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.sites.quotas import require_room
 from pool_server.transfers.checking import CheckedModel
+from pool_server.transfers.permissions import require_not_wider
 from pool_server.transfers.recipes import read_recipe
 from pool_server.wire.data_use import Term
 from pool_server.withdrawals.flagging import flag_published
@@ -51,8 +52,8 @@ def add_version(
 
     Raises
     ------
-    ModelKindError
-        Earlier versions of the model are of another kind.
+    ModelKindError, SharingRefusedError
+        The model is there, and of another kind; or it was made meanwhile, and more see it.
     QuotaExceededError
         The site has no room for the file.
     ModelDeletedError, VersionStateError
@@ -157,6 +158,7 @@ def _find_or_make_model(
             hint="Upload it under another name.",
             details={"found": checked.kind, "expected": model.kind},
         )
+    require_not_wider(model, upload)
     return model
 
 

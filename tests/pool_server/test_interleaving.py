@@ -340,3 +340,13 @@ def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
     assert again.status_code == 204
     query = {"action": "token.revoke", "subject": f"{SITE}/lost"}
     assert len(pool.admin.get("/api/v1/audit", params=query).json()["items"]) == 1
+
+
+def test_a_private_model_that_somebody_else_makes_for_all(pool: PoolDriver) -> None:
+    home, content = pool.member(SITE), network_bytes()
+    opened = announce(home, f"{SITE}/hidden", content, visibility="private").json()
+    send_parts(home, opened, content)
+    upload(home, f"{SITE}/hidden", visibility="consortium")
+    assert error_of(complete(home, opened)) == (422, "sharing_refused")
+    listed = pool.member("meet-b").get("/api/v1/models", params={"name": "hidden"})
+    assert [each["version"] for each in listed.json()["items"]] == [1]
