@@ -81,11 +81,11 @@ def merge_of(*digests: str) -> dict[str, Any]:
 
 
 def test_a_release_and_a_quarantine_by_the_pool(pool: PoolDriver) -> None:
-    upload(pool.member(SITE), f"{SITE}/doubted")
-    curator, at = pool.member(SITE, "curator"), f"{MODELS}/doubted/versions/1"
+    upload(pool.member(SITE), f"{SITE}/met-doubted")
+    curator, at = pool.member(SITE, "curator"), f"{MODELS}/met-doubted/versions/1"
 
     def quarantine(session: Session) -> None:
-        curation.quarantine(session, ADMIN, find(session, "doubted"), "doubtful")
+        curation.quarantine(session, ADMIN, find(session, "met-doubted"), "doubtful")
 
     [released] = overtaken(pool, quarantine, lambda: curator.post(f"{at}/release"))
     assert error_of(released) == (403, "not_allowed")
@@ -94,50 +94,50 @@ def test_a_release_and_a_quarantine_by_the_pool(pool: PoolDriver) -> None:
 
 def test_a_withdrawal_and_a_deletion(pool: PoolDriver) -> None:
     home = pool.member(SITE)
-    upload(home, f"{SITE}/deleted")
-    at = f"{MODELS}/deleted/versions/1"
+    upload(home, f"{SITE}/met-deleted")
+    at = f"{MODELS}/met-deleted/versions/1"
 
     def delete(session: Session) -> None:
-        curation.delete_version(session, ADMIN, find(session, "deleted"), force=False)
+        curation.delete_version(session, ADMIN, find(session, "met-deleted"), force=False)
 
     [withdrawn] = overtaken(
         pool, delete, lambda: home.post(f"{at}/withdraw", json={"reason": "quality"})
     )
     assert withdrawn.status_code in {404, 409}
     assert error_of(home.get(at)) == (404, "version_not_found"), "what is deleted stays so"
-    listed = home.get("/api/v1/models", params={"name": "deleted", "state": "any"})
+    listed = home.get("/api/v1/models", params={"name": "met-deleted", "state": "any"})
     assert listed.json()["items"] == []
 
 
 def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
     home, content = pool.member(SITE), network_bytes()
-    upload(home, f"{SITE}/line")
-    opened = announce(home, f"{SITE}/line", content).json()
+    upload(home, f"{SITE}/met-line")
+    opened = announce(home, f"{SITE}/met-line", content).json()
     send_parts(home, opened, content)
 
     def delete(session: Session) -> None:
-        curation.delete_model(session, ADMIN, SITE, "line", force=False)
+        curation.delete_model(session, ADMIN, SITE, "met-line", force=False)
 
     completed, deleted = overtaken(
-        pool, delete, lambda: complete(home, opened), lambda: home.delete(f"{MODELS}/line")
+        pool, delete, lambda: complete(home, opened), lambda: home.delete(f"{MODELS}/met-line")
     )
     assert error_of(completed) == (409, "model_deleted")
     assert error_of(deleted) == (404, "model_not_found"), "once"
-    listed = home.get("/api/v1/models", params={"name": "line", "state": "any"})
+    listed = home.get("/api/v1/models", params={"name": "met-line", "state": "any"})
     assert listed.json()["items"] == []
 
 
 def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     home = pool.member(SITE)
-    upload(home, f"{SITE}/base", bytes(encode_model(make_predictor(61))))
+    upload(home, f"{SITE}/met-base", bytes(encode_model(make_predictor(61))))
     request = {
-        "base": f"pool://{SITE}/base@1",
+        "base": f"pool://{SITE}/met-base@1",
         "sites": [SITE],
         "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
     }
 
     def delete(session: Session) -> None:
-        curation.delete_version(session, ADMIN, find(session, "base"), force=False)
+        curation.delete_version(session, ADMIN, find(session, "met-base"), force=False)
 
     [started] = overtaken(pool, delete, lambda: home.post("/api/v1/rounds", json=request))
     assert started.status_code in {404, 422}, started.text
@@ -147,18 +147,18 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
 def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
     home = pool.member(SITE)
     for _ in range(3):
-        upload(home, f"{SITE}/named")
-    best = f"{MODELS}/named/aliases/best"
+        upload(home, f"{SITE}/met-named")
+    best = f"{MODELS}/met-named/aliases/best"
 
     def delete(session: Session) -> None:
-        curation.delete_version(session, ADMIN, find(session, "named", 3), force=False)
+        curation.delete_version(session, ADMIN, find(session, "met-named", 3), force=False)
 
     [named] = overtaken(pool, delete, lambda: home.put(best, json={"version": "3"}))
     assert named.status_code in {404, 409}, named.text
     assert home.put(best, json={"version": "1"}).status_code == 200
 
     def remove(session: Session) -> None:
-        aliases.remove_alias(session, ADMIN, (SITE, "named"), "best")
+        aliases.remove_alias(session, ADMIN, (SITE, "met-named"), "best")
 
     [moved] = overtaken(pool, remove, lambda: home.put(best, json={"version": "2"}))
     assert moved.json()["aliases"] == ["best"], "set after it was removed"
@@ -177,10 +177,10 @@ def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
     overtaken(
         pool,
         hold,
-        lambda: upload(home, f"{SITE}/merge", content, recipe=recipe),
-        lambda: upload(home, f"{SITE}/input", later, terms=terms),
+        lambda: upload(home, f"{SITE}/met-merge", content, recipe=recipe),
+        lambda: upload(home, f"{SITE}/met-input", later, terms=terms),
     )
-    merged = home.get(f"{MODELS}/merge/versions/1").json()
+    merged = home.get(f"{MODELS}/met-merge/versions/1").json()
     assert [each["code"] for each in merged["terms"]] == ["DUO:0000046"]
 
 
@@ -216,7 +216,7 @@ def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) ->
     limits = {"max_open_merges_per_site": 1, "max_webhooks_per_site": 1}
     with open_pool(tmp_path, merge_poll_interval_s=1000.0, **limits) as pool:
         member, admin = pool.member(SITE), pool.member(SITE, "admin")
-        version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(62))))
+        version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(62))))
         webhook = {"url": "https://lab.example/events"}
         merge = merge_of(version["digest"])
         for path, body, client in (("merges", merge, member), ("webhooks", webhook, admin)):
@@ -232,7 +232,7 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
 ) -> None:
     with open_pool(tmp_path, merge_poll_interval_s=1000.0) as pool:
         member = pool.member(SITE)
-        version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(63))))
+        version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(63))))
         job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()
         with closing_parts(pool) as parts, parts.database.write() as session:
             taken = merges.claim_next(session, "worker", now_utc() + timedelta(hours=1), 3)
@@ -253,7 +253,7 @@ def test_a_merge_is_held_however_long_its_steps_take(open_pool: OpenPool, tmp_pa
         closing_parts(pool) as parts,
     ):
         member = pool.member(SITE)
-        version = upload(member, f"{SITE}/face", bytes(encode_model(make_predictor(64))))
+        version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(64))))
         assert member.post("/api/v1/merges", json=merge_of(version["digest"])).status_code == 202
         worker = MergeWorker(parts)
         soon = now_utc() + timedelta(seconds=3)
@@ -302,9 +302,9 @@ def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
     home, content = pool.member(SITE), network_bytes()
     key = PrivateKey.from_seed(b"m" * 32)
     assert register(home, SITE, key).status_code == 201
-    upload(home, f"{SITE}/signed")
-    statement = signed(statement_of(f"{SITE}/signed", content), key)
-    opened = announce(home, f"{SITE}/signed", content, statement=statement).json()
+    upload(home, f"{SITE}/met-signed")
+    statement = signed(statement_of(f"{SITE}/met-signed", content), key)
+    opened = announce(home, f"{SITE}/met-signed", content, statement=statement).json()
     send_parts(home, opened, content)
 
     def revoke(session: Session) -> None:
@@ -315,14 +315,14 @@ def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
 
 
 def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> None:
-    upload(pool.member(SITE), f"{SITE}/fetched")
-    foreign, path = pool.member("meet-b"), f"{MODELS}/fetched/versions/1/content"
+    upload(pool.member(SITE), f"{SITE}/met-fetched")
+    foreign, path = pool.member("meet-b"), f"{MODELS}/met-fetched/versions/1/content"
     refused = WithdrawalRequest(reason="consent-withdrawn")
 
     def withdraw(session: Session) -> None:
         token_id = session.scalars(select(TokenRecord.id)).first()
         caller = replace(ADMIN, token_id=str(token_id))
-        withdrawals.withdraw(session, caller, find(session, "fetched"), refused)
+        withdrawals.withdraw(session, caller, find(session, "met-fetched"), refused)
 
     [fetched] = overtaken(pool, withdraw, lambda: foreign.get(path))
     assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
@@ -344,9 +344,9 @@ def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
 
 def test_a_private_model_that_somebody_else_makes_for_all(pool: PoolDriver) -> None:
     home, content = pool.member(SITE), network_bytes()
-    opened = announce(home, f"{SITE}/hidden", content, visibility="private").json()
+    opened = announce(home, f"{SITE}/met-hidden", content, visibility="private").json()
     send_parts(home, opened, content)
-    upload(home, f"{SITE}/hidden", visibility="consortium")
+    upload(home, f"{SITE}/met-hidden", visibility="consortium")
     assert error_of(complete(home, opened)) == (422, "sharing_refused")
-    listed = pool.member("meet-b").get("/api/v1/models", params={"name": "hidden"})
+    listed = pool.member("meet-b").get("/api/v1/models", params={"name": "met-hidden"})
     assert [each["version"] for each in listed.json()["items"]] == [1]
