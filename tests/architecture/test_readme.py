@@ -15,7 +15,7 @@ def code_blocks() -> list[str]:
 def test_the_first_command_runs_quickstart_and_the_second_the_tests() -> None:
     first, second = (block.strip() for block in code_blocks()[:2])
     assert first.endswith("poolctl quickstart"), first
-    assert second.endswith(".venv/bin/pytest"), second
+    assert second.endswith(".venv/bin/pytest -n auto"), second
 
 
 def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
