@@ -94,14 +94,17 @@ def find_output(place: Path, name: str) -> Path:
 
 
 def find_outputs(folder: Path, name: str) -> list[Path]:
-    """Return the file that an output is of every session in a folder, in the order of names."""
+    """Return the file that an output is of every session in a folder, in the order of names.
+
+    Below the folder itself only BIDS names count: what lies there under plain names is another
+    folder's session.
+    """
     if (folder / name).is_file():
         return [folder / name]
     return sorted(
         path
-        for path in folder.rglob(f"*{name}")
+        for path in folder.rglob(f"*{BIDS_MARK}{name}")
         if path.is_file()
-        and path.name in {name, f"{name_prefix(path)}{name}"}
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 

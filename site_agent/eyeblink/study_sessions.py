@@ -18,7 +18,6 @@ from site_agent.eyeblink.criteria import RecordedSession
 from site_agent.eyeblink.session_folder import (
     find_output,
     find_outputs,
-    name_prefix,
     read_session_signals,
 )
 from site_agent.eyeblink.study_record import RECORD_NAME, read_record
@@ -140,7 +139,7 @@ def _sessions_together(place: Path) -> list[Path]:
     """Return a file of each session of a BIDS dataset; nothing for a study or one session."""
     if (place / "batch.csv").is_file() or (place / RECORD_NAME).is_file():
         return []
-    found = [path for path in find_outputs(place, "frames.csv") if name_prefix(path)]
+    found = find_outputs(place, "frames.csv")
     return found if len(found) > 1 else []
 
 
