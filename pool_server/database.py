@@ -124,6 +124,8 @@ def open_postgres(url: URL, connections: int) -> Engine:
         "lock_timeout": LOCK_TIMEOUT_MS,
         "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS,
         "timezone": "UTC",
+        # To compile a query takes longer than any of these takes to run.
+        "jit": "off",
     }
     options = " ".join(f"-c {name}={value}" for name, value in limits.items())
     arguments: dict[str, Any] = {

@@ -62,6 +62,8 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
         # What is there by now stays; to look through it for garbage takes longer than a request.
         gc.collect()
         gc.freeze()
+        # One answer makes tens of thousands of objects that are gone with it.
+        gc.set_threshold(50_000, 20, 50)
         server.run(sockets=[listener])
 
 

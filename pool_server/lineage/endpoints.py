@@ -18,6 +18,7 @@ from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession
 from pool_server.lineage.service import trace_digest, trace_lineage
 from pool_server.registry.endpoints import ModelName, Reference, SiteName
+from pool_server.registry.repository import brief_versions
 from pool_server.registry.service import resolve_version
 from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import Digest
@@ -50,7 +51,7 @@ def lineage(  # noqa: PLR0917 - FastAPI gives them by name
     Ancestors that the pool does not have appear by their digest alone. Nodes say whether they
     were withdrawn, or flagged because of what they hold.
     """
-    version = resolve_version(session, caller, site, name, reference)
+    version = resolve_version(session, caller, site, name, reference, versions=brief_versions)
     return trace_lineage(session, caller, version.digest, with_recipes=recipes)
 
 

@@ -7,13 +7,27 @@ withdrawn, flagged or replaced, one query tells which they are; only for those i
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import BindParameter, CompoundSelect, Select, bindparam, select, union
+from sqlalchemy import (
+    BindParameter,
+    CompoundSelect,
+    Double,
+    Select,
+    Text,
+    bindparam,
+    case,
+    cast,
+    literal,
+    null,
+    select,
+    type_coerce,
+    union,
+    union_all,
+)
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only
 from sqlalchemy.orm.attributes import instance_dict
 
@@ -39,14 +53,91 @@ from pool_server.registry.standing import standing_options
 from pool_server.registry.states import listed_for
 from pool_server.wire.models import StateChoice
 
-# Of each list of a version: whose row it is, and what is read of it, in which order.
-_LISTS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "labels": (LabelRecord.version_id, (LabelRecord.key, LabelRecord.value)),
-    "metrics": (MetricRecord.version_id, (MetricRecord.name, MetricRecord.value)),
-    "merge_keys": (MergeKeyRecord.version_id, (MergeKeyRecord.method, MergeKeyRecord.key)),
-    "parents": (ParentRecord.version_id, (ParentRecord.position, ParentRecord.parent_digest)),
-    "terms": (TermRecord.version_id, (TermRecord.code, TermRecord.detail, TermRecord.inherited)),
-    "aliases": (AliasRecord.version_id, (AliasRecord.name,)),
+
+class _Label(NamedTuple):
+    key: str
+    value: str
+
+
+class _Metric(NamedTuple):
+    name: str
+    value: float
+
+
+class _MergeKey(NamedTuple):
+    method: str
+    key: str
+
+
+class _Parent(NamedTuple):
+    position: int
+    parent_digest: str
+
+
+class _Term(NamedTuple):
+    code: str
+    detail: str
+    inherited: bool
+
+
+class _Alias(NamedTuple):
+    name: str
+
+
+@dataclass(frozen=True)
+class _List:
+    """A list of a version: where its rows are, and what is made of a row's texts and number."""
+
+    version_id: Any
+    first: Any
+    second: Any
+    number: Any
+    make: Callable[[str, str, float], Any]
+
+
+_LISTS = {
+    "labels": _List(
+        LabelRecord.version_id,
+        LabelRecord.key,
+        LabelRecord.value,
+        null(),
+        lambda key, value, _: _Label(key, value),
+    ),
+    "metrics": _List(
+        MetricRecord.version_id,
+        MetricRecord.name,
+        null(),
+        MetricRecord.value,
+        lambda name, _, value: _Metric(name, value),
+    ),
+    "merge_keys": _List(
+        MergeKeyRecord.version_id,
+        MergeKeyRecord.method,
+        MergeKeyRecord.key,
+        null(),
+        lambda method, key, _: _MergeKey(method, key),
+    ),
+    "parents": _List(
+        ParentRecord.version_id,
+        null(),
+        ParentRecord.parent_digest,
+        cast(ParentRecord.position, Double),
+        lambda _, digest, position: _Parent(int(position), digest),
+    ),
+    "terms": _List(
+        TermRecord.version_id,
+        TermRecord.code,
+        TermRecord.detail,
+        case((TermRecord.inherited, 1.0), else_=0.0),
+        lambda code, detail, inherited: _Term(code, detail, bool(inherited)),
+    ),
+    "aliases": _List(
+        AliasRecord.version_id,
+        AliasRecord.name,
+        null(),
+        null(),
+        lambda name, *_: _Alias(name),
+    ),
 }
 _GOOD_STANDING: dict[str, Any] = {"withdrawal": None, "flags": (), "successors": ()}
 
@@ -100,13 +191,16 @@ def load_versions(
 
 def fill_lists(session: Session, versions: Sequence[ModelVersionRecord]) -> None:
     """Give versions their labels, metrics, merge keys, parents, terms and aliases, to be read."""
-    identifiers = [version.id for version in versions]
-    for name, query in _queries().lists.items():
-        rows = defaultdict[int, list[Any]](list)
-        for row in session.execute(query, {"versions": identifiers}):
-            rows[row[0]].append(row)
-        for version in versions:
-            instance_dict(version)[name] = rows[version.id]
+    lists: dict[int, dict[str, list[Any]]] = {
+        version.id: {name: [] for name in _LISTS} for version in versions
+    }
+    for name, version_id, *values in session.execute(_queries().lists, {"versions": list(lists)}):
+        lists[version_id][name].append(_LISTS[name].make(*values))
+    for version in versions:
+        found = lists[version.id]
+        for rows in found.values():
+            rows.sort()
+        instance_dict(version).update(found)
 
 
 @dataclass(frozen=True)
@@ -116,7 +210,7 @@ class _Queries:
     in_good_standing: Select[ModelVersionRecord]
     others: Select[ModelVersionRecord]
     marked: CompoundSelect[int]
-    lists: dict[str, Select[Any]]
+    lists: CompoundSelect[Any]
 
 
 @cache
@@ -136,8 +230,16 @@ def _queries() -> _Queries:
                 )
             )
         ),
-        lists={
-            name: select(owner, *columns).where(owner.in_(among)).order_by(*columns)
-            for name, (owner, columns) in _LISTS.items()
-        },
+        lists=union_all(
+            *(
+                select(
+                    literal(name, Text).label("name"),
+                    each.version_id.label("version_id"),
+                    type_coerce(each.first, Text).label("first"),
+                    type_coerce(each.second, Text).label("second"),
+                    type_coerce(each.number, Double).label("number"),
+                ).where(each.version_id.in_(among))
+                for name, each in _LISTS.items()
+            )
+        ),
     )

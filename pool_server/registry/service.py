@@ -106,7 +106,13 @@ def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRe
 
 
 def resolve_version(
-    session: Session, caller: Caller, site: str, name: str, reference: str
+    session: Session,
+    caller: Caller,
+    site: str,
+    name: str,
+    reference: str,
+    *,
+    versions: repository.Versions = repository.whole_versions,
 ) -> ModelVersionRecord:
     """Return the version that a reference means.
 
@@ -124,14 +130,18 @@ def resolve_version(
     model = get_model(session, caller, site, name)
     readable = readable_by(caller)
     if reference in {"", LATEST}:
-        version = repository.find_newest(session, model.id, readable)
+        version = repository.find_newest(session, model.id, readable, versions=versions)
     elif reference.startswith("sha256:"):
         digest = read_digest(reference.removeprefix("sha256:"))
-        version = repository.find_by_digest(session, model.id, digest, readable)
+        version = repository.find_by_digest(session, model.id, digest, readable, versions=versions)
     elif _NUMBER.match(reference):
-        version = repository.find_by_number(session, model.id, int(reference), readable)
+        version = repository.find_by_number(
+            session, model.id, int(reference), readable, versions=versions
+        )
     elif _ALIAS.match(reference):
-        version = repository.find_by_alias(session, model.id, reference, readable)
+        version = repository.find_by_alias(
+            session, model.id, reference, readable, versions=versions
+        )
     else:
         raise QueryError(
             f"{reference[:80]!r} is no version; expected a number, `latest`, an alias, or "
@@ -180,7 +190,7 @@ def _merge_groups(
     groups: list[Sequence[MergeKey]] = []
     partner: ModelVersionRecord | None = None
     if query.mergeable_with is not None:
-        partner = _resolve_choice(session, caller, query.mergeable_with)
+        partner = _find_partner(session, caller, query.mergeable_with)
         groups.append(_keys_of(partner))
     if query.mergeable_keys:
         groups.append(query.mergeable_keys)
@@ -201,11 +211,20 @@ def list_versions_of(
     return list_models(session, caller, query)
 
 
-def _resolve_choice(session: Session, caller: Caller, choice: ModelChoice) -> ModelVersionRecord:
+def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> ModelVersionRecord:
     if choice.address is not None:
         address = choice.address
-        return resolve_version(session, caller, address.site, address.name, address.reference)
-    version = repository.find_anywhere(session, caller, choice.digest or "")
+        return resolve_version(
+            session,
+            caller,
+            address.site,
+            address.name,
+            address.reference,
+            versions=repository.brief_versions,
+        )
+    version = repository.find_anywhere(
+        session, caller, choice.digest or "", repository.brief_versions
+    )
     if version is None:
         raise VersionNotFoundError(
             f"the pool has no model with digest {choice.digest}",
