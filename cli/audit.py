@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,10 +72,7 @@ def ls(
             until=read_moment(until, "--until", now) if until else None,
             page_size=min(limit + 1, 100),
         )
-        found = list(islice(entries, limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(entries, limit)
     table = TableText(
         ["at", "who", "action", "subject", "outcome", "details"],
         [_row(entry) for entry in found],

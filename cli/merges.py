@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -150,10 +149,7 @@ def ls(
 ) -> Reply:
     """List the merges that your site asked the pool for, newest first."""
     with invocation.pool() as pool:
-        found = list(islice(pool.merges(state or "", page_size=min(limit + 1, 100)), limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(pool.merges(state or "", page_size=min(limit + 1, 100)), limit)
     table = TableText(
         ["merge", "state", "method", "models", "name", "asked", "result"],
         [_row(each) for each in found],

@@ -108,10 +108,7 @@ def ls(
     with invocation.pool() as pool:
         if facets:
             return _facets_reply(pool.facets(query))
-        found = list(islice(pool.models(query, page_size=min(limit + 1, 100)), limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(pool.models(query, page_size=min(limit + 1, 100)), limit)
     table = TableText(
         ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
         [_row(version) for version in found],

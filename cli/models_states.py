@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,10 +31,7 @@ def queue(
 ) -> Reply:
     """List drafts and quarantined versions that wait for you as a curator."""
     with invocation.pool() as pool:
-        found = list(islice(pool.queue(page_size=min(limit + 1, 100)), limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(pool.queue(page_size=min(limit + 1, 100)), limit)
     table = TableText(
         ["address", "kind", "uploaded by", "on", "state"],
         [

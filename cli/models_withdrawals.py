@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -101,10 +100,7 @@ def withdrawals(
 ) -> Reply:
     """List what was withdrawn, newest first, with reasons and with what replaces it."""
     with invocation.pool() as pool:
-        found = list(islice(pool.withdrawals(site, page_size=min(limit + 1, 100)), limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(pool.withdrawals(site, page_size=min(limit + 1, 100)), limit)
     rows = [
         [
             each.address,

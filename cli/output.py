@@ -6,14 +6,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from cli.progress import Report
     from site_agent.pool_client import PoolClient
+
+T = TypeVar("T")
 
 __all__ = [
     "Conventions",
@@ -86,6 +89,13 @@ class Invocation:
         """Say something on standard error, unless asked to be quiet."""
         if not self.conventions.quiet:
             print(harmless(message, sys.stderr), file=sys.stderr, flush=True)
+
+    def first_of(self, items: Iterable[T], limit: int) -> list[T]:
+        """Return the first `limit` of a listing, with a note if that is not all of it."""
+        found = list(islice(items, limit + 1))
+        if len(found) > limit:
+            self.note(f"there are more than {limit}; see them with --limit")
+        return found[:limit]
 
     def warn(self, message: str) -> None:
         """Say something that should not be overlooked."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, time, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -127,10 +126,7 @@ def ls(
 ) -> Reply:
     """List the rounds that your site takes part in, newest first."""
     with invocation.pool() as pool:
-        found = list(islice(pool.rounds(state or "", page_size=min(limit + 1, 100)), limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(pool.rounds(state or "", page_size=min(limit + 1, 100)), limit)
     table = TableText(
         ["round", "state", "base", "contributed", "until", "number", "result"],
         [_row(each) for each in found],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,10 +37,7 @@ def ls(
     One that nobody goes on with is cleared away by itself, at the moment that stands here.
     """
     with invocation.pool() as pool:
-        found = list(islice(pool.open_uploads(site, page_size=min(limit + 1, 100)), limit + 1))
-    if len(found) > limit:
-        invocation.note(f"there are more than {limit}; see them with --limit")
-        found = found[:limit]
+        found = invocation.first_of(pool.open_uploads(site, page_size=min(limit + 1, 100)), limit)
     table = TableText(
         ["upload", "to", "file", "size", "state", "begun", "by", "cleared away"],
         [_row(each) for each in found],

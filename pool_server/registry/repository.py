@@ -48,7 +48,7 @@ def whole_versions() -> Select[ModelVersionRecord]:
 
 
 def brief_versions() -> Select[ModelVersionRecord]:
-    """Select versions with their merge keys, for whoever needs no more: a third of the time."""
+    """Select versions with their merge keys, for whoever needs no more."""
     return (
         select(ModelVersionRecord)
         .join(ModelVersionRecord.model)

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from site_agent.errors import ImageFileError, TrialFileError, VideoFileError
-from site_agent.eyeblink.delimited_text import parse_number, read_text_table
+from site_agent.eyeblink.delimited_text import read_text_table
 from site_agent.eyeblink.frames import DecodingReport, Frame, UInt8, VideoInfo
-from site_agent.eyeblink.video_times import TIME_COLUMNS
+from site_agent.eyeblink.video_times import TIME_COLUMNS, read_time
 from site_agent.faces.images import list_images, read_image
 
 TIMESTAMPS_NAME = "timestamps.csv"
@@ -172,12 +172,7 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
     seen: dict[float, int] = {}
     for row in table.rows:
         text = row.cells[time_column]
-        try:
-            time_s = parse_number(text) * TIME_COLUMNS[time_column]
-        except ValueError:
-            time_s = float("nan")
-        if not np.isfinite(time_s):
-            raise VideoFileError(f"{path}, line {row.line}: {text!r}, expected a time")
+        time_s = read_time(path, row, time_column)
         if time_s in seen:
             raise VideoFileError(
                 f"{path}, line {row.line}: the same time as line {seen[time_s]} ({text})"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.errors import TrialFileError, VideoFileError
-from site_agent.eyeblink.delimited_text import parse_number, read_text_table
+from site_agent.eyeblink.delimited_text import TableRow, parse_number, read_text_table
 from site_agent.eyeblink.frames import PacketTimes, VideoReader
 from site_agent.eyeblink.records import Float64
 
@@ -137,18 +137,31 @@ def read_frame_times(path: Path) -> Float64:
     times_s: list[float] = []
     for row in table.rows:
         text = row.cells[column]
-        try:
-            time_s = parse_number(text) * TIME_COLUMNS[column]
-        except ValueError:
-            time_s = float("nan")
-        if not np.isfinite(time_s):
-            raise VideoFileError(f"{path}, line {row.line}: {text!r}, expected a time")
+        time_s = read_time(path, row, column)
         if times_s and time_s <= times_s[-1]:
             raise VideoFileError(
                 f"{path}, line {row.line}: {text} does not come after the time of the row before"
             )
         times_s.append(time_s)
     return np.array(times_s, dtype=np.float64)
+
+
+def read_time(path: Path, row: TableRow, column: str) -> float:
+    """Return the time in seconds that a row has in one of `TIME_COLUMNS`.
+
+    Raises
+    ------
+    VideoFileError
+        There is none.
+    """
+    text = row.cells[column]
+    try:
+        time_s = parse_number(text) * TIME_COLUMNS[column]
+    except ValueError:
+        time_s = float("nan")
+    if not np.isfinite(time_s):
+        raise VideoFileError(f"{path}, line {row.line}: {text!r}, expected a time")
+    return time_s
 
 
 def container_times(path: Path, frames: int) -> Float64:
