@@ -1,4 +1,8 @@
-"""Several server processes of one pool: at work together, and killed in the middle of it."""
+"""Several server processes of one pool: at work together, and killed in the middle of it.
+
+Here they share a folder and carry every byte themselves; `test_processes_and_bucket` has those
+whose bytes go to a bucket.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +21,11 @@ from typing import Any
 import httpx
 import pytest
 
+from pool_server.operations.checking import check_pool
+from pool_server.operations.inventory import opened_pool
 from site_agent.cache import ModelCache
 from site_agent.errors import PoolClientError
-from site_agent.pool_client import ModelQuery, PoolClient
+from site_agent.pool_client import PoolClient
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
@@ -33,7 +39,6 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
-from tests.pool_server.swift_server import S3Server
 from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = pytest.mark.postgres
@@ -128,6 +133,9 @@ def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
         wait_until(lambda: min(up.sent_bytes, down.received_bytes) > 2 * PART_BYTES)
         assert not sending.done()
         assert not receiving.done()
+        other = pair.clients("middle")[1]
+        assert names_in(other, "middle") == ["there"], "nothing half is listed"
+        assert other.get("/api/v1/models/middle/large/versions/1").status_code == 404
         pair.process.send_signal(signal.SIGKILL)
         for line in (up, down):
             line.turn_to(pair.other_url)
@@ -138,36 +146,14 @@ def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
     assert received.path.read_bytes() == content
     with client_of(pair.pool, pair.other_url, "middle", tmp_path / "three") as client:
         assert client.download("middle/large").path.read_bytes() == file.read_bytes()
-        assert len(list(client.models(ModelQuery(site="middle")))) == 2
+    assert names_in(other, "middle") == ["large", "there"]
+    with opened_pool(pair.pool.settings) as opened:
+        assert check_pool(opened).problems == ()
 
 
-@pytest.mark.s3
-def test_one_is_killed_while_the_bytes_go_to_a_bucket(
-    postgres: PostgresServer, swift: S3Server, tmp_path: Path
-) -> None:
-    file, folder = model_file(tmp_path), tmp_path / "pool"
-    folder.mkdir()
-    bucket = swift.make_bucket("killed")
-    with ExitStack() as stack:
-        straight = stack.enter_context(UnreliableLine(swift.endpoint_url))
-        fields = swift.pool_settings(bucket, s3_public_endpoint_url=straight.url)
-        url = postgres.make_pool_database()
-        pool = stack.enter_context(pool_of_processes(folder, url, part_bytes=PART_BYTES, **fields))
-        line = stack.enter_context(UnreliableLine(pool.url))
-        sender = stack.enter_context(client_of(pool, line.url, "lab", tmp_path / "one"))
-        threads = stack.enter_context(ThreadPoolExecutor(1))
-        straight.bytes_per_s = UP_BYTES_PER_S
-        sending = threads.submit(sender.upload, file, "lab/large")
-        wait_until(lambda: straight.sent_bytes > 2 * PART_BYTES)
-        assert not sending.done()
-        pool.processes[0].send_signal(signal.SIGKILL)
-        line.turn_to(pool.others[0])
-        straight.bytes_per_s = None
-        sent_bytes = sending.result(60).sent_bytes
-        assert file.stat().st_size <= sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
-        assert line.sent_bytes < PART_BYTES, "not through the pool"
-        other = stack.enter_context(client_of(pool, pool.others[0], "lab", tmp_path / "two"))
-        assert other.download("lab/large").path.read_bytes() == file.read_bytes()
+def names_in(client: httpx.Client, site: str) -> list[str]:
+    items = client.get("/api/v1/models", params={"site": site, "state": "any"}).json()["items"]
+    return sorted(item["name"] for item in items)
 
 
 def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:

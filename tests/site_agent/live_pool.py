@@ -106,6 +106,11 @@ class UnreliableLine:
         parts = urlsplit(url)
         self._target = (parts.hostname or "", parts.port or 80)
 
+    def break_connections(self) -> None:
+        """Break all that are open, at whatever byte they are; new ones are taken."""
+        for end in tuple(self._sockets):
+            _break(end)
+
     def __enter__(self) -> UnreliableLine:
         return self
 
