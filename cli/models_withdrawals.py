@@ -1,4 +1,4 @@
-"""``poolctl models withdraw|withdrawals|check``: what shall not be used any more."""
+"""``poolctl models withdraw|replace|withdrawals|check``: what shall not be used any more."""
 
 from __future__ import annotations
 
@@ -87,6 +87,34 @@ def withdraw(
     text = [f"{own.address} is withdrawn ({own.reason}) and {meaning}"]
     data = {"withdrawn": True, **done.model_dump(mode="json")}
     return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
+
+
+@command(
+    app,
+    "replace",
+    examples=["models replace site-a/merged@1 --by site-c/merged@2"],
+)
+def replace(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    *,
+    successor: Annotated[
+        str,
+        typer.Option("--by", metavar="ADDRESS", help="What to use instead.", show_default=False),
+    ],
+) -> Reply:
+    """Send whoever asks for a version of your own to another one, of whatever site.
+
+    What you upload yourself after 'poolctl merge --replay RECIPE --without ADDRESS' is linked
+    without this. What another site made again is not: look at it first. There is an event
+    'version.successor-offered' when somebody has.
+    """
+    with invocation.pool() as pool:
+        done = pool.name_successor(address, successor)
+    text = [f"{done.address} is replaced by {done.successor}"]
+    if done.successor not in done.successors:
+        text.append("not everybody who sees the one sees the other; those are not told of it")
+    return Reply(done, text, [done.address])
 
 
 @command(app, "withdrawals", examples=["models withdrawals", "models withdrawals --site site-a"])

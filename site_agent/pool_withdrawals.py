@@ -12,6 +12,8 @@ from pool_server.wire.withdrawals import (
     CheckedFile,
     CheckRequest,
     CheckResponse,
+    SuccessorRequest,
+    SuccessorResponse,
     Withdrawal,
     WithdrawalEffect,
     WithdrawalPage,
@@ -72,6 +74,16 @@ class PoolWithdrawals(ABC):
             successor=successor,
         )
         return self._connection.post(f"{version_path(where)}/withdraw", WithdrawalResponse, request)
+
+    def name_successor(
+        self, address: str | ModelAddress, successor: str | ModelAddress
+    ) -> SuccessorResponse:
+        """Say that one version replaces another, which is of one's own site."""
+        where = parse_address(address) if isinstance(address, str) else address
+        other = parse_address(successor) if isinstance(successor, str) else successor
+        request = build_request(SuccessorRequest, successor=str(other))
+        path = f"{version_path(where)}/successors"
+        return self._connection.post(path, SuccessorResponse, request, repeatable=True)
 
     def withdrawals(self, site: str = "", *, page_size: int = 100) -> Iterator[Withdrawal]:
         """Yield what was withdrawn of the models that one may see, newest first."""

@@ -32,11 +32,13 @@ from pool_server.merges.child import MergeStoppedError, run_merge
 from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
 from pool_server.records import MergeJobRecord, TokenRecord, now_utc
+from pool_server.registry import repository as registry
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.own_files import store_parts
 from pool_server.wire.merges import MergeRequest
 from pool_server.wire.uploads import UploadRequest, UploadResponse, VersionDescription
+from pool_server.withdrawals.successors import link_made
 
 log = logging.getLogger("pool_server.merges")
 
@@ -154,7 +156,9 @@ class MergeWorker:
                 settings=parts.settings,
                 listen=lambda progress, activity: self._report(job, progress, activity),
             )
-            return self._publish(job, caller, request, made, result)
+            upload = self._publish(job, caller, request, made, result)
+        self._link(caller, upload, Recipe.model_validate(made["recipe"]))
+        return upload
 
     def _publish(
         self,
@@ -181,6 +185,15 @@ class MergeWorker:
         store_parts(parts, caller, upload, result)
         self._go_on(job, 0.99, "publishing")
         return complete_upload(parts, caller, upload.upload_id)
+
+    def _link(self, caller: Caller, upload: UploadResponse, recipe: Recipe) -> None:
+        """Link what was made with what it replaces; the recipe is this process's own word."""
+        if recipe.successor_of is None:
+            return
+        with self.parts.database.write() as session:
+            version_id = repository.version_of_upload(session, upload.upload_id)
+            if version_id is not None:
+                link_made(session, caller, registry.get_version(session, version_id), recipe)
 
     def _go_on(self, job: MergeJobRecord, progress: float, activity: str) -> None:
         if not self._report(job, progress, activity):

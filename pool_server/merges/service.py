@@ -80,7 +80,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         require_visibility(model, request.visibility)
         size_bytes = require_mergeable_inputs(session, caller, recipe)
         require_size_of_inputs(settings, size_bytes)
-        find_replaced(session, recipe)
+        find_replaced(session, caller, recipe)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)
         job = MergeJobRecord(

@@ -184,6 +184,42 @@ class WithdrawalResponse(BaseModel):
     sites: list[AffectedSite]
 
 
+class SuccessorRequest(BaseModel):
+    """Name a version to use instead of another."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"successor": "pool://site-c/merged@2"}]},
+    )
+
+    successor: str = Field(max_length=300, description="Its address, `SITE/NAME@VERSION`.")
+
+
+class SuccessorResponse(BaseModel):
+    """What replaces a version."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "address": "pool://site-a/merged@1",
+                    "digest": "60ab" * 16,
+                    "successor": "pool://site-c/merged@2",
+                    "successors": ["pool://site-c/merged@2"],
+                }
+            ]
+        }
+    )
+
+    address: str
+    digest: Digest
+    successor: str = Field(description="Address of the version that was named just now.")
+    successors: list[str] = Field(
+        description="Addresses that are told to everybody who sees the replaced version, newest "
+        "first; those that are not shared with all of them are left out."
+    )
+
+
 class WithdrawalPage(BaseModel):
     """One page of withdrawals, newest first."""
 

@@ -22,10 +22,13 @@ from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.registry.endpoints import Cursor, Limit, ModelName, Reference, SiteName
+from pool_server.registry.service import resolve_version
 from pool_server.wire.names import Name
 from pool_server.wire.withdrawals import (
     CheckRequest,
     CheckResponse,
+    SuccessorRequest,
+    SuccessorResponse,
     WithdrawalPage,
     WithdrawalPreview,
     WithdrawalRequest,
@@ -97,6 +100,38 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     """
     version = service.find_own(session, caller, site, name, reference)
     return service.withdraw(session, caller, version, request)
+
+
+@router.post(
+    "/models/{site}/{name}/versions/{reference}/successors",
+    summary="Name what replaces a version",
+    dependencies=[needs("withdrawals")],
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        ModelNotFoundError,
+        VersionNotFoundError,
+        QueryError,
+        WithdrawalRefusedError,
+    ),
+)
+def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: SuccessorRequest,
+) -> SuccessorResponse:
+    """Send whoever asks for a version of one's own site to another one, of whatever site.
+
+    What one's own site uploads, and what the pool makes, by the recipe of the version without
+    what was withdrawn, is linked without this. An upload of another site is not: there is an
+    event `version.successor-offered` then. Curators and admins of the pool may say it of any
+    version.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    return service.name_successor(session, caller, version, request.successor)
 
 
 @router.get(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Row, Select, exists, select
-from sqlalchemy.orm import Session, contains_eager
+from sqlalchemy import Row, Select, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased, contains_eager
 
 from pool_server.http.identity import Caller
 from pool_server.lineage.repository import ancestors_of, descendants_of
@@ -177,33 +177,76 @@ def merged_among(session: Session, digests: Collection[str]) -> set[str]:
     )
 
 
-def versions_of(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
-    """Return all versions of a file, with their standing."""
+def visible_versions_of(
+    session: Session, caller: Caller, digest: str
+) -> Sequence[ModelVersionRecord]:
+    """Return the versions of a file that the caller may see, with their standing."""
     return session.scalars(
         _standing_versions()
-        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
         .order_by(ModelVersionRecord.id)
     ).all()
 
 
-def recipe_of(session: Session, digest: str) -> dict[str, object] | None:
-    """Return the oldest recipe that the pool has for a file."""
+def recipe_of(session: Session, version_ids: Collection[int]) -> dict[str, object] | None:
+    """Return the recipe of the oldest of these versions that has one."""
     return session.scalar(
         select(RecipeRecord.document)
-        .join(ModelVersionRecord, ModelVersionRecord.id == RecipeRecord.version_id)
-        .where(ModelVersionRecord.digest == digest)
-        .order_by(ModelVersionRecord.id)
+        .where(RecipeRecord.version_id.in_(version_ids))
+        .order_by(RecipeRecord.version_id)
         .limit(1)
     )
 
 
-def replaced_through(session: Session, version_ids: Collection[int]) -> set[int]:
-    """Return the versions that any of these succeeds: what succeeds it succeeds those, too."""
+def replaced_through(
+    session: Session, version_ids: Collection[int], of_sites: Collection[int] | None = None
+) -> set[int]:
+    """Return the versions that any of these succeeds: what succeeds it succeeds those, too.
+
+    Only those of certain sites, where such are given.
+    """
+    query = select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id.in_(version_ids))
+    if of_sites is not None:
+        query = (
+            query.join(ModelVersionRecord, ModelVersionRecord.id == SuccessorRecord.version_id)
+            .join(ModelVersionRecord.model)
+            .where(ModelRecord.site_id.in_(of_sites))
+        )
+    return set(session.scalars(query))
+
+
+def withdrawn_among(session: Session, digests: Collection[str]) -> set[str]:
+    """Return which of these files were withdrawn."""
     return set(
-        session.scalars(
-            select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id.in_(version_ids))
+        session.scalars(select(WithdrawalRecord.digest).where(WithdrawalRecord.digest.in_(digests)))
+    )
+
+
+def vouched_successors(
+    session: Session, digests: Collection[str], site_id: int
+) -> set[tuple[str, str]]:
+    """Return (digest, digest of what replaces it), as those say whose file each of these is.
+
+    That is the site that published it first, and, for itself, the site of that id: whoever copies
+    a file may say for the copy what it likes.
+    """
+    first = (
+        select(func.min(ModelVersionRecord.id))
+        .where(ModelVersionRecord.digest.in_(digests), ModelVersionRecord.state != DELETED)
+        .group_by(ModelVersionRecord.digest)
+    )
+    successor = aliased(ModelVersionRecord)
+    rows = session.execute(
+        select(ModelVersionRecord.digest, successor.digest)
+        .join(SuccessorRecord, SuccessorRecord.version_id == ModelVersionRecord.id)
+        .join(successor, successor.id == SuccessorRecord.successor_id)
+        .join(ModelVersionRecord.model)
+        .where(
+            ModelVersionRecord.digest.in_(digests),
+            or_(ModelRecord.site_id == site_id, ModelVersionRecord.id.in_(first)),
         )
     )
+    return {(digest, replacing) for digest, replacing in rows}
 
 
 def successor_pairs(session: Session, successor_id: int) -> set[int]:

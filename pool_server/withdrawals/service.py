@@ -29,6 +29,7 @@ from pool_server.wire.withdrawals import (
     AffectedVersion,
     CheckedFile,
     CheckResponse,
+    SuccessorResponse,
     Withdrawal,
     WithdrawalEffect,
     WithdrawalFlag,
@@ -104,7 +105,10 @@ def withdraw(
         _tighten(withdrawal, caller, request, effect, address_of(version))
     version.state_reason = request.explanation or request.reason
     if request.successor is not None:
-        _name_successor(session, caller, version, request.successor, reach)
+        successor = _find_successor(session, caller, version, request.successor)
+        if successor.id in {each.id for each in reach.flagged}:
+            raise _unfit(successor, version)
+        _link_named(session, caller, version, successor)
     record_act(
         session,
         caller,
@@ -126,6 +130,36 @@ def withdraw(
         versions=_describe_affected(session, caller, reach),
         versions_total=len(reach.flagged),
         sites=reach.sites(),
+    )
+
+
+def name_successor(
+    session: Session, caller: Caller, version: ModelVersionRecord, address: str
+) -> SuccessorResponse:
+    """Say that a version replaces another: for those who answer for that one; again is no error.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError, QueryError
+        There is no such successor that the caller may see.
+    NotAllowedError
+        The caller may not upload for the replaced version's site, and does not look after the
+        whole pool.
+    WithdrawalRefusedError
+        The one cannot replace the other.
+    """
+    caller.require_role("contributor", version.model.site.name)
+    registry.hold_families(session)
+    registry.lock_state(session, version)
+    successor = _find_successor(session, caller, version, address)
+    _link_named(session, caller, version, successor)
+    session.expire(version)
+    current = registry.get_version(session, version.id)
+    return SuccessorResponse(
+        address=address_of(current),
+        digest=current.digest,
+        successor=address_of(successor),
+        successors=successors_of(current),
     )
 
 
@@ -258,26 +292,49 @@ def _tighten(
     withdrawal.token_id = caller.token_id
 
 
-def _name_successor(
-    session: Session, caller: Caller, version: ModelVersionRecord, address: str, reach: Reach
-) -> None:
+def _find_successor(
+    session: Session, caller: Caller, version: ModelVersionRecord, address: str
+) -> ModelVersionRecord:
+    """Return the version of that address, if it can replace another one.
+
+    Raises
+    ------
+    WithdrawalRefusedError
+        It cannot.
+    """
     choice = ModelChoice.parse(address).address
     if choice is None:
         raise WithdrawalRefusedError(f"{address} is no address; expected SITE/NAME@VERSION")
     successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
-    holds_it = {version.id, *(each.id for each in reach.flagged)}
-    if successor.id in holds_it or successor.state != states.AVAILABLE or successor.flags:
-        raise WithdrawalRefusedError(
-            f"{address_of(successor)} cannot replace {address_of(version)}: it is withdrawn, "
-            "flagged, or not available",
-            hint="Name a version that holds nothing of what is withdrawn, or none.",
-        )
+    if successor.id == version.id or successor.state != states.AVAILABLE or successor.flags:
+        raise _unfit(successor, version)
     if successor.kind != version.kind:
         raise WithdrawalRefusedError(
             f"{address_of(successor)} is of kind {successor.kind} and cannot replace "
             f"{address_of(version)}, which is of kind {version.kind}"
         )
-    link_successor(session, caller, version, successor)
+    if successor.id in repository.successor_pairs(session, version.id):
+        raise WithdrawalRefusedError(
+            f"{address_of(version)} replaces {address_of(successor)}; it cannot be the other way "
+            "round as well"
+        )
+    return successor
+
+
+def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> WithdrawalRefusedError:
+    return WithdrawalRefusedError(
+        f"{address_of(successor)} cannot replace {address_of(version)}: it is that itself, "
+        "withdrawn, flagged, or not available",
+        hint="Name a version that holds nothing of what is withdrawn, or none.",
+    )
+
+
+def _link_named(
+    session: Session, caller: Caller, version: ModelVersionRecord, successor: ModelVersionRecord
+) -> None:
+    """Link what the caller says replaces a version; a site says so of its own versions only."""
+    of_sites = None if caller.has_role("curator") else {version.model.site_id}
+    link_successor(session, caller, version, successor, of_sites=of_sites)
 
 
 def _describe_affected(session: Session, caller: Caller, reach: Reach) -> list[AffectedVersion]:

@@ -1,34 +1,47 @@
-"""What replaces a version: the same merge, made again without what was withdrawn.
+"""What replaces a version, and who has to say so.
 
-A recipe says itself that it is such a merge: ``successor_of`` names the file that it replaces
-and what was left out. Whether it is, can be seen from the two recipes: the method, its options,
-and every input that holds nothing of what was left out, with its weight, are the same; each
-other input is gone, or stands there rebuilt.
+Everybody who asks for a version that was withdrawn, or holds what was, is sent to its successors.
+That a recipe fits proves nothing of the file that comes with it. So a version becomes the
+successor of another only in one of these ways:
+
+=====================================  =========================================================
+who vouches for it                     when
+=====================================  =========================================================
+the site of the replaced version       it uploads a file whose recipe says so, and can be right
+                                       (`link_published`); or it names any version
+                                       (`service.name_successor`), as do curators of the pool
+the pool                               it made the file itself, and the recipe leaves nothing to
+                                       be believed (`link_made`)
+=====================================  =========================================================
+
+An upload of another site that says so is only told to the site of the replaced version.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import RecipeRefusedError
 from pool_server.events.service import News, tell_all
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord, SuccessorRecord
+from pool_server.registry.repository import hold_families
+from pool_server.registry.sharing import rights_of_site
 from pool_server.registry.standing import address_of
+from pool_server.registry.states import AVAILABLE
 from pool_server.withdrawals import repository
 from pool_server.withdrawals.flagging import subject_of
+from pool_server.withdrawals.same_merge import is_proven, is_same_merge
 
 if TYPE_CHECKING:
-    from aggregators.methods import Recipe, RecipeInput, Succession
+    from aggregators.methods import Recipe
 
 REPLACED_EVENT = "version.replaced"
+OFFERED_EVENT = "version.successor-offered"
 
 
 def link_published(
@@ -36,8 +49,9 @@ def link_published(
 ) -> None:
     """Link a version that is being published with those that its recipe says it replaces.
 
-    Called with the version, its recipe and its parents written. Nothing is linked when the pool
-    has neither the replaced file nor its recipe.
+    Those of its own site, that is; other sites are told that there is something to look at.
+    Called with the version, its recipe and its parents written. Nothing is linked when the caller
+    cannot see the replaced file and its recipe.
 
     Raises
     ------
@@ -46,72 +60,74 @@ def link_published(
     """
     if recipe.successor_of is None or recipe.successor_of.digest == version.digest:
         return
-    for each in find_replaced(session, recipe):
-        link_successor(session, caller, each, version)
+    site_id = version.model.site_id
+    replaced = find_replaced(session, caller, recipe)
+    for each in replaced:
+        if each.model.site_id == site_id:
+            link_successor(session, caller, each, version, of_sites={site_id})
+    _offer(session, version, [each for each in replaced if each.model.site_id != site_id])
 
 
-def find_replaced(session: Session, recipe: Recipe) -> Sequence[ModelVersionRecord]:
-    """Return the versions that a recipe says it replaces, as far as the pool can tell it does.
-
-    None when the pool has neither the replaced file nor its recipe.
+def link_made(
+    session: Session, caller: Caller, version: ModelVersionRecord, recipe: Recipe
+) -> None:
+    """Link a version whose very bytes the pool has made by a recipe with what that replaces.
 
     Raises
     ------
     RecipeRefusedError
         The recipe is not that of the replaced file without what was left out.
     """
-    from aggregators.methods import parse_recipe
-
     claim = recipe.successor_of
-    if claim is None:
-        return []
-    replaced = repository.versions_of(session, claim.digest)
-    document = repository.recipe_of(session, claim.digest)
-    if not replaced or document is None:
-        return []
-    old = parse_recipe(json.dumps(document))
-    return replaced if is_same_merge(session, old, recipe, claim) else []
+    if claim is None or claim.digest == version.digest:
+        return
+    hold_families(session)
+    replaced = find_replaced(session, caller, recipe)
+    old = _recipe_of(session, replaced)
+    if old is None:
+        return
+    for each in replaced:
+        if is_proven(session, old, recipe, claim, each):
+            link_successor(session, caller, each, version)
 
 
-def is_same_merge(session: Session, old: Recipe, new: Recipe, claim: Succession) -> bool:
-    """Tell whether `new` is `old` without what its claim says was left out.
+def find_replaced(session: Session, caller: Caller, recipe: Recipe) -> Sequence[ModelVersionRecord]:
+    """Return the versions that a recipe says it replaces, as far as it can be told that it does.
 
-    Returns
-    -------
-    bool
-        False where that cannot be told: an input has changed whose own recipe is not in the pool.
+    None when the caller may see neither the replaced file nor its recipe: to others nothing is
+    said of that, either.
 
     Raises
     ------
     RecipeRefusedError
-        It is not; names the first difference.
+        The recipe is not that of the replaced file without what was left out.
     """
-    holders = repository.holders_of(session, {each.digest for each in claim.without})
-    if (old.method, old.options) != (new.method, new.options):
-        raise _no_successor(f"its method or options are not those of {claim.digest}")
-    for each in new.inputs:
-        if each.digest in holders:
-            raise _no_successor(f"its input {each.digest} still holds what was left out")
-    kept = [each for each in old.inputs if each.digest not in holders]
-    missing = _not_in_order(kept, new.inputs)
-    known = repository.merged_among(session, {each.digest for each in missing})
-    if any(each.digest not in known for each in missing):
-        return False
-    if missing:
-        raise _no_successor(
-            f"the input {missing[0].digest} (weight {missing[0].weight:g}) holds nothing that was "
-            "left out and yet is missing, or has another weight"
-        )
-    if len(new.inputs) > len(old.inputs):
-        raise _no_successor("it has more inputs than what it replaces")
-    return len(kept) < len(old.inputs)
+    claim = recipe.successor_of
+    if claim is None:
+        return []
+    replaced = repository.visible_versions_of(session, caller, claim.digest)
+    old = _recipe_of(session, replaced)
+    if old is None:
+        return []
+    return replaced if is_same_merge(session, old, recipe, claim) else []
 
 
 def link_successor(
-    session: Session, caller: Caller, version: ModelVersionRecord, successor: ModelVersionRecord
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    successor: ModelVersionRecord,
+    *,
+    of_sites: Collection[int] | None = None,
 ) -> None:
-    """Write that a version replaces another, and whatever that one replaced; again is no error."""
-    replaced = {version.id} | repository.replaced_through(session, [version.id])
+    """Write that a version replaces another, and whatever that one replaced; again is no error.
+
+    Parameters
+    ----------
+    of_sites : collection of int, optional
+        Whose versions are concerned, among those that `version` replaced; None: everybody's.
+    """
+    replaced = {version.id} | repository.replaced_through(session, [version.id], of_sites)
     known = repository.successor_pairs(session, successor.id)
     actor = f"{caller.site}/{caller.token_name}"
     session.add_all(
@@ -137,25 +153,36 @@ def link_successor(
     )
 
 
-def _not_in_order(wanted: Sequence[RecipeInput], found: Sequence[RecipeInput]) -> list[RecipeInput]:
-    """Return those of `wanted` that `found` does not have in the same order and weight."""
-    # Recipes may have thousands of inputs, and strangers write them: none is gone through again.
-    places: dict[tuple[str, float], list[int]] = defaultdict(list)
-    for place, each in enumerate(found):
-        places[each.digest, each.weight].append(place)
-    missing, position = [], 0
-    for each in wanted:
-        at = places[each.digest, each.weight]
-        following = bisect_left(at, position)
-        if following == len(at):
-            missing.append(each)
-        else:
-            position = at[following] + 1
-    return missing
+def _recipe_of(session: Session, versions: Sequence[ModelVersionRecord]) -> Recipe | None:
+    """Return the oldest recipe that one of these versions, all of one file, came with."""
+    from aggregators.methods import parse_recipe
+
+    document = repository.recipe_of(session, [version.id for version in versions])
+    return None if document is None else parse_recipe(json.dumps(document))
 
 
-def _no_successor(why: str) -> RecipeRefusedError:
-    return RecipeRefusedError(
-        f"the recipe says that it replaces another, but {why}",
-        hint="Send the recipe that `poolctl merge --replay OLD --without ...` wrote, as it is.",
+def _offer(
+    session: Session, successor: ModelVersionRecord, replaced: Sequence[ModelVersionRecord]
+) -> None:
+    """Tell other sites of what says that it replaces theirs, where they need and may see that."""
+    if successor.state != AVAILABLE or successor.flags:
+        return
+    details = {
+        "successor": address_of(successor),
+        "digest": successor.digest,
+        "by": successor.created_by,
+    }
+    # One event for each site, however many copies of the file it has.
+    needing = {
+        each.model.site_id: each
+        for each in reversed(replaced)
+        if (each.withdrawal is not None or each.flags)
+        and "see" in rights_of_site(each.model.site_id, successor.model)
+    }
+    tell_all(
+        session,
+        [
+            News(site_id, OFFERED_EVENT, address_of(each), details)
+            for site_id, each in sorted(needing.items())
+        ],
     )

@@ -318,6 +318,22 @@ def test_a_recipe_that_claims_to_replace_another_must_be_its(labs: tuple[Lab, La
     assert b.data("models", "info", "site-b/third@1")["successors"] == ["pool://site-b/third@2"]
 
 
+def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, Lab]) -> None:
+    a, b = labs
+    publish_family(a, b)
+    a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
+    a.data("merge", "--replay", "site-b/third", "--without", "site-a/bad", "-o", "again.svm")
+    a.data("upload", "again.svm", "--name", "third-again")
+    assert b.data("models", "info", "site-b/third@1")["successors"] == []
+    [offer] = b.data("events", "--kind", "version.successor-offered")["items"]
+    heir = offer["details"]["successor"]
+    assert (offer["subject"], heir) == ("pool://site-b/third@1", "pool://site-a/third-again@1")
+    replace = ("models", "replace", "site-b/third@1", "--by", heir)
+    assert a(*replace, "--json").error["code"] == "forbidden"
+    assert f"pool://site-b/third@1 is replaced by {heir}" in b(*replace).out
+    assert b.data("models", "info", "site-b/third@1")["successors"] == [heir]
+
+
 def test_events_and_the_audit_tell_the_story(
     pool: LivePool, labs: tuple[Lab, Lab], poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

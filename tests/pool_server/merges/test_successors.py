@@ -24,13 +24,14 @@ from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, wai
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
 SITE = "again"
+WITHDRAWN = {"reason": "consent-withdrawn"}
 
 
 class Workshop:
     """A site's folder, and the pool to which all of it is sent."""
 
-    def __init__(self, folder: Path, client: httpx.Client) -> None:
-        self.folder, self.client = folder, client
+    def __init__(self, folder: Path, client: httpx.Client, site: str = SITE) -> None:
+        self.folder, self.client, self.site = folder, client, site
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.dat"
@@ -55,7 +56,7 @@ class Workshop:
 
     def upload(self, name: str, **fields: Any) -> None:
         content = self.path(name).read_bytes()
-        upload(self.client, f"{SITE}/{name}", content, file_name=f"{name}.dat", **fields)
+        upload(self.client, f"{self.site}/{name}", content, file_name=f"{name}.dat", **fields)
 
     def find(self, digest: str) -> Path:
         return next(path for path in self.folder.glob("*.dat") if file_digest(path) == digest)
@@ -66,14 +67,14 @@ class Workshop:
         return replay(self.recipe(name), self.find, output, without=without, **again).recipe
 
     def made_by_pool(self, name: str, recipe: Recipe) -> dict[str, Any]:
-        asked = ask(self.client, document_of(recipe), site=SITE, name=name)
+        asked = ask(self.client, document_of(recipe), site=self.site, name=name)
         assert asked.status_code == 202, asked.text
         job = wait_for(self.client, asked.json()["merge_id"], OVER)
         assert job["state"] == "finished", job
         return job
 
     def version(self, name: str, number: int) -> dict[str, Any]:
-        path = f"/api/v1/models/{SITE}/{name}/versions/{number}"
+        path = f"/api/v1/models/{self.site}/{name}/versions/{number}"
         found: dict[str, Any] = self.client.get(path).json()
         return found
 
@@ -119,6 +120,47 @@ def test_the_pool_makes_successors(pool: PoolDriver, tmp_path: Path) -> None:
         assert [flag["reason"] for flag in old["flags"]] == ["consent-withdrawn"]
         assert old["successors"] == [new["address"]]
         assert (new["flags"], new["state"]) == ([], "available")
+
+
+def test_what_the_pool_makes_for_another_site_is_a_successor_where_nothing_is_left_to_believe(
+    pool: PoolDriver, tmp_path: Path
+) -> None:
+    owner = Workshop(tmp_path, pool.member("again-owner"), "again-owner")
+    other = Workshop(tmp_path, pool.member("again-other"), "again-other")
+    owner.trained(bad=71, good=72, fine=73)
+    owner.merged("third", {"good": 1, "bad": 2, "fine": 3})
+    owner.merged("fourth", {"third": 4, "good": 1})
+    bad, third = owner.digest("bad"), owner.digest("third")
+    without_bad = recipe_without(owner.recipe("third"), [bad])
+
+    # Before the withdrawal nobody but its owner says what should replace it.
+    other.made_by_pool("early", recipe_without(owner.recipe("third"), owner.digest("fine")))
+    assert owner.version("third", 1)["successors"] == []
+    owner.client.post("/api/v1/models/again-owner/bad/versions/1/withdraw", json=WITHDRAWN)
+    made = other.made_by_pool("third", without_bad)
+    assert owner.version("third", 1)["successors"] == [made["version"]]
+
+    # What stands in the place of `third` here is anything that this site has.
+    other.trained(own=74)
+    own = {third: RecipeInput(digest=other.digest("own"))}
+    left_out = [LeftOut(digest=bad)]
+    doubtful = recipe_without(owner.recipe("fourth"), rebuilt=own, left_out=left_out)
+    other.made_by_pool("doubtful", doubtful)
+    assert owner.version("fourth", 1)["successors"] == []
+    # Also when the site says of its own copy that this replaces it.
+    other.upload("third")
+    said = other.client.post(
+        "/api/v1/models/again-other/third/versions/2/successors",
+        json={"successor": "again-other/own@1"},
+    )
+    assert said.status_code == 200, said.text
+    other.made_by_pool("doubtful", doubtful)
+    assert owner.version("fourth", 1)["successors"] == []
+
+    rebuilt = {third: RecipeInput(digest=made["digest"], address=made["version"])}
+    fitting = recipe_without(owner.recipe("fourth"), rebuilt=rebuilt, left_out=left_out)
+    last = other.made_by_pool("fourth", fitting)
+    assert owner.version("fourth", 1)["successors"] == [last["version"]]
 
 
 def test_what_is_no_successor_is_refused_before_it_is_made(

@@ -97,6 +97,10 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): (
         *REFUSED, 403, 403, 422, 422, 422, 422,
     ),
+    # What the body names is of another kind.
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/successors"): (
+        *REFUSED, 403, 403, 422, 422, 422, 422,
+    ),
     ("GET", "/api/v1/withdrawals"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("POST", "/api/v1/withdrawals/check"): (*REFUSED, 200, 200, 200, 200, 200, 200),
     ("GET", "/api/v1/events"): (*REFUSED, 200, 200, 200, 200, 200, 200),
@@ -251,6 +255,9 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     # An effect that the reason does not allow, so that the version stays for the others.
     ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): {
         "json": {"reason": "licence", "effect": "warn"}
+    },
+    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/successors"): {
+        "json": {"successor": f"{SITE}/forest@1"}
     },
     ("POST", "/api/v1/withdrawals/check"): {"json": {"digests": [UNKNOWN_DIGEST]}},
     # Not encrypted, which no pool calls unless it is told to.

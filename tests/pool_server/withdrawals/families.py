@@ -19,6 +19,7 @@ class Family:
     pool: PoolDriver
     prefix: str
     files: dict[str, bytes] = field(default_factory=dict)
+    recipes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def site(self, name: str) -> str:
         return f"{self.prefix}-{name}"
@@ -41,7 +42,8 @@ class Family:
         """Upload a new file, merged from others by their names."""
         content = self.files.setdefault(name, network_bytes())
         if parents:
-            fields["recipe"] = recipe_for(content, *(self.digest(each) for each in parents))
+            self.recipes[name] = recipe_for(content, *(self.digest(each) for each in parents))
+            fields["recipe"] = self.recipes[name]
         return upload(self.owner(name), self.address(name), content, **fields)
 
     def version(self, name: str, number: int = 1) -> dict[str, Any]:
