@@ -27,7 +27,8 @@ from pool_server.records import (
     WithdrawalFlagRecord,
     WithdrawalRecord,
 )
-from pool_server.registry.states import AVAILABLE
+from pool_server.registry.sharing import rights_of_site
+from pool_server.registry.states import AVAILABLE, INSIDE
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import (
     Withdrawal,
@@ -60,6 +61,17 @@ def standing_options() -> tuple[Any, ...]:
 
 def address_of(version: ModelVersionRecord) -> str:
     return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
+
+
+def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
+    """Return what a site is told of a version: its address, or a digest where it may not see it.
+
+    Who names a file by its digest need not know whose it is. The version's model was loaded with
+    its site and grants.
+    """
+    is_own = version.model.site_id == site_id
+    may_see = "see" in rights_of_site(site_id, version.model) and version.state not in INSIDE
+    return address_of(version) if is_own or may_see else f"sha256:{version.digest}"
 
 
 def withdrawal_of(version: ModelVersionRecord) -> Withdrawal | None:

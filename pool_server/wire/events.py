@@ -66,7 +66,10 @@ class EventResponse(BaseModel):
     at: datetime
     site: Name = Field(description="Whom it concerns.")
     kind: str = Field(description="A noun and what happened to it.")
-    subject: str = Field(description="Address or name of what it happened to.")
+    subject: str = Field(
+        description="Address or name of what it happened to; `sha256:DIGEST` of a version that "
+        "the site may not see."
+    )
     details: dict[str, Any]
 
 

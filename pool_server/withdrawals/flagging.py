@@ -19,7 +19,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord, WithdrawalFlagRecord, WithdrawalRecord
 from pool_server.registry.repository import hold_families
-from pool_server.registry.standing import address_of
+from pool_server.registry.standing import address_of, name_for_site
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
 from pool_server.withdrawals import repository
 
@@ -82,12 +82,12 @@ class Reach:
 
     def news(self, withdrawal: WithdrawalRecord) -> list[News]:
         """Return what each site is told: the owner, owners of what is flagged, who fetched it."""
-        subject = address_of(self.root)
-        facts = facts_of(withdrawal)
         owner_id = self.root.model.site_id
         self._part(owner_id, self.root.model.site.name).has_withdrawn = True
         told = []
         for site_id, part in self._parts.items():
+            subject = name_for_site(site_id, self.root)
+            facts = facts_for(site_id, withdrawal, self.root)
             if part.has_withdrawn:
                 details = facts | {"flagged_total": len(self.flagged)}
                 told.append(News(site_id, WITHDRAWN_EVENT, subject, details))
@@ -104,14 +104,18 @@ class Reach:
         return self._parts.setdefault(site_id, _SitePart(name))
 
 
-def facts_of(withdrawal: WithdrawalRecord) -> dict[str, object]:
-    """Return what every event about a withdrawal says."""
+def facts_for(
+    site_id: int, withdrawal: WithdrawalRecord, source: ModelVersionRecord
+) -> dict[str, object]:
+    """Return what an event about a withdrawal, of `source`, tells a site."""
+    is_named = name_for_site(site_id, source) == address_of(source)
     return {
         "digest": withdrawal.digest,
         "reason": withdrawal.reason,
         "effect": withdrawal.effect,
         "explanation": withdrawal.explanation,
-        "by": withdrawal.created_by,
+        # Mostly of the site whose model it is.
+        "by": withdrawal.created_by if is_named else "",
     }
 
 
@@ -135,7 +139,7 @@ def set_flags(
             caller,
             "version.flag",
             subject_of(version),
-            withdrawn=subject_of(source),
+            withdrawn=name_for_site(version.model.site_id, source).removeprefix("pool://"),
             withdrawn_digest=withdrawal.digest,
             reason=withdrawal.reason,
         )
@@ -192,8 +196,9 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
             News(
                 site_id,
                 FLAGGED_EVENT,
-                address_of(withdrawal.version),
-                facts_of(withdrawal) | {"versions": named(versions), "downloaded": []},
+                name_for_site(site_id, withdrawal.version),
+                facts_for(site_id, withdrawal, withdrawal.version)
+                | {"versions": named(versions), "downloaded": []},
             )
             for site_id, versions in owned.items()
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import Row, Select, exists, func, or_, select
-from sqlalchemy.orm import Session, aliased, contains_eager
+from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
 
 from pool_server.http.identity import Caller
 from pool_server.lineage.repository import ancestors_of, descendants_of
@@ -93,7 +93,7 @@ def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecor
         .options(
             contains_eager(WithdrawalRecord.version)
             .contains_eager(ModelVersionRecord.model)
-            .contains_eager(ModelRecord.site)
+            .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
         )
         .where(WithdrawalRecord.digest.in_(select(tree.c.digest)))
         .order_by(WithdrawalRecord.id)
@@ -273,7 +273,9 @@ def _standing_versions() -> Select[ModelVersionRecord]:
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(
-            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+            contains_eager(ModelVersionRecord.model).options(
+                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+            ),
             *standing_options(),
         )
     )

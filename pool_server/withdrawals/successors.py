@@ -31,7 +31,7 @@ from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord, SuccessorRecord
 from pool_server.registry.repository import hold_families
 from pool_server.registry.sharing import rights_of_site
-from pool_server.registry.standing import address_of
+from pool_server.registry.standing import address_of, name_for_site
 from pool_server.registry.states import AVAILABLE
 from pool_server.withdrawals import repository
 from pool_server.withdrawals.flagging import subject_of
@@ -142,14 +142,21 @@ def link_successor(
         caller,
         "version.replace",
         subject_of(version),
-        successor=subject_of(successor),
+        successor=name_for_site(version.model.site_id, successor).removeprefix("pool://"),
         successor_digest=successor.digest,
     )
     site_ids = {version.model.site_id} | repository.downloaders_of(session, version.id)
-    details = {"successor": address_of(successor), "digest": successor.digest}
     tell_all(
         session,
-        [News(each, REPLACED_EVENT, address_of(version), details) for each in sorted(site_ids)],
+        [
+            News(
+                site_id,
+                REPLACED_EVENT,
+                name_for_site(site_id, version),
+                {"successor": name_for_site(site_id, successor), "digest": successor.digest},
+            )
+            for site_id in sorted(site_ids)
+        ],
     )
 
 

@@ -164,3 +164,13 @@ def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
     assert other["has_recipe"]
     assert events_of(family, "c", "version.successor-offered") == []
     assert family.version("c/secret")["successors"] == []
+
+
+def test_who_fetched_it_is_not_told_the_name_of_a_private_successor(pool: PoolDriver) -> None:
+    family = three_merges(pool, "private-heir")
+    family.download("c/third", by="b")
+    family.withdraw("a/bad", "quality")
+    heir = claim(family, "c/third", "c/heir", visibility="private")
+    [own], [told] = (events_of(family, site, "version.replaced") for site in "cb")
+    assert own["details"]["successor"] == heir["address"]
+    assert told["details"]["successor"] == f"sha256:{heir['digest']}"

@@ -295,6 +295,34 @@ def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> N
     assert family.address("a/secret") not in answer.text
 
 
+def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+    family = Family(pool, "unnamed")
+    family.add("a/secret", visibility="private")
+    family.add("a/shown", visibility="private")
+    family.add("b/any")
+    listed = {"visibility": "sites", "sites": [{"site": family.site("b")}]}
+    path = f"/api/v1/models/{family.address('a/shown')}/sharing"
+    assert family.member("a").put(path, json=listed).status_code == 200
+    family.add("b/merged", "a/secret", "a/shown")
+    for name in ("a/secret", "a/shown"):
+        family.withdraw(name, "quality", explanation="Swapped eyes.")
+    family.add("b/late", "a/secret")
+    secret, shown = family.digest("a/secret"), family.version("a/shown")["address"]
+    told = [event for event in events_of(family, "b") if event["kind"] == "version.flagged"]
+    assert [event["subject"] for event in told] == [
+        f"sha256:{secret}", shown, f"sha256:{secret}",
+    ]  # fmt: skip
+    assert [event["details"]["by"] for event in told] == [
+        "", f"{family.site('a')}/test-contributor", "",
+    ]  # fmt: skip
+    assert {event["details"]["explanation"] for event in told} == {"Swapped eyes."}
+    own = events_of(family, "a")
+    assert [event["subject"] for event in own] == [family.version("a/secret")["address"], shown]
+    audit = family.member("b", "admin").get("/api/v1/audit", params={"action": "version.flag"})
+    assert family.address("a/secret") not in audit.text
+    assert f"sha256:{secret}" in audit.text
+
+
 def test_lineage_says_what_was_withdrawn_and_has_the_recipes(pool: PoolDriver) -> None:
     family = three_merges(pool, "marked")
     family.withdraw("a/bad", "licence")
