@@ -11,7 +11,8 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import AliasRecord, now_utc
 from pool_server.registry import repository as registry
-from pool_server.registry.service import describe_version, get_model, resolve_version
+from pool_server.registry.describing import describe_version
+from pool_server.registry.service import get_model, resolve_version
 from pool_server.registry.states import AVAILABLE
 from pool_server.wire.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.models import ModelVersionResponse

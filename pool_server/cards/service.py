@@ -12,7 +12,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord
 from pool_server.registry import repository as registry
-from pool_server.registry.service import describe_version
+from pool_server.registry.describing import describe_version
 from pool_server.registry.states import WITHDRAWN
 from pool_server.wire.cards import CardResponse, read_card, write_card
 from pool_server.wire.models import ModelVersionResponse

@@ -14,7 +14,8 @@ from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.records import ModelRecord, ModelVersionRecord
 from pool_server.registry import repository as registry
-from pool_server.registry.service import describe_version, get_model
+from pool_server.registry.describing import describe_version
+from pool_server.registry.service import get_model
 from pool_server.registry.states import (
     DELETE,
     PUBLISH,

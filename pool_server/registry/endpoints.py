@@ -23,7 +23,7 @@ from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.records import ModelVersionRecord
-from pool_server.registry import service
+from pool_server.registry import describing, service
 from pool_server.registry.downloads import note_download
 from pool_server.registry.filters import ModelQuery
 from pool_server.registry.query_parameters import (
@@ -142,7 +142,7 @@ def describe_version(
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
     version = service.resolve_version(session, caller, site, name, reference)
-    return service.describe_version(version)
+    return describing.describe_version(version)
 
 
 CONTENT_RESPONSES = documented(

@@ -1,35 +1,32 @@
-"""Loading a page of versions: what belongs to them comes as plain rows.
+"""Pages of versions, described by what few queries tell of all of them.
 
-To make a record of each of hundreds of labels and metrics takes longer than to find the versions.
-Whoever only reads `label.key` does not tell a row from a record. And of the few versions that are
-withdrawn, flagged or replaced, one query tells which they are; only for those is more asked.
+Of hundreds of labels, metrics and keys nobody makes records here: that takes longer than to find
+the versions. Whether a version is withdrawn, flagged or replaced is asked along with the rest;
+the few that are get loaded with all that there is to tell of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import (
-    BindParameter,
-    CompoundSelect,
-    Double,
+    Integer,
+    Row,
+    ScalarSelect,
     Select,
     Text,
-    bindparam,
-    case,
+    and_,
     cast,
     literal,
     null,
+    or_,
     select,
-    type_coerce,
-    union,
     union_all,
 )
-from sqlalchemy.orm import Session, contains_eager, joinedload, load_only
-from sqlalchemy.orm.attributes import instance_dict
+from sqlalchemy.orm import Session
 
 from pool_server.http.identity import Caller
 from pool_server.records import (
@@ -42,204 +39,214 @@ from pool_server.records import (
     ParentRecord,
     RecipeRecord,
     SiteKeyRecord,
+    SiteRecord,
     StatementRecord,
     SuccessorRecord,
     TermRecord,
     WithdrawalFlagRecord,
     WithdrawalRecord,
 )
+from pool_server.registry.describing import describe_version
+from pool_server.registry.filters import MergeKey
+from pool_server.registry.repository import whole_versions
 from pool_server.registry.sharing import visible_to
-from pool_server.registry.standing import standing_options
+from pool_server.registry.sql import among, json_rows
 from pool_server.registry.states import listed_for
-from pool_server.wire.models import StateChoice
+from pool_server.wire.data_use import label_of
+from pool_server.wire.models import ModelVersionResponse, StateChoice
+
+MergeGroups = Sequence[Sequence[MergeKey]]
+
+_RESPONSES = TypeAdapter(list[ModelVersionResponse])
 
 
-class _Label(NamedTuple):
-    key: str
-    value: str
+def describe_versions(
+    session: Session,
+    caller: Caller,
+    version_ids: Sequence[int],
+    state: StateChoice | None,
+    merge_groups: MergeGroups = (),
+) -> list[ModelVersionResponse]:
+    """Return the versions with these ids, in this order, as far as the caller is shown them.
+
+    Parameters
+    ----------
+    merge_groups : sequence of sequences of MergeKey
+        `mergeable_by` has only methods of which a version has a key in every group.
+    """
+    if not version_ids:
+        return []
+    wanted = {"versions": list(version_ids)}
+    rows = session.execute(_described(_viewer(caller), state), wanted).all()
+    metrics: dict[int, dict[str, float]] = {row.id: {} for row in rows}
+    for version_id, name, value in session.execute(_metrics(), wanted):
+        metrics[version_id][name] = value
+    shown = [row for row in rows if row.is_shown]
+    good = [row for row in shown if not row.is_marked]
+    responses = _RESPONSES.validate_python(
+        [_describe(row, metrics[row.id], merge_groups) for row in good]
+    )
+    found = {row.id: response for row, response in zip(good, responses, strict=True)}
+    marked = [row.id for row in shown if row.is_marked]
+    if marked:
+        for version in session.scalars(_whole(), {"versions": marked}):
+            keys = [(each.method, each.key) for each in version.merge_keys]
+            found[version.id] = describe_version(version, _shared_methods(keys, merge_groups))
+    return [found[each] for each in version_ids if each in found]
 
 
-class _Metric(NamedTuple):
-    name: str
-    value: float
+def _describe(
+    row: Row[*tuple[Any, ...]], metrics: dict[str, float], merge_groups: MergeGroups
+) -> dict[str, Any]:
+    """Return a version in good standing as the fields of `ModelVersionResponse`."""
+    lists: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _LISTS}
+    for name, *values in sorted(row.lists):
+        lists[name].append(tuple(values))
+    keys = [(method, key) for _, method, key in lists["merge_keys"]]
+    shared = _shared_methods(keys, merge_groups)
+    return {
+        **row._mapping,
+        "labels": {key: value for _, key, value in lists["labels"]},
+        "metrics": dict(sorted(metrics.items())),
+        "mergeable_by": [method for method, _ in keys if shared is None or method in shared],
+        "terms": [
+            {"code": code, "label": label_of(code), "detail": detail, "inherited": inherited}
+            for inherited, code, detail in sorted(lists["terms"], key=lambda term: term[1:])
+        ],
+        "aliases": [name for _, name, _ in lists["aliases"]],
+        "has_recipe": row.method is not None,
+        "parent_digests": list(dict.fromkeys(digest for _, digest, _ in lists["parents"])),
+        "signed_by": None
+        if row.key_id is None
+        else {
+            "key_id": row.key_id,
+            "origin": row.origin or None,
+            "accepted_at": row.accepted_at,
+            "revoked_at": row.revoked_at,
+            "revoked_as": row.revocation or None,
+        },
+    }
 
 
-class _MergeKey(NamedTuple):
-    method: str
-    key: str
+def _shared_methods(keys: Sequence[tuple[str, str]], groups: MergeGroups) -> set[str] | None:
+    """Return the methods of `keys` that have one in every group; None: there are no groups."""
+    if not groups:
+        return None
+    own = {MergeKey(*each) for each in keys}
+    return set.intersection(*({each.method for each in own & set(group)} for group in groups))
 
 
-class _Parent(NamedTuple):
-    position: int
-    parent_digest: str
+def _viewer(caller: Caller) -> Caller:
+    """Return of a caller what decides of what is shown, so that statements can be kept."""
+    return Caller("", "", caller.site_id, "", caller.role, None, pool_wide=caller.pool_wide)
 
 
-class _Term(NamedTuple):
-    code: str
-    detail: str
-    inherited: bool
+@lru_cache(maxsize=128)
+def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, ...]]:
+    """Select all that is told of versions in good standing, but for their metrics.
 
-
-class _Alias(NamedTuple):
-    name: str
-
-
-@dataclass(frozen=True)
-class _List:
-    """A list of a version: where its rows are, and what is made of a row's texts and number."""
-
-    version_id: Any
-    first: Any
-    second: Any
-    number: Any
-    make: Callable[[str, str, float], Any]
-
-
-_LISTS = {
-    "labels": _List(
-        LabelRecord.version_id,
-        LabelRecord.key,
-        LabelRecord.value,
-        null(),
-        lambda key, value, _: _Label(key, value),
-    ),
-    "metrics": _List(
-        MetricRecord.version_id,
-        MetricRecord.name,
-        null(),
-        MetricRecord.value,
-        lambda name, _, value: _Metric(name, value),
-    ),
-    "merge_keys": _List(
-        MergeKeyRecord.version_id,
-        MergeKeyRecord.method,
-        MergeKeyRecord.key,
-        null(),
-        lambda method, key, _: _MergeKey(method, key),
-    ),
-    "parents": _List(
-        ParentRecord.version_id,
-        null(),
-        ParentRecord.parent_digest,
-        cast(ParentRecord.position, Double),
-        lambda _, digest, position: _Parent(int(position), digest),
-    ),
-    "terms": _List(
-        TermRecord.version_id,
-        TermRecord.code,
-        TermRecord.detail,
-        case((TermRecord.inherited, 1.0), else_=0.0),
-        lambda code, detail, inherited: _Term(code, detail, bool(inherited)),
-    ),
-    "aliases": _List(
-        AliasRecord.version_id,
-        AliasRecord.name,
-        null(),
-        null(),
-        lambda name, *_: _Alias(name),
-    ),
-}
-_GOOD_STANDING: dict[str, Any] = {"withdrawal": None, "flags": (), "successors": ()}
-
-
-def single_versions() -> Select[ModelVersionRecord]:
-    """Select versions with model and site, and with whether they have a recipe or a signature."""
+    To make this statement takes longer than to run it.
+    """
+    version, signature, key = ModelVersionRecord, StatementRecord, SiteKeyRecord
+    marks = (
+        WithdrawalRecord.version_id,
+        WithdrawalFlagRecord.version_id,
+        SuccessorRecord.version_id,
+    )
     return (
-        select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .options(
-            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
-            # Of the recipe only that there is one; its document can be long.
-            joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
-            # And of what was signed, only with which key.
-            joinedload(ModelVersionRecord.statement).options(
-                load_only(
-                    StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
-                ),
-                joinedload(StatementRecord.key).load_only(
-                    SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
-                ),
+        select(
+            version.id,
+            SiteRecord.name.label("site"),
+            ModelRecord.name.label("name"),
+            ModelRecord.visibility,
+            version.number.label("version"),
+            version.kind,
+            version.format,
+            version.digest,
+            version.size_bytes,
+            version.file_name,
+            version.description,
+            version.fingerprint,
+            version.state,
+            version.state_reason,
+            version.state_changed_at,
+            version.state_changed_by,
+            version.has_card.label("has_card"),
+            version.created_at,
+            version.created_by,
+            # Of a recipe only that there is one; its document can be long.
+            RecipeRecord.method,
+            signature.key_id,
+            signature.origin,
+            signature.created_at.label("accepted_at"),
+            key.revoked_at,
+            key.revocation,
+            _lists().label("lists"),
+            or_(*(select(mark).where(mark == version.id).exists() for mark in marks)).label(
+                "is_marked"
             ),
+            # No condition: SQLite would go through all versions in a state.
+            and_(visible_to(viewer), listed_for(viewer, state)).label("is_shown"),
         )
+        .join(version.model)
+        .join(ModelRecord.site)
+        .outerjoin(version.recipe)
+        .outerjoin(version.statement)
+        .outerjoin(signature.key)
+        .where(among(version.id, "versions"))
     )
 
 
-def load_versions(
-    session: Session, caller: Caller, version_ids: Sequence[int], state: StateChoice | None
-) -> list[ModelVersionRecord]:
-    """Return the versions with these ids, in this order, as far as the caller is shown them."""
-    if not version_ids:
-        return []
-    shown = visible_to(caller), listed_for(caller, state)
-    marked = set(session.scalars(_queries().marked, {"versions": version_ids}))
-    found: dict[int, ModelVersionRecord] = {}
-    for query, wanted in (
-        (_queries().in_good_standing, [each for each in version_ids if each not in marked]),
-        (_queries().others, sorted(marked)),
-    ):
-        if wanted:
-            versions = session.scalars(query.where(*shown), {"versions": wanted})
-            found.update((version.id, version) for version in versions)
-    listed = [found[each] for each in version_ids if each in found]
-    for version in listed:
-        if version.id not in marked:
-            instance_dict(version).update(_GOOD_STANDING)
-    fill_lists(session, listed)
-    return listed
+_NO_NUMBER, _NO_TEXT = cast(null(), Integer), cast(null(), Text)
+# What a version has several of: a number to order by, and two texts.
+_LISTS: dict[str, tuple[Any, ...]] = {
+    "labels": (LabelRecord.version_id, _NO_NUMBER, LabelRecord.key, LabelRecord.value),
+    "merge_keys": (
+        MergeKeyRecord.version_id,
+        _NO_NUMBER,
+        MergeKeyRecord.method,
+        MergeKeyRecord.key,
+    ),
+    "parents": (
+        ParentRecord.version_id,
+        ParentRecord.position,
+        ParentRecord.parent_digest,
+        _NO_TEXT,
+    ),
+    "terms": (
+        TermRecord.version_id,
+        cast(TermRecord.inherited, Integer),
+        TermRecord.code,
+        TermRecord.detail,
+    ),
+    "aliases": (AliasRecord.version_id, _NO_NUMBER, AliasRecord.name, _NO_TEXT),
+}
 
 
-def fill_lists(session: Session, versions: Sequence[ModelVersionRecord]) -> None:
-    """Give versions their labels, metrics, merge keys, parents, terms and aliases, to be read."""
-    lists: dict[int, dict[str, list[Any]]] = {
-        version.id: {name: [] for name in _LISTS} for version in versions
-    }
-    for name, version_id, *values in session.execute(_queries().lists, {"versions": list(lists)}):
-        lists[version_id][name].append(_LISTS[name].make(*values))
-    for version in versions:
-        found = lists[version.id]
-        for rows in found.values():
-            rows.sort()
-        instance_dict(version).update(found)
-
-
-@dataclass(frozen=True)
-class _Queries:
-    """What a page is loaded by; making them takes as long as sending them."""
-
-    in_good_standing: Select[ModelVersionRecord]
-    others: Select[ModelVersionRecord]
-    marked: CompoundSelect[int]
-    lists: CompoundSelect[Any]
+def _lists() -> ScalarSelect[Any]:
+    """Select all lists of a version as one value: to read one JSON is quicker than five."""
+    parts = [
+        select(
+            literal(name, Text).label("name"),
+            number.label("number"),
+            first.label("first"),
+            second.label("second"),
+        )
+        .where(version_id == ModelVersionRecord.id)
+        .correlate(ModelVersionRecord)
+        for name, (version_id, number, first, second) in _LISTS.items()
+    ]
+    rows = union_all(*parts).subquery("lists").c
+    return select(json_rows(rows.name, rows.number, rows.first, rows.second)).scalar_subquery()
 
 
 @cache
-def _queries() -> _Queries:
-    among: BindParameter[Any] = bindparam("versions", expanding=True)
-    versions = single_versions().where(ModelVersionRecord.id.in_(among))
-    return _Queries(
-        in_good_standing=versions,
-        others=versions.options(*standing_options()),
-        marked=union(
-            *(
-                select(column).where(column.in_(among))
-                for column in (
-                    WithdrawalRecord.version_id,
-                    WithdrawalFlagRecord.version_id,
-                    SuccessorRecord.version_id,
-                )
-            )
-        ),
-        lists=union_all(
-            *(
-                select(
-                    literal(name, Text).label("name"),
-                    each.version_id.label("version_id"),
-                    type_coerce(each.first, Text).label("first"),
-                    type_coerce(each.second, Text).label("second"),
-                    type_coerce(each.number, Double).label("number"),
-                ).where(each.version_id.in_(among))
-                for name, each in _LISTS.items()
-            )
-        ),
+def _metrics() -> Select[int, str, float]:
+    return select(MetricRecord.version_id, MetricRecord.name, MetricRecord.value).where(
+        among(MetricRecord.version_id, "versions")
     )
+
+
+@cache
+def _whole() -> Select[ModelVersionRecord]:
+    return whole_versions().where(among(ModelVersionRecord.id, "versions"))

@@ -6,11 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 
 from sqlalchemy import ColumnElement, Select, case, func, select
-from sqlalchemy.orm import (
-    Session,
-    contains_eager,
-    selectinload,
-)
+from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
 
 from pool_server.database import wait_for_turn
 from pool_server.http.identity import Caller
@@ -18,9 +14,11 @@ from pool_server.records import (
     AliasRecord,
     ModelRecord,
     ModelVersionRecord,
+    RecipeRecord,
+    SiteKeyRecord,
     SiteRecord,
+    StatementRecord,
 )
-from pool_server.registry.listing import single_versions
 from pool_server.registry.sharing import visible_to
 from pool_server.registry.standing import standing_options
 from pool_server.registry.states import AVAILABLE, DELETED, QUARANTINED, readable_by
@@ -31,6 +29,29 @@ MOST_VALUES = 10_000
 
 Versions = Callable[[], Select[ModelVersionRecord]]
 """What is read of a version along with it: `whole_versions` or `brief_versions`."""
+
+
+def single_versions() -> Select[ModelVersionRecord]:
+    """Select versions with model and site, and with whether they have a recipe or a signature."""
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+            # Of the recipe only that there is one; its document can be long.
+            joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
+            # And of what was signed, only with which key.
+            joinedload(ModelVersionRecord.statement).options(
+                load_only(
+                    StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
+                ),
+                joinedload(StatementRecord.key).load_only(
+                    SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
+                ),
+            ),
+        )
+    )
 
 
 def whole_versions() -> Select[ModelVersionRecord]:

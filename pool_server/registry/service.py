@@ -3,90 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
 from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
 from pool_server.http.identity import Caller
-from pool_server.records import ModelRecord, ModelVersionRecord, StatementRecord, TermRecord
+from pool_server.records import ModelRecord, ModelVersionRecord
 from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
-from pool_server.registry.listing import load_versions
+from pool_server.registry.listing import describe_versions
 from pool_server.registry.search.facets import count_facets
 from pool_server.registry.search.finding import find_versions
 from pool_server.registry.search.ordering import Position
-from pool_server.registry.standing import flags_of, successors_of, withdrawal_of
 from pool_server.registry.states import readable_by
 from pool_server.wire.curation import ALIAS_PATTERN, LATEST
-from pool_server.wire.data_use import TermResponse, label_of
 from pool_server.wire.facets import FacetsResponse
-from pool_server.wire.models import ModelPage, ModelVersionResponse, VersionState
-from pool_server.wire.sharing import Visibility
-from pool_server.wire.statements import Revocation, SignatureSummary
+from pool_server.wire.models import ModelPage
 
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
 _ALIAS = re.compile(ALIAS_PATTERN)
-
-
-def describe_version(
-    version: ModelVersionRecord, methods: Collection[str] | None = None
-) -> ModelVersionResponse:
-    """Return a version as clients see it; `mergeable_by` has only `methods`, if given."""
-    return ModelVersionResponse(
-        site=version.model.site.name,
-        name=version.model.name,
-        version=version.number,
-        kind=version.kind,
-        format=version.format,
-        digest=version.digest,
-        size_bytes=version.size_bytes,
-        file_name=version.file_name,
-        description=version.description,
-        labels={label.key: label.value for label in version.labels},
-        metrics={metric.name: metric.value for metric in version.metrics},
-        fingerprint=version.fingerprint,
-        mergeable_by=[
-            each.method for each in version.merge_keys if methods is None or each.method in methods
-        ],
-        terms=[describe_term(each) for each in version.terms],
-        aliases=[each.name for each in version.aliases],
-        visibility=cast("Visibility", version.model.visibility),
-        state=cast("VersionState", version.state),
-        state_reason=version.state_reason,
-        state_changed_at=version.state_changed_at,
-        state_changed_by=version.state_changed_by,
-        has_card=version.has_card,
-        created_at=version.created_at,
-        created_by=version.created_by,
-        has_recipe=version.recipe is not None,
-        parent_digests=list(dict.fromkeys(parent.parent_digest for parent in version.parents)),
-        withdrawal=withdrawal_of(version),
-        flags=flags_of(version),
-        successors=successors_of(version),
-        signed_by=None if version.statement is None else describe_signature(version.statement),
-    )
-
-
-def describe_signature(statement: StatementRecord) -> SignatureSummary:
-    key = statement.key
-    return SignatureSummary(
-        key_id=statement.key_id,
-        origin=statement.origin or None,
-        accepted_at=statement.created_at,
-        revoked_at=key.revoked_at,
-        revoked_as=cast("Revocation | None", key.revocation or None),
-    )
-
-
-def describe_term(term: TermRecord) -> TermResponse:
-    return TermResponse(
-        code=term.code,
-        label=label_of(term.code),
-        detail=term.detail,
-        inherited=term.inherited,
-    )
 
 
 def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRecord:
@@ -167,10 +103,11 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
         session, caller, query, groups, other_than=other_than, limit=query.limit + 1
     )
     page = found[: query.limit]
-    versions = load_versions(session, caller, [each.version_id for each in page], query.state)
     last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
     return ModelPage(
-        items=[describe_version(version, _shared_methods(version, groups)) for version in versions],
+        items=describe_versions(
+            session, caller, [each.version_id for each in page], query.state, groups
+        ),
         next_cursor=None if last is None else query.order.write_cursor(last),
     )
 
@@ -235,13 +172,3 @@ def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> Mode
 
 def _keys_of(version: ModelVersionRecord) -> list[MergeKey]:
     return [MergeKey(each.method, each.key) for each in version.merge_keys]
-
-
-def _shared_methods(
-    version: ModelVersionRecord, groups: Sequence[Sequence[MergeKey]]
-) -> set[str] | None:
-    """Return the methods under which `version` has a key of every group; None: no groups."""
-    if not groups:
-        return None
-    own = set(_keys_of(version))
-    return set.intersection(*({key.method for key in own & set(group)} for group in groups))

@@ -20,7 +20,7 @@ from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.registry import repository as registry
-from pool_server.registry.service import describe_version
+from pool_server.registry.describing import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.transfers import repository
 from pool_server.transfers.plan import PartPlan

@@ -1,0 +1,79 @@
+"""What both databases can do, but say differently.
+
+Each is one text for any number of values, so that neither SQLAlchemy nor the database has to
+read it anew for every request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, ColumnElement, Dialect, Text, bindparam
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
+
+
+class _Numbers(TypeDecorator[Sequence[int]]):
+    """Any number of whole numbers as one value of a statement."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(ARRAY(BigInteger()))
+        return dialect.type_descriptor(Text())
+
+    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> Any:
+        if value is None or dialect.name == "postgresql":
+            return value
+        return json.dumps(list(value))
+
+
+class _Among(FunctionElement[bool]):
+    # To a Boolean SQLAlchemy adds ``= 1`` on SQLite, which then does not use an index.
+    type: TypeEngine[Any] = NullType()
+    inherit_cache = True
+
+
+def among(column: Any, name: str) -> ColumnElement[bool]:
+    """Return the condition that `column` is one of the whole numbers in the parameter `name`."""
+    return _Among(column, bindparam(name, type_=_Numbers()))
+
+
+@compiles(_Among, "sqlite")
+def _among_on_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, numbers = (compiler.process(each, **options) for each in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({numbers}))"
+
+
+@compiles(_Among, "postgresql")
+def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+    column, numbers = (compiler.process(each, **options) for each in element.clauses)
+    return f"{column} = ANY ({numbers})"
+
+
+class json_rows(FunctionElement[list[list[Any]]]):  # noqa: N801 - named as functions of SQL are
+    """All rows of a query as one JSON list of lists.
+
+    Not for numbers with fractions: SQLite writes 15 of their digits.
+    """
+
+    type = JSON()
+    inherit_cache = True
+
+
+@compiles(json_rows, "sqlite")
+def _json_rows_on_sqlite(element: json_rows, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_group_array(json_array({compiler.process(element.clauses, **options)}))"
+
+
+@compiles(json_rows, "postgresql")
+def _json_rows_on_postgresql(element: json_rows, compiler: SQLCompiler, **options: Any) -> str:
+    columns = compiler.process(element.clauses, **options)
+    return f"coalesce(json_agg(json_build_array({columns})), '[]')"
