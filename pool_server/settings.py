@@ -136,6 +136,9 @@ class PoolSettings(BaseSettings):
     token_acts_per_minute: int = Field(
         default=60, ge=1, description="Tokens and invitations made or revoked with one token."
     )
+    webhook_tests_per_minute: int = Field(
+        default=10, ge=1, description="Webhooks tried by one site, for each process."
+    )
     trusted_proxies: str = Field(
         default="",
         description="Addresses or networks of reverse proxies, with commas between them; what "

@@ -12,6 +12,7 @@ from pool_server.errors import (
     NotAllowedError,
     NotAuthenticatedError,
     SiteNotFoundError,
+    TooManyRequestsError,
     TooManyWebhooksError,
     WebhookNotFoundError,
     WebhookRefusedError,
@@ -19,6 +20,7 @@ from pool_server.errors import (
 from pool_server.events import feed, webhooks
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, SiteAdmin
+from pool_server.http.rate_limits import Limits
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.http.traffic import ProcessTraffic
@@ -151,8 +153,13 @@ def delete_webhook(caller: SiteAdmin, session: WritingSession, webhook_id: Webho
 @router.post(
     "/webhooks/{webhook_id}/test",
     summary="Try a webhook",
-    responses=documented(NotAuthenticatedError, NotAllowedError, WebhookNotFoundError),
+    responses=documented(
+        NotAuthenticatedError, NotAllowedError, WebhookNotFoundError, TooManyRequestsError
+    ),
 )
-def try_webhook(caller: SiteAdmin, parts: Parts, webhook_id: WebhookId) -> WebhookTestResponse:
+def try_webhook(
+    caller: SiteAdmin, parts: Parts, limits: Limits, webhook_id: WebhookId
+) -> WebhookTestResponse:
     """Call an address now with an event `webhook.test`, and tell what it said."""
+    limits.webhook_tests.take(caller.site, "webhooks tried by your site")
     return webhooks.try_webhook(parts, caller, webhook_id)

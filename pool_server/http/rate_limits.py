@@ -94,6 +94,8 @@ class RateLimits:
         By address: attempts to accept an invitation.
     token_acts : RateLimiter
         By token: making and revoking tokens and invitations.
+    webhook_tests : RateLimiter
+        By site, which makes itself as many tokens as it likes: calls of webhooks to try them.
     refusals : RateLimiter
         By token: entries in the audit of acts that were refused.
     """
@@ -102,6 +104,7 @@ class RateLimits:
         self.failed_logins = RateLimiter(settings.failed_logins_per_minute)
         self.acceptances = RateLimiter(settings.acceptances_per_minute)
         self.token_acts = RateLimiter(settings.token_acts_per_minute)
+        self.webhook_tests = RateLimiter(settings.webhook_tests_per_minute)
         self.refusals = RateLimiter(REFUSALS_PER_MINUTE)
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pool_server.errors import TooManyRequestsError
 from pool_server.http.rate_limits import MOST_KEYS, RateLimiter, limited_by
 from pool_server.settings import PoolSettings
+from tests.pool_server.conftest import OpenPool
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread
 
 
@@ -91,6 +92,23 @@ def test_invitations_and_tokens_are_not_made_without_end(tmp_path: Path) -> None
         assert error_of(pool.admin.delete(f"/api/v1/tokens/{'0' * 16}")) == (
             429, "too_many_requests",
         )  # fmt: skip
+
+
+def test_webhooks_are_not_tried_without_end(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path, webhook_tests_per_minute=2) as pool:
+        first = pool.member("lab", "admin")
+        token = {"site": "lab", "name": "other", "role": "admin"}
+        second = pool.client(pool.admin.post("/api/v1/tokens", json=token).json()["secret"])
+        made = first.post("/api/v1/webhooks", json={"url": "https://lab.invalid/"})
+        path = f"/api/v1/webhooks/{made.json()['webhook_id']}/test"
+        tried = [client.post(path) for client in (first, second, first, second)]
+        assert [each.status_code for each in tried] == [200, 200, 429, 429]
+        assert error_of(tried[-1]) == (429, "too_many_requests")
+        assert 1 <= int(tried[-1].headers["Retry-After"]) <= 30
+        assert pool.admin.post(path).status_code == 200, "another site's tries are its own"
+        schema = first.get("/openapi.json").json()
+        documented = schema["paths"]["/api/v1/webhooks/{webhook_id}/test"]["post"]["responses"]
+        assert "429" in documented
 
 
 def audited_address(pool: PoolDriver, forwarded: str, site: str) -> str:
