@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
@@ -26,7 +26,9 @@ from pool_server.exports.repository import Place
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord, StatementRecord
-from pool_server.registry.sharing import Right, may
+from pool_server.registry.recipes import named_digests, without_names
+from pool_server.registry.repository import visible_addresses
+from pool_server.registry.sharing import Right, has_all_rights, may
 from pool_server.registry.standing import address_of
 from pool_server.registry.states import AVAILABLE
 from pool_server.registry.terms import require_redistributable
@@ -104,6 +106,7 @@ def describe_portable(
     """
     _require_exportable(caller, [version])
     scores = list_evaluations(session, version, limit=MOST_EVALUATIONS) if evaluations else None
+    signed = find_statement(session, version.id)
     return PortableVersion(
         site=version.model.site.name,
         name=version.model.name,
@@ -120,11 +123,11 @@ def describe_portable(
             for each in version.terms
         ],
         card=version.card,
-        recipe=None if version.recipe is None else version.recipe.document,
+        recipe=_recipe_for(session, caller, version, is_signed=signed is not None),
         parents=_parents_of(version),
         created_at=version.created_at,
         created_by=version.created_by,
-        statement=_portable_statement(find_statement(session, version.id)),
+        statement=_portable_statement(signed),
         evaluations=[
             PortableEvaluation.model_validate(each.model_dump())
             for each in (scores.items if scores is not None else ())
@@ -241,6 +244,23 @@ def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
 
 def _parents_of(version: ModelVersionRecord) -> list[str]:
     return list(dict.fromkeys(each.parent_digest for each in version.parents))
+
+
+def _recipe_for(
+    session: Session, caller: Caller, version: ModelVersionRecord, *, is_signed: bool
+) -> dict[str, Any] | None:
+    """Return a version's recipe as the caller may know it.
+
+    Of inputs that others do not share with the caller it has the digest only. Where the site has
+    signed the recipe along with the version, nothing can be left out of it.
+    """
+    if version.recipe is None:
+        return None
+    document = version.recipe.document
+    if is_signed or has_all_rights(caller) or version.model.site_id == caller.site_id:
+        return document
+    placed = visible_addresses(session, caller, set(named_digests(document)))
+    return without_names(document, placed)
 
 
 def _portable_statement(found: StatementRecord | None) -> PortableStatement | None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
 import pytest
 
+from aggregators.methods import parse_recipe
 from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.signing_keys import PrivateKey
+from pool_server.wire.statements import canonical_json
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
-from tests.pool_server.signatures.signers import register, revoke, upload_signed
+from tests.pool_server.signatures.signers import (
+    register,
+    revoke,
+    signed,
+    statement_of,
+    upload_signed,
+)
 
 
 def ask(client: httpx.Client, *addresses: str, **fields: Any) -> httpx.Response:
@@ -154,6 +163,65 @@ def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolD
     granted = ask(a, child["address"], with_parents=True).json()["items"]
     assert private["address"] not in [each["address"] for each in granted]
     assert len(granted) == 3
+
+
+def named_recipe(content: bytes, *parents: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe that names its inputs, and what was left out of another merge."""
+    entries = [
+        {"digest": each["digest"], "address": each["address"], "file_name": each["file_name"]}
+        for each in parents
+    ]
+    recipe = recipe_of(content)
+    claim = {"digest": "12" * 32, "without": entries}
+    return {**recipe, "inputs": entries, "successor_of": claim}
+
+
+def test_a_record_does_not_name_inputs_that_are_not_shared(pool: PoolDriver) -> None:
+    owner, other = pool.member("maker"), pool.member("taker")
+    secret = upload(owner, "maker/secret", visibility="private", file_name="patient-7.bin")
+    open_one = upload(owner, "maker/open")
+    content = network_bytes()
+    recipe = named_recipe(content, secret, open_one)
+    merged_one = upload(owner, "maker/merged", content, recipe=recipe, visibility="consortium")
+    share(owner, "maker/merged", "download", "redistribute")
+    path = record_path(merged_one["address"])
+    for client, knows in ((owner, True), (pool.admin, True), (other, False)):
+        answer = client.get(path)
+        record = PortableVersion.model_validate(answer.json())
+        assert record.parents == [secret["digest"], open_one["digest"]]
+        assert record.recipe is not None
+        for entries in (record.recipe["inputs"], record.recipe["successor_of"]["without"]):
+            assert [each["digest"] for each in entries] == record.parents
+            assert entries[1]["address"] == open_one["address"]
+            assert entries[0]["address"] == (secret["address"] if knows else None)
+        assert ("maker/secret" in answer.text) is knows
+        assert ("patient-7" in answer.text) is knows
+
+
+def test_what_was_signed_with_a_version_stays_whole(pool: PoolDriver) -> None:
+    owner, other, key = pool.member("signer"), pool.member("taker"), PrivateKey.generate()
+    register(owner, "signer", key)
+    secret = upload(owner, "signer/secret", visibility="private")
+    content = network_bytes()
+    recipe = json.loads(parse_recipe(json.dumps(named_recipe(content, secret))).to_json())
+    said = statement_of(
+        "signer/merged",
+        content,
+        recipe_digest=sha256(canonical_json(recipe)),
+        parents=[secret["digest"]],
+    )
+    version = upload(
+        owner,
+        "signer/merged",
+        content,
+        statement=signed(said, key),
+        recipe=recipe,
+        visibility="consortium",
+    )
+    share(owner, "signer/merged", "download", "redistribute")
+    own, taken = (client.get(record_path(version["address"])).json() for client in (owner, other))
+    assert taken["statement"] is not None
+    assert taken["recipe"] == own["recipe"], "its digest is part of what was signed"
 
 
 def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
