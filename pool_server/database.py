@@ -22,10 +22,17 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    InterfaceError,
+    InvalidatePoolError,
+    OperationalError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from pool_server.errors import DatabaseUnavailableError, QueryError, WriteConflictError
 from pool_server.settings import PoolSettings
@@ -39,6 +46,8 @@ SQLITE_POOL_SIZE, SQLITE_POOL_OVERFLOW = 8, 56
 # waits its turn for another.
 KEPT_CONNECTIONS = 5
 POOL_TIMEOUT_S = 15.0
+# A connection that was used so shortly before is taken to be there still.
+TRUSTED_S = 1.0
 # So long a statement may run, a lock be waited for, a transaction do nothing.
 STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS, IDLE_TIMEOUT_MS = 60_000, 15_000, 120_000
 
@@ -138,30 +147,55 @@ def open_postgres(url: URL, connections: int) -> Engine:
     # What the admin says in the address counts.
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     arguments["options"] = f"{options} {url.query.get('options', '')}".strip()
-    return create_engine(
+    engine = create_engine(
         url,
         pool_size=kept,
         max_overflow=connections - kept,
         pool_timeout=POOL_TIMEOUT_S,
-        pool_pre_ping=True,
         isolation_level="READ COMMITTED",
         connect_args=arguments,
         hide_parameters=True,
     )
+    ping_after_idling(engine)
+    return engine
+
+
+def ping_after_idling(engine: Engine) -> None:
+    """Try connections that were not used for a moment before they are used again.
+
+    To try every one, as SQLAlchemy can, takes longer than most queries do.
+    """
+
+    @event.listens_for(engine, "checkin")
+    def note_time(_connection: object, record: ConnectionPoolEntry) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def try_it(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+        idle_since = record.info.get("idle_since")
+        if idle_since is None or time.monotonic() - idle_since < TRUSTED_S:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            # The others will be no better; all are opened anew.
+            raise InvalidatePoolError from error
 
 
 class Database:
     """Transactions on one engine.
 
-    `read` never changes anything; `write` commits when its block ends well and rolls back when
-    it raises. Both raise `DatabaseUnavailableError` when the database does not answer, and
-    `WriteConflictError` when another transaction was first.
+    `read` never changes anything; nor does `look`, which is for a single query. `write` commits
+    when its block ends well and rolls back when it raises. All of them raise
+    `DatabaseUnavailableError` when the database does not answer, and `WriteConflictError` when
+    another transaction was first.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.writing_engine = engine.execution_options(pool_writes=True)
         self._readers = sessionmaker(reading_engine(engine), expire_on_commit=False)
+        self._lookers = sessionmaker(looking_engine(engine), expire_on_commit=False)
         self._writers = sessionmaker(self.writing_engine, expire_on_commit=False)
 
     @classmethod
@@ -176,6 +210,11 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         with translated(), self._readers() as session:
+            yield session
+
+    @contextmanager
+    def look(self) -> Iterator[Session]:
+        with translated(), self._lookers() as session:
             yield session
 
     @contextmanager
@@ -222,6 +261,14 @@ def reading_engine(engine: Engine) -> Engine:
     if engine.dialect.name == "sqlite":
         return engine
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def looking_engine(engine: Engine) -> Engine:
+    """Return an engine without transactions: each query sees what was there when it began."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    # To begin and to end one takes longer than a short query.
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:

@@ -11,14 +11,14 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, SuspendedError
 from pool_server.http.rate_limits import Limits, client_address, limited_by
 from pool_server.http.scopes import require_declared_scopes
 from pool_server.http.session import Parts
-from pool_server.records import TokenRecord, now_utc
+from pool_server.records import SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.wire.sites import ROLES, Role
 
 SECRET_PREFIX = "pool_"
@@ -124,6 +124,21 @@ class Caller:
         )
 
 
+# Asked with every request, and therefore made once and for no more than is looked at.
+_TOKEN_BEHIND = (
+    select(TokenRecord)
+    .join(TokenRecord.site)
+    .outerjoin(TokenRecord.user)
+    .options(
+        contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
+        contains_eager(TokenRecord.user).load_only(
+            UserRecord.name, UserRecord.role, UserRecord.pool_wide, UserRecord.disabled_at
+        ),
+    )
+    .where(TokenRecord.secret_hash == bindparam("secret_hash"))
+)
+
+
 def find_token(session: Session, secret: str) -> TokenRecord:
     """Return the valid token that `secret` belongs to, with its site and user.
 
@@ -135,13 +150,7 @@ def find_token(session: Session, secret: str) -> TokenRecord:
         The site is suspended, or the user disabled.
     """
     wanted = hash_secret(secret)
-    token = session.scalar(
-        select(TokenRecord)
-        .join(TokenRecord.site)
-        .outerjoin(TokenRecord.user)
-        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
-        .where(TokenRecord.secret_hash == wanted)
-    )
+    token = session.scalar(_TOKEN_BEHIND, {"secret_hash": wanted})
     if token is None or not hmac.compare_digest(token.secret_hash, wanted):
         raise NotAuthenticatedError(
             "the pool does not know this token", hint="Log in again with `poolctl auth login`."
@@ -214,7 +223,7 @@ def signed_in(
         )
     address = client_address(request)
     try:
-        with parts.database.read() as session:
+        with parts.database.look() as session:
             token = find_token(session, credentials.credentials)
     except NotAuthenticatedError:
         limits.failed_logins.take(limited_by(address), "refused tokens from your address")
@@ -239,25 +248,25 @@ def caller_behind(request: Request) -> Caller | None:
 SignedIn = Annotated[Caller, Depends(signed_in)]
 
 
-def administrator(caller: SignedIn) -> Caller:
+async def administrator(caller: SignedIn) -> Caller:
     """Let in admins of the whole pool."""
     caller.require_role("admin")
     return caller
 
 
-def site_admin(caller: SignedIn) -> Caller:
+async def site_admin(caller: SignedIn) -> Caller:
     """Let in admins, of one site or all; which site they act on is asked later."""
     caller.require_role("admin", caller.site)
     return caller
 
 
-def curator(caller: SignedIn) -> Caller:
+async def curator(caller: SignedIn) -> Caller:
     """Let in curators, of one site or all; which site they act on is asked later."""
     caller.require_role("curator", caller.site)
     return caller
 
 
-def uploader(caller: SignedIn) -> Caller:
+async def uploader(caller: SignedIn) -> Caller:
     """Let in all but viewers; which site they may upload to is asked later."""
     if caller.role == "viewer":
         caller.require_upload_to(caller.site)

@@ -112,7 +112,11 @@ def rate_limits(request: Request) -> RateLimits:
     return cast("RateLimits", request.app.state.rate_limits)
 
 
-Limits = Annotated[RateLimits, Depends(rate_limits)]
+async def given_limits(request: Request) -> RateLimits:
+    return rate_limits(request)
+
+
+Limits = Annotated[RateLimits, Depends(given_limits)]
 
 
 def client_address(request: Request) -> str:

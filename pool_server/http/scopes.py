@@ -28,7 +28,7 @@ def needs(*scopes: Scope) -> Any:
     of parameters, so that `require_declared_scopes` knows when the token is looked at.
     """
 
-    def declare(request: Request) -> None:
+    async def declare(request: Request) -> None:
         request.scope[_DECLARED] = request.scope.get(_DECLARED, frozenset()) | set(scopes)
 
     return Depends(declare)

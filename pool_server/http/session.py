@@ -1,4 +1,8 @@
-"""What a request works with: settings, database, storage, and a session of its own."""
+"""What a request works with: settings, database, storage, and a session of its own.
+
+Dependencies that wait for nothing are ``async``, here and elsewhere: for every other one FastAPI
+asks a thread, which takes longer than most of them do.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,11 @@ def server_parts(request: Request) -> ServerParts:
     return cast("ServerParts", request.app.state.parts)
 
 
-Parts = Annotated[ServerParts, Depends(server_parts)]
+async def given_parts(request: Request) -> ServerParts:
+    return server_parts(request)
+
+
+Parts = Annotated[ServerParts, Depends(given_parts)]
 
 
 def reading_session(parts: Parts) -> Iterator[Session]:

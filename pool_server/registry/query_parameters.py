@@ -41,7 +41,7 @@ ListingCursor = Annotated[
 ]
 
 
-def read_filters(  # noqa: PLR0917 - FastAPI gives them by name
+async def read_filters(  # noqa: PLR0917 - FastAPI gives them by name
     kind: Annotated[
         str | None,
         Query(description="`hog-svm`, `ert` or `network`.", max_length=16, examples=["ert"]),
