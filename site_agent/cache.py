@@ -8,7 +8,8 @@
     refs/<pool>/<site>/<name>/<reference>.json
                                  what the pool said of an address: the version with its digest
 
-No links are needed, and any number of processes may use one cache.
+No links are needed, and any number of processes may use one cache. What is made here is for its
+owner only, for a model may be one that its site shares with few.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from site_agent.errors import DigestMismatchError, NotFoundError
 
 _CHUNK_BYTES = 1 << 20
 _PART = ".part"
+_FOLDER_MODE, _FILE_MODE, _BLOB_MODE = 0o700, 0o600, 0o400
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,17 @@ class ModelCache:
 
     def part_file(self, digest: str) -> Path:
         """Return where a download of `digest` is written until it is whole."""
-        self._blobs.mkdir(parents=True, exist_ok=True)
+        self._make(self._blobs)
         return self._blob(digest).with_suffix(_PART)
+
+    def open_part(self, digest: str) -> BinaryIO:
+        """Open the part file of `digest`, to be read and added to."""
+        return open(self.part_file(digest), "a+b", opener=_private)
 
     def adopt(self, digest: str) -> Path:
         """Move a part file into place; its bytes must have been verified by the caller."""
         blob, part = self._blob(digest), self.part_file(digest)
-        part.chmod(0o444)
+        part.chmod(_BLOB_MODE)
         part.replace(blob)
         _sync_folder(blob.parent)
         return blob
@@ -103,8 +109,8 @@ class ModelCache:
         Gives False, without holding it, when `wait` is False and somebody else does. A process
         that is killed lets go of its locks.
         """
-        self._locks.mkdir(parents=True, exist_ok=True)
-        with (self._locks / _checked(digest)).open("wb") as file:
+        self._make(self._locks)
+        with open(self._locks / _checked(digest), "wb", opener=_private) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -154,6 +160,7 @@ class ModelCache:
         reference : str
             The reference that was asked for: a number, ``latest``, an alias, ``sha256:...``.
         """
+        self._make(self._refs)
         folder = self._refs / pool / str(version["site"]) / str(version["name"])
         folder.mkdir(parents=True, exist_ok=True)
         names = {reference or "latest", str(version["version"]), f"sha256:{version['digest']}"}
@@ -161,7 +168,8 @@ class ModelCache:
         for name in names:
             path = folder / f"{name.replace(':', '-')}.json"
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            temporary.write_text(text, encoding="utf-8")
+            with open(temporary, "w", encoding="utf-8", opener=_private) as file:
+                file.write(text)
             temporary.replace(path)
 
     def recall(self, pool: str, address: ModelAddress) -> dict[str, Any] | None:
@@ -251,6 +259,11 @@ class ModelCache:
     def _blob(self, digest: str) -> Path:
         return self._blobs / _checked(digest)
 
+    def _make(self, folder: Path) -> None:
+        """Make one of the cache's own folders; one that is there stays as it is."""
+        for each in (self.folder, folder):
+            each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+
     def _references(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         for path in self._refs.glob("*/*/*/*.json") if self._refs.is_dir() else ():
             version = _read_reference(path)
@@ -263,6 +276,11 @@ def _checked(digest: str) -> str:
     if not re.match(DIGEST_PATTERN, digest):
         raise NotFoundError(f"{digest!r} is no digest: expected 64 digits 0-9, a-f")
     return digest
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody else can read, should it be made now."""
+    return os.open(path, flags, _FILE_MODE)
 
 
 def _read_reference(path: Path) -> dict[str, Any] | None:

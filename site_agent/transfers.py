@@ -221,13 +221,12 @@ def receive_content(
     with cache.locked(remote.digest):
         if (path := cache.find(remote.digest)) is not None:
             return path, 0
-        part = cache.part_file(remote.digest)
-        with part.open("a+b") as file:
+        with cache.open_part(remote.digest) as file:
             receiver = ContentReceiver(connection, remote, file, progress)
             receiver.resume()
             receiver.receive()
             if (found := receiver.digest) != remote.digest:
-                part.unlink()
+                cache.part_file(remote.digest).unlink()
                 raise DigestMismatchError(
                     f"{remote.label}: expected the digest {remote.digest}, "
                     f"received bytes with {found}; nothing was kept",

@@ -45,6 +45,32 @@ def test_a_blob_is_found_by_its_digest_and_is_read_only(cache: ModelCache) -> No
     assert cache.find("0" * 64) is None
 
 
+def test_nobody_else_reads_what_is_in_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        given = tmp_path / "given"
+        given.mkdir()
+        for folder in (tmp_path / "above" / "cache", given):
+            cache = ModelCache(folder)
+            whole, begun = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
+            for digest, content in ((whole, b"one"), (begun, b"tw")):
+                with cache.locked(digest), cache.open_part(digest) as file:
+                    file.write(content)
+            cache.adopt(whole)
+            version = {"site": "site-a", "name": "face", "version": 1, "digest": whole}
+            cache.remember("pool-8000", version, "latest")
+            inside = list(folder.iterdir())
+            assert {path.name for path in inside} == {"blobs", "locks", "refs"}
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            assert len(files) == 7
+            assert [oct(path.stat().st_mode & 0o777) for path in inside] == ["0o700"] * 3
+            assert {path for path in files if path.stat().st_mode & 0o077} == set()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "above" / "cache").stat().st_mode & 0o777 == 0o700
+    assert given.stat().st_mode & 0o777 == 0o777, "whose folder it is decides about it"
+
+
 def test_part_files_are_not_found(cache: ModelCache) -> None:
     digest = hashlib.sha256(b"model").hexdigest()
     cache.part_file(digest).write_bytes(b"mod")
