@@ -107,7 +107,7 @@ def ls(
     )
     with invocation.pool() as pool:
         if facets:
-            return _facets_reply(pool.facets(query))
+            return _facets_reply(invocation, pool.facets(query))
         found = invocation.first_of(pool.models(query, page_size=min(limit + 1, 100)), limit)
     table = TableText(
         ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
@@ -117,13 +117,18 @@ def ls(
     return Reply({"items": found}, table, [version.address for version in found])
 
 
-def _facets_reply(facets: FacetsResponse) -> Reply:
+def _facets_reply(invocation: Invocation, facets: FacetsResponse) -> Reply:
     counts = {"kind": facets.kinds, "site": facets.sites, "state": facets.states, **facets.labels}
     rows = [
         [facet, each.value, str(each.count)] for facet, values in counts.items() for each in values
     ]
-    whole = "all" if facets.complete else "the newest"
-    title = f"of {whole} {facets.counted} models"
+    title = f"of all {facets.counted} models"
+    if not facets.complete:
+        title = f"of the newest {facets.counted} models only"
+        invocation.note(
+            f"there are more than {facets.counted} models, and older ones are not counted; narrow "
+            "the search to have all of them counted"
+        )
     table = TableText(["facet", "value", "models"], rows, title=title, empty="no models found")
     return Reply(facets, table, [f"{facet}={value}" for facet, value, _ in rows])
 

@@ -11,6 +11,7 @@ import pytest
 
 from aggregators.formats import FORMATS, file_digest, write_model
 from cli.addresses import SUFFIX_OF_FORMAT
+from pool_server.registry.search import facets as counting
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -253,6 +254,25 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     ).data
     assert len(fewer["recipe"]["inputs"]) == 2
     assert member(*replayed, "--without", "site-a/merged", "-o", "f.svm").code == 2
+
+
+def test_facets_say_that_older_models_are_not_counted(
+    member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (51, 52, 53):
+        write_model(make_detector(seed), here / "counted.svm")
+        assert member("upload", "counted.svm", "--name", "counted").code == 0
+    words = ("models", "ls", "--name", "counted", "--facets")
+    whole = member(*words)
+    assert "of all 3 models" in whole.out
+    assert "more than" not in whole.err
+    # As many as a pool counts are too many for a test.
+    monkeypatch.setattr(counting, "MOST_COUNTED", 2)
+    cut = member(*words)
+    assert "of the newest 2 models only" in cut.out
+    assert "older ones are not counted" in cut.err
+    told = member(*words, "--json").data
+    assert (told["counted"], told["complete"]) == (2, False)
 
 
 def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
