@@ -3,12 +3,14 @@
 Its planner knows how frequent each term is, but takes conditions for independent of each other.
 Where they are not, it may walk through all versions in the order asked for, in the belief that a
 page will soon be full. So a first query walks through a limited number of versions. If that does
-not fill the page, what is asked for is rare, at least here, and a second query gathers it by the
-indexes of the conditions, and puts it into order when all of it is there.
+not fill the page, but some times as many versions should, a second one walks that far. Otherwise
+what is asked for is rare, at least here, and is gathered by the indexes of the conditions, and put
+into order when all of it is there.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,6 +40,8 @@ from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
 from pool_server.registry.search.terms import number_of
 
 MOST_WALKED = 1500
+# To walk on is quicker than to gather, up to so many times as far.
+MOST_TIMES = 5
 
 RELATIONS: dict[MetricRelation, Callable[[Any, Any], ColumnElement[bool]]] = {
     "<": operator.lt,
@@ -65,7 +69,12 @@ class PostgresFinder:
         if plan.limit > self._most:
             # So many that the planner's guess of how far it has to walk is hardly ever wrong.
             return self._run(walk(plan, None))
-        found = self._run(walk(plan, max(self._most, 2 * plan.limit)))
+        most = max(self._most, 2 * plan.limit)
+        found = self._run(walk(plan, most))
+        # Half as far again as is needed if they go on to come as often.
+        times = 1.5 * plan.limit / max(len(found), 1)
+        if len(found) < plan.limit and times <= MOST_TIMES:
+            found = self._run(walk(plan, math.ceil(most * times)))
         return found if len(found) == plan.limit else self._run(gather(plan))
 
     def _run(self, statement: Select[Any]) -> list[Found]:
