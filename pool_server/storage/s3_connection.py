@@ -125,7 +125,7 @@ def _open_client(
         aws_secret_access_key=settings.s3_secret_access_key.get_secret_value() or None,
         config=Config(
             signature_version="s3v4",
-            s3={"addressing_style": settings.s3_addressing_style},
+            s3={"addressing_style": _addressing_style(settings, endpoint_url)},
             connect_timeout=min(CONNECT_TIMEOUT_S, timeout_s),
             read_timeout=timeout_s,
             retries={"mode": "standard", "total_max_attempts": attempts},
@@ -136,6 +136,17 @@ def _open_client(
             user_agent_extra="poolctl",
         ),
     )
+
+
+def _addressing_style(settings: PoolSettings, endpoint_url: str) -> str:
+    """Return how buckets are named to boto3.
+
+    Left to itself, boto3 signs addresses for the one host of all of Amazon's regions. That leads
+    on to the region where a bucket is new, and the signature is not good there.
+    """
+    if settings.s3_addressing_style == "auto" and not endpoint_url:
+        return "virtual"
+    return settings.s3_addressing_style
 
 
 def error_code(error: ClientError) -> str:

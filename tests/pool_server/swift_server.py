@@ -23,6 +23,7 @@ from typing import Any
 ACCESS_KEY_ID = "pool:tester"
 SECRET_ACCESS_KEY = "a-secret-for-tests-only"
 REGION = "us-east-1"
+DOMAIN = "localhost"
 # S3's own least is 5 MiB; with less, files of a few kilobytes already come in parts.
 LEAST_PART_BYTES = 1
 
@@ -59,6 +60,8 @@ user_{account}_{user} = {secret} .admin
 [filter:s3api]
 use = egg:swift#s3api
 location = {region}
+# A bucket may also be part of the host's name.
+storage_domain = {domain}
 min_segment_size = {least_part_bytes}
 max_upload_part_num = 10000
 [filter:cache]
@@ -216,6 +219,7 @@ def write_configuration(folder: Path, ports: Mapping[str, int], least_part_bytes
         user=user,
         secret=SECRET_ACCESS_KEY,
         region=REGION,
+        domain=DOMAIN,
         least_part_bytes=least_part_bytes,
     )
     for name in _PLAIN_FILTERS:
