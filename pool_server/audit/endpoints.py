@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime
 
 from pool_server.audit import service
 from pool_server.audit.repository import AuditQuery
@@ -15,7 +14,7 @@ from pool_server.http.identity import SiteAdmin
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession
-from pool_server.wire.audit import AuditPage
+from pool_server.wire.audit import AuditPage, Moment
 from pool_server.wire.names import Name
 
 router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
@@ -67,11 +66,11 @@ def read_audit(  # noqa: PLR0917 - FastAPI gives them by name
         ),
     ] = None,
     since: Annotated[
-        AwareDatetime | None,
+        Moment | None,
         Query(description="From this moment on.", examples=["2026-03-01T12:00:00Z"]),
     ] = None,
     until: Annotated[
-        AwareDatetime | None,
+        Moment | None,
         Query(description="Before this moment.", examples=["2026-03-02T12:00:00Z"]),
     ] = None,
     limit: Annotated[

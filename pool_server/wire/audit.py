@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 _ENTRY_EXAMPLE: dict[str, Any] = {
     "entry_id": 4711,
@@ -20,6 +20,16 @@ _ENTRY_EXAMPLE: dict[str, Any] = {
     "address": "192.0.2.7",
     "request_id": "0123456789abcdef",
 }
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("expected a moment of the years 1 to 9999 in UTC") from error
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class AuditEntry(BaseModel):

@@ -184,15 +184,25 @@ def _require_plain(front: str) -> None:
 def _plain(value: object) -> object:
     """Return what JSON can hold; keys and dates become text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {_whole(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
         return [_plain(item) for item in value]
     if isinstance(value, datetime | date):
         return value.isoformat()
+    if isinstance(value, str):
+        return _whole(value)
     if isinstance(value, bytes):
         raise ValueError("binary values are not taken")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63:
-        return str(value)
-    return value
+    is_odd_float = isinstance(value, float) and not math.isfinite(value)
+    is_large = isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63
+    return str(value) if is_odd_float or is_large else value
+
+
+def _whole(text: str) -> str:
+    """Return a text that can be sent; YAML lets one write half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(f"{code} is half of a character; expected the character itself") from error
+    return text

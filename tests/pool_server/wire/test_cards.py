@@ -55,6 +55,8 @@ def test_front_matter_holds_only_what_json_can() -> None:
         ("a: 2026-13-45", "month"),
         ("a: " + "9" * 5000, "the card"),
         ("{[1]: 2}", "no YAML"),
+        (r'a: "\ud800"', r"\\ud800 is half of a character"),
+        (r'a: {"\udfff": 1}', r"\\udfff is half of a character"),
     ],
     ids=lambda text: text[:20],
 )
