@@ -1,6 +1,6 @@
 """Requests to a pool: sent, repeated where that is safe, and failures told apart.
 
-This module and `storage_connection` are the only ones that know httpx.
+This module, `storage_connection` and `certificates` are the only ones that know httpx.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from pool_server.wire.errors import ErrorBody, ErrorResponse
+from site_agent.certificates import trusted_certificates
 from site_agent.errors import (
     ConflictError,
     ForbiddenError,
@@ -107,13 +108,14 @@ class PoolConnection:
         self.endpoint = endpoint
         self.storage = StorageConnection(timeout_s=timeout_s)
         self._attempts = attempts
-        host = urlsplit(endpoint).hostname or ""
+        # A pool on this machine is not reached through a proxy.
+        is_local = urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
         self._client = httpx.Client(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
-            # A pool on this machine is not reached through a proxy.
-            trust_env=host not in {"localhost", "127.0.0.1", "::1"},
+            verify=trusted_certificates(trust_env=not is_local),
+            trust_env=not is_local,
         )
 
     def close(self) -> None:

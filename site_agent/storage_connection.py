@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from site_agent.certificates import trusted_certificates
 from site_agent.errors import (
     AddressGoneError,
     AddressRefusedError,
@@ -107,7 +108,11 @@ class StorageConnection:
             if host not in self._clients:
                 # One on this machine is not reached through a proxy.
                 is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
-                self._clients[host] = httpx.Client(timeout=self._timeout, trust_env=not is_local)
+                self._clients[host] = httpx.Client(
+                    timeout=self._timeout,
+                    verify=trusted_certificates(trust_env=not is_local),
+                    trust_env=not is_local,
+                )
             return self._clients[host]
 
 
