@@ -207,11 +207,15 @@ def pool_of_processes(
         )
 
 
+# While it loads nothing becomes garbage; to look for some takes a fifth of the time.
 SERVER_PROGRAM = """
+import gc
+gc.disable()
 import json, logging, sys
 from pathlib import Path
 from pool_server.server import run_server
 from pool_server.settings import PoolSettings
+gc.enable()
 logging.basicConfig(level=logging.INFO)
 run_server(
     PoolSettings(data_folder=Path(sys.argv[1]), port=0),
