@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
-    CompoundSelect,
+    Label,
     Row,
     Select,
+    and_,
     exists,
     literal,
     or_,
     select,
     true,
-    union,
 )
 from sqlalchemy.orm import Session
 
@@ -34,11 +34,12 @@ from pool_server.records import (
     WithdrawalRecord,
 )
 from pool_server.registry.sharing import has_all_rights, visible_to
+from pool_server.registry.sql import among
 from pool_server.registry.states import DELETED, readable_by
 
 EdgeRow = Row[str, str, float, str]
-RecipeRow = Row[str, dict[str, Any], bool]
-PlaceRow = Row[str, str, str, int, str, str | None, bool]
+RecipeRow = tuple[str, dict[str, Any], bool]
+PlaceRow = tuple[str, str, str, int, str, str | None, bool]
 
 
 def ancestors_of(digest: str) -> CTE:
@@ -75,14 +76,12 @@ def edges_below(session: Session, caller: Caller, digest: str) -> Sequence[EdgeR
     return session.execute(edges).all()
 
 
-def places_of_family(session: Session, caller: Caller, digest: str) -> Sequence[PlaceRow]:
-    """Return every version in the family of `digest` that the caller may see.
+def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[PlaceRow]:
+    """Return every version of these files that the caller may see.
 
     Rows are (digest, site, name, number, kind, reason of a withdrawal or None, flagged).
     """
-    family = _family(digest).subquery()
-    is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
-    return session.execute(
+    rows = session.execute(
         select(
             ModelVersionRecord.digest,
             SiteRecord.name,
@@ -90,41 +89,46 @@ def places_of_family(session: Session, caller: Caller, digest: str) -> Sequence[
             ModelVersionRecord.number,
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
-            is_flagged,
+            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            _is_shown(caller),
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
-        .join(family, ModelVersionRecord.digest == family.c.digest)
-        .where(visible_to(caller), readable_by(caller))
-        .order_by(ModelVersionRecord.id)
-    ).all()
+        .where(among(ModelVersionRecord.digest, "digests"))
+        .order_by(ModelVersionRecord.id),
+        {"digests": digests},
+    )
+    return [row[:-1] for row in rows if row.is_shown]
 
 
-def recipes_of_family(session: Session, caller: Caller, digest: str) -> Sequence[RecipeRow]:
-    """Return the recipe of every version in the family that the caller may see, oldest last.
+def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:
+    """Return the recipe of every version of these files that the caller may see, oldest last.
 
     Rows are (digest, recipe, whether its inputs' names are the caller's to know).
     """
-    family = _family(digest).subquery()
-    return session.execute(
+    rows = session.execute(
         _recipes(caller)
-        .join(family, ModelVersionRecord.digest == family.c.digest)
-        .order_by(ModelVersionRecord.id.desc())
-    ).all()
+        .add_columns(_is_shown(caller))
+        .where(among(ModelVersionRecord.digest, "digests"))
+        .order_by(ModelVersionRecord.id.desc()),
+        {"digests": digests},
+    )
+    return [row[:-1] for row in rows if row.is_shown]
 
 
-def recipes_of(session: Session, caller: Caller, digest: str) -> Sequence[RecipeRow]:
+def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]:
     """Return the oldest recipe that makes the file of this digest, if there is one to be seen.
 
-    As `recipes_of_family`.
+    As `recipes_of_all`.
     """
-    return session.execute(
+    rows = session.execute(
         _recipes(caller)
-        .where(ModelVersionRecord.digest == digest)
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
         .order_by(ModelVersionRecord.id)
         .limit(1)
-    ).all()
+    )
+    return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
 
 
 def knows(session: Session, caller: Caller, digest: str) -> bool:
@@ -138,10 +142,6 @@ def knows(session: Session, caller: Caller, digest: str) -> bool:
     return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
 
 
-def _family(digest: str) -> CompoundSelect[str]:
-    return union(select(ancestors_of(digest).c.digest), select(descendants_of(digest).c.digest))
-
-
 def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
     knows_inputs = true() if has_all_rights(caller) else ModelRecord.site_id == caller.site_id
     return (
@@ -152,12 +152,22 @@ def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
         )
         .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
-        .where(visible_to(caller), readable_by(caller))
     )
 
 
+def _is_shown(caller: Caller) -> Label[bool]:
+    """Return as a column whether the caller may see a version.
+
+    Among many digests it is no condition: SQLite would go through all versions in a state instead.
+    """
+    return and_(visible_to(caller), readable_by(caller)).label("is_shown")
+
+
 def _edges(caller: Caller) -> Select[str, str, float, str]:
-    """Select the steps in recipes that the caller may see; deleted versions keep theirs."""
+    """Select the steps in recipes that the caller may see; deleted versions keep theirs.
+
+    A step of several versions comes several times: to leave that out takes longer than to read it.
+    """
     return (
         select(
             ParentRecord.parent_digest,
@@ -168,5 +178,4 @@ def _edges(caller: Caller) -> Select[str, str, float, str]:
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
         .where(visible_to(caller), or_(readable_by(caller), ModelVersionRecord.state == DELETED))
-        .distinct()
     )

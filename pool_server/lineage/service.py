@@ -39,8 +39,9 @@ def trace_lineage(
         root: 0,
     }
     known: dict[str, _Known] = defaultdict(_Known)
-    for digest, site, name, number, kind, reason, flagged in repository.places_of_family(
-        session, caller, root
+    family = list(depths)
+    for digest, site, name, number, kind, reason, flagged in repository.places_of(
+        session, caller, family
     ):
         node = known[digest]
         node.addresses.append(str(ModelAddress(site, name, str(number))))
@@ -48,8 +49,12 @@ def trace_lineage(
         node.withdrawn = node.withdrawn or reason
         node.flagged = node.flagged or bool(flagged)
     placed = set(known)
-    find_recipes = repository.recipes_of_family if with_recipes else repository.recipes_of
-    for digest, document, knows_inputs in find_recipes(session, caller, root):
+    recipes = (
+        repository.recipes_of_all(session, caller, family)
+        if with_recipes
+        else repository.recipes_of(session, caller, root)
+    )
+    for digest, document, knows_inputs in recipes:
         known[digest].recipe = document if knows_inputs else _without_names(document, placed)
     recipe = known[root].recipe
     if not with_recipes:

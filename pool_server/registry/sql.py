@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ColumnElement, Dialect, Text, bindparam
+from sqlalchemy import JSON, ColumnElement, Dialect, Text, bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -18,18 +18,21 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
 
-class _Numbers(TypeDecorator[Sequence[int]]):
-    """Any number of whole numbers as one value of a statement."""
+class _Values(TypeDecorator[Sequence[Any]]):
+    """Any number of values of one column as one value of a statement."""
 
     impl = Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if dialect.name == "postgresql":
-            return dialect.type_descriptor(ARRAY(BigInteger()))
-        return dialect.type_descriptor(Text())
+    def __init__(self, of: TypeEngine[Any]) -> None:
+        super().__init__()
+        self.of = of
 
-    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> Any:
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        kind = ARRAY(self.of) if dialect.name == "postgresql" else Text()
+        return dialect.type_descriptor(kind)
+
+    def process_bind_param(self, value: Sequence[Any] | None, dialect: Dialect) -> Any:
         if value is None or dialect.name == "postgresql":
             return value
         return json.dumps(list(value))
@@ -42,8 +45,11 @@ class _Among(FunctionElement[bool]):
 
 
 def among(column: Any, name: str) -> ColumnElement[bool]:
-    """Return the condition that `column` is one of the whole numbers in the parameter `name`."""
-    return _Among(column, bindparam(name, type_=_Numbers()))
+    """Return the condition that `column` is one of the values in the parameter `name`.
+
+    For columns of texts and of whole numbers.
+    """
+    return _Among(column, bindparam(name, type_=_Values(column.type)))
 
 
 @compiles(_Among, "sqlite")

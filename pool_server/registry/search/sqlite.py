@@ -65,7 +65,8 @@ class SqliteFinder:
     Parameters
     ----------
     most_counted : int
-        How many versions of each place are counted, and of the order gone through.
+        How many versions of each place are counted, and of the order gone through; more where a
+        page is long.
     """
 
     def __init__(self, session: Session, most_counted: int = MOST_COUNTED) -> None:
@@ -75,12 +76,11 @@ class SqliteFinder:
     def find(self, plan: SearchPlan) -> list[Found]:
         if plan.order.by == "created" and not plan.parts and not plan.ranges:
             return self._read(plan, "terms")
-        counts, end = self._count(plan)
+        most = max(self._most, 2 * plan.limit)
+        counts, end = self._count(plan, most)
         smallest = min(counts, key=lambda each: each.count)
-        if smallest.count <= self._most:
+        if smallest.count <= most:
             return self._read(plan, smallest.place) if smallest.count else []
-        if plan.limit > self._most:
-            return self._gather(plan)
         if plan.order.by == "created":
             place, end = _sparsest(plan, counts)
         else:
@@ -90,19 +90,19 @@ class SqliteFinder:
             return found
         return self._gather(plan)
 
-    def _count(self, plan: SearchPlan) -> tuple[list[Count], Position | None]:
-        """Count all places; gives also where counting the order as far would end."""
+    def _count(self, plan: SearchPlan, most: int) -> tuple[list[Count], Position | None]:
+        """Count all places up to `most`; gives also where counting the order as far would end."""
         values = Values()
         has_parts = any(map(_is_indexed, plan.parts))
         places: list[Place] = ["terms", *(("parts",) if has_parts else ()), *plan.ranges]
         edge = "min(id)" if plan.order.descending else "max(id)"
         counted = [
             f"(SELECT count(*) AS count, {edge} AS edge "
-            f"FROM ({_ids(plan, place, values)} LIMIT {self._most + 1})) AS s{number}"
+            f"FROM ({_ids(plan, place, values)} LIMIT {most + 1})) AS s{number}"
             for number, place in enumerate(places)
         ]
         columns = [f"s{number}.count, s{number}.edge" for number in range(len(places))]
-        columns += _end_of_order(plan, values, self._most) or ["NULL", "NULL"]
+        columns += _end_of_order(plan, values, most) or ["NULL", "NULL"]
         row = self._session.execute(
             text(f"SELECT {', '.join(columns)} FROM {', '.join(counted)}"), values
         ).one()
