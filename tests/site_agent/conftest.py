@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.datasets import FaceDataset, read_imglab_xml
+from tests.made_once import made_once
 
 
 @pytest.fixture(scope="session")
@@ -14,9 +15,10 @@ def training_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """24 drawn faces with landmarks, 200 x 200 px."""
     from site_agent.datasets.synthetic import write_face_dataset
 
-    folder = tmp_path_factory.mktemp("training-faces")
-    xml = write_face_dataset(folder, 24, persons=12, seed=3, image_size=(200, 200))
-    return read_imglab_xml(xml)
+    def make(folder: Path) -> None:
+        write_face_dataset(folder / "faces", 24, persons=12, seed=3, image_size=(200, 200))
+
+    return read_imglab_xml(made_once(tmp_path_factory, "training-faces", make) / "faces/faces.xml")
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +26,13 @@ def test_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """12 drawn faces of other persons."""
     from site_agent.datasets.synthetic import write_face_dataset
 
-    folder = tmp_path_factory.mktemp("test-faces")
-    xml = write_face_dataset(folder, 12, persons=6, seed=4, image_size=(200, 200), first_person=300)
-    return read_imglab_xml(xml)
+    def make(folder: Path) -> None:
+        size = (200, 200)
+        write_face_dataset(
+            folder / "faces", 12, persons=6, seed=4, image_size=size, first_person=300
+        )
+
+    return read_imglab_xml(made_once(tmp_path_factory, "test-faces", make) / "faces/faces.xml")
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +40,13 @@ def trained_detector(training_faces: FaceDataset, tmp_path_factory: pytest.TempP
     """A detector trained on `training_faces`."""
     from site_agent.training import HogSvmSettings, train_hog_svm
 
-    output = tmp_path_factory.mktemp("detector") / "faces.svm"
     # A coarse one, so that evaluation meets wrong detections and missed faces.
     settings = HogSvmSettings(epsilon=0.5, threads=2)
-    return train_hog_svm(training_faces, output, settings, training_scores=False).model_path
+
+    def make(folder: Path) -> None:
+        train_hog_svm(training_faces, folder / "faces.svm", settings, training_scores=False)
+
+    return made_once(tmp_path_factory, "detector", make) / "faces.svm"
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +56,9 @@ def trained_landmarks(
     """A landmark model trained on `training_faces`."""
     from site_agent.training import ErtSettings, train_ert
 
-    output = tmp_path_factory.mktemp("landmarks") / "faces.dat"
     settings = ErtSettings(num_trees_per_cascade_level=30, cascade_depth=6, tree_depth=3)
-    return train_ert(training_faces, output, settings).model_path
+
+    def make(folder: Path) -> None:
+        train_ert(training_faces, folder / "faces.dat", settings)
+
+    return made_once(tmp_path_factory, "landmarks", make) / "faces.dat"

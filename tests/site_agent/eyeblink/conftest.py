@@ -11,31 +11,43 @@ from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.synthetic import write_blink_video, write_face_dataset
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training.metadata import metadata_path
+from tests.made_once import made_once
 
 
 @pytest.fixture(scope="session")
 def drawn_faces(tmp_path_factory: pytest.TempPathFactory) -> FaceDataset:
     """150 faces of other persons than those of the recording."""
-    folder = tmp_path_factory.mktemp("faces")
-    return read_imglab_xml(write_face_dataset(folder / "faces", 150, persons=50, seed=2))
+    folder = made_once(
+        tmp_path_factory,
+        "blink-faces",
+        lambda folder: write_face_dataset(folder / "faces", 150, persons=50, seed=2),
+    )
+    return read_imglab_xml(folder / "faces" / "faces.xml")
 
 
 @pytest.fixture(scope="session")
 def landmark_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Landmark model of 68 parts, good enough to see blinks of other persons."""
-    return train_landmarks(drawn_faces, tmp_path_factory.mktemp("landmarks") / "faces.dat")
+    folder = made_once(
+        tmp_path_factory,
+        "blink-landmarks",
+        lambda folder: train_landmarks(drawn_faces, folder / "faces.dat"),
+    )
+    return folder / "faces.dat"
 
 
 @pytest.fixture(scope="session")
 def eyes_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of the eyes alone, with nothing beside it that says so."""
-    path = tmp_path_factory.mktemp("eyes") / "eyes.dat"
-    train_landmarks(drawn_faces, path, parts=("eyes",))
-    metadata_path(path).unlink()
-    return path
+
+    def make(folder: Path) -> None:
+        train_landmarks(drawn_faces, folder / "eyes.dat", parts=("eyes",))
+        metadata_path(folder / "eyes.dat").unlink()
+
+    return made_once(tmp_path_factory, "blink-eyes", make) / "eyes.dat"
 
 
-def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = ()) -> Path:
+def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = ()) -> None:
     settings = ErtSettings(
         oversampling_amount=8,
         oversampling_translation_jitter=0.1,
@@ -45,12 +57,14 @@ def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = (
         parts=parts,
     )
     train_ert(dataset, path, settings, training_scores=False)
-    return path
 
 
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Video of 12 s with variable frame rate; its truth lies beside it."""
-    path = tmp_path_factory.mktemp("recording") / "session.mp4"
-    write_blink_video(path, 12.0, 30.0, seed=3, who=150, variable_frame_rate=True)
-    return path
+
+    def make(folder: Path) -> None:
+        path = folder / "session.mp4"
+        write_blink_video(path, 12.0, 30.0, seed=3, who=150, variable_frame_rate=True)
+
+    return made_once(tmp_path_factory, "blink-recording", make) / "session.mp4"

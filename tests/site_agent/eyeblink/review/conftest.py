@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from tests.made_once import made_once
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
 
@@ -43,9 +44,14 @@ def trace_session(analysed_trace: Path, tmp_path: Path) -> Path:
 def analysed_video(
     recording: Path, landmark_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    folder = tmp_path_factory.mktemp("video") / "out"
-    run_blink_analysis(recording, landmarks=landmark_file, out_dir=folder)
-    return folder
+    folder = made_once(
+        tmp_path_factory,
+        "blink-session",
+        lambda folder: run_blink_analysis(
+            recording, landmarks=landmark_file, out_dir=folder / "out"
+        ),
+    )
+    return folder / "out"
 
 
 @pytest.fixture
