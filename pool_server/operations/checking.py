@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, or_, select, text
 
 from pool_server.errors import ContentMissingError, StorageFailedError
 from pool_server.operations.inventory import Pool, arriving_files, known_files
+from pool_server.operations.search_check import find_wrong_entries, write_entries
 from pool_server.records import (
     AliasRecord,
     ModelRecord,
@@ -25,7 +26,7 @@ from pool_server.records import (
 Progress = Callable[[float, str], None]
 ProblemKind = Literal[
     "file-missing", "file-damaged", "file-unreadable", "file-unknown", "lineage", "alias",
-    "withdrawal", "database",
+    "withdrawal", "database", "search",
 ]  # fmt: skip
 CHUNK_BYTES = 1024 * 1024
 
@@ -42,7 +43,7 @@ class Problem:
     text : str
         What was found, what was expected, what to do.
     is_damage : bool
-        False for what costs only room.
+        False for what costs only room, or was mended.
     """
 
     kind: ProblemKind
@@ -70,6 +71,8 @@ def check_pool(
 ) -> PoolCheck:
     """Hold every record against its file and every file against the records.
 
+    What versions are found by can be told from the records, so where it is wrong, it is mended.
+
     Parameters
     ----------
     read_files : bool
@@ -77,7 +80,7 @@ def check_pool(
 
     Raises
     ------
-    StorageFailedError, DatabaseUnavailableError
+    StorageFailedError, DatabaseUnavailableError, WriteConflictError
     """
     tell = progress or (lambda _fraction, _text: None)
     tell(0.0, "reading the database")
@@ -93,6 +96,8 @@ def check_pool(
             *_withdrawal_problems(connection),
         ]
         versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
+        unfound = find_wrong_entries(connection)
+    problems += _mended_entries(pool, unfound)
     problems += _missing_files(known, there, names)
     problems += [
         Problem(
@@ -106,6 +111,18 @@ def check_pool(
     if read_files:
         problems += _damaged_files(pool, known, there, names, tell)
     return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
+
+
+def _mended_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
+    if versions:
+        write_entries(pool.database, versions)
+        yield Problem(
+            "search",
+            f"{len(versions)} versions",
+            f"{len(versions)} versions could not be found by what the records say of them; they "
+            "can again",
+            is_damage=False,
+        )
 
 
 def _names_of_files(connection: Connection) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select, text
 
 from aggregators.formats import encode_model
 from pool_server.errors import BackupUnusableError, PoolNotEmptyError
@@ -23,6 +24,7 @@ from pool_server.operations.dropping import drop_snapshots
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
 from pool_server.operations.restore import restore_snapshot
+from pool_server.records import ModelRecord, ModelVersionRecord
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.aggregators.small_models import make_predictor
@@ -254,6 +256,42 @@ def test_a_backup_while_files_are_cleared_up(filled: PoolDriver, tmp_path: Path)
         snapshot = make_backup(pool, tmp_path / "backup", progress=clear_up).snapshot
     assert doomed["digest"] not in snapshot.files
     assert check_snapshot(snapshot) == []
+
+
+def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
+    member = filled.member("ops-a")
+    for name in ("unlisted", "renamed", "lost"):
+        upload(member, f"ops-a/{name}", labels={"population": "infant", "camera": name})
+    wrong = {
+        "unlisted": "DELETE FROM search_entries WHERE version_id = :version",
+        "renamed": "UPDATE search_entries SET sort_name = 'zzz', words = 'other words' "
+        "WHERE version_id = :version",
+        "lost": "UPDATE search_entries SET facets = '', terms = "
+        + ("'{}'" if filled.settings.uses_postgresql else "' '")
+        + " WHERE version_id = :version",
+    }
+    query = {"site": "ops-a", "text": "infant", "label": "population=infant"}
+    before = member.get(f"{API}/models", params=query).json()["items"]
+    with opened_pool(filled.settings) as pool:
+        assert check_pool(pool).problems == (), "triggers keep what is found"
+        with pool.database.write() as session:
+            found = session.execute(
+                select(ModelRecord.name, ModelVersionRecord.id)
+                .join(ModelVersionRecord, ModelVersionRecord.model_id == ModelRecord.id)
+                .where(ModelRecord.name.in_(wrong))
+            )
+            for name, version in found.all():
+                session.execute(text(wrong[name]), {"version": version})
+        assert len(member.get(f"{API}/models", params=query).json()["items"]) == len(before) - 3
+        check = check_pool(pool, read_files=False)
+        assert check.is_sound
+        assert [(each.kind, each.subject) for each in check.problems] == [("search", "3 versions")]
+        assert check_pool(pool).problems == ()
+    assert member.get(f"{API}/models", params=query).json()["items"] == before
+    hidden = member.put(f"{API}/models/ops-a/lost/sharing", json={"visibility": "private"})
+    assert hidden.is_success, "and what changes is followed again"
+    seen = filled.member("ops-b").get(f"{API}/models", params=query).json()["items"]
+    assert len(seen) == len(before) - 1
 
 
 def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None:
