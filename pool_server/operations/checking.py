@@ -76,7 +76,7 @@ def check_pool(
     Parameters
     ----------
     read_files : bool
-        Compute the SHA-256 of every file; otherwise only whether it is there.
+        Compute the SHA-256 of every file; otherwise only whether the storage has it.
 
     Raises
     ------
@@ -98,7 +98,9 @@ def check_pool(
         versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
         unfound = find_wrong_entries(connection)
     problems += _mended_entries(pool, unfound)
-    problems += _missing_files(known, there, names)
+    # What is listed may have lost its bytes.
+    whole = {digest for digest in known if digest in there and pool.storage.has_content(digest)}
+    problems += _missing_files(known, whole, names)
     problems += [
         Problem(
             "file-unknown",
@@ -109,7 +111,7 @@ def check_pool(
         for digest in sorted(there - known.keys() - arriving)
     ]
     if read_files:
-        problems += _damaged_files(pool, known, there, names, tell)
+        problems += _damaged_files(pool, known, whole, names, tell)
     return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
 
 
@@ -149,22 +151,22 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
 
 
 def _missing_files(
-    known: dict[str, int], there: set[str], names: dict[str, str]
+    known: dict[str, int], whole: set[str], names: dict[str, str]
 ) -> Iterator[Problem]:
-    for digest in sorted(known.keys() - there):
+    for digest in sorted(known.keys() - whole):
         yield Problem(
             "file-missing",
             names[digest],
-            f"the file {digest} is not in the storage; put it back from a backup",
+            f"the file {digest} is not in the storage, or not all of it; put it back from a backup",
         )
 
 
 def _damaged_files(
-    pool: Pool, known: dict[str, int], there: set[str], names: dict[str, str], tell: Progress
+    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], tell: Progress
 ) -> Iterator[Problem]:
     total, done = max(1, sum(known.values())), 0
     for digest, size_bytes in known.items():
-        if digest not in there:
+        if digest not in whole:
             continue
         tell(done / total, f"reading {names[digest]}")
         done += size_bytes
