@@ -13,6 +13,8 @@ from pool_server.errors import VersionNotFoundError
 from pool_server.http.identity import Caller
 from pool_server.lineage import repository
 from pool_server.lineage.repository import EdgeRow
+from pool_server.registry.recipes import named_digests, without_names
+from pool_server.registry.repository import visible_addresses
 from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import ModelAddress
 
@@ -48,14 +50,17 @@ def trace_lineage(
         node.kind = kind
         node.withdrawn = node.withdrawn or reason
         node.flagged = node.flagged or bool(flagged)
-    placed = set(known)
     recipes = (
         repository.recipes_of_all(session, caller, family)
         if with_recipes
         else repository.recipes_of(session, caller, root)
     )
+    placed = set(known)
+    foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
+    named = {digest for document in foreign for digest in named_digests(document)} - placed
+    placed.update(visible_addresses(session, caller, named))
     for digest, document, knows_inputs in recipes:
-        known[digest].recipe = document if knows_inputs else _without_names(document, placed)
+        known[digest].recipe = document if knows_inputs else without_names(document, placed)
     recipe = known[root].recipe
     if not with_recipes:
         known[root].recipe = None
@@ -86,15 +91,6 @@ def trace_digest(
             hint="The recipe beside a merged file names what it was made from.",
         )
     return trace_lineage(session, caller, digest, with_recipes=with_recipes)
-
-
-def _without_names(document: dict[str, Any], placed: set[str]) -> dict[str, Any]:
-    """Return a recipe whose inputs have a digest only, but for those that the caller may see."""
-    inputs = [
-        each if each["digest"] in placed else {**each, "address": None, "file_name": None}
-        for each in document["inputs"]
-    ]
-    return {**document, "inputs": inputs}
 
 
 @dataclass

@@ -70,7 +70,7 @@ class Finder(Protocol):
     ----
     - Exactly those versions are found for which all conditions hold, each once.
     - They come in the plan's order, which is total: the key first, then the version's id.
-    - `find` makes at most three queries, whatever the number of versions.
+    - `find` makes at most four queries, whatever the number of versions.
     - What a page took follows from the plan and the database alone, not from how the finder
       went about it.
     """

@@ -78,7 +78,7 @@ class PostgresFinder:
         return found if len(found) == plan.limit else self._run(gather(plan))
 
     def _run(self, statement: Select[Any]) -> list[Found]:
-        return [Found(*row) for row in self._session.execute(statement)]
+        return [Found(*row) for row in self._session.execute(statement).all()]
 
 
 def walk(plan: SearchPlan, most: int | None) -> Select[Any]:

@@ -5,8 +5,8 @@ words, by id; from a range, by its index; from the index of the order that is as
 has no statistics of full-text indexes, and asking one for a certain row takes long. So searches
 by more than terms are made in steps:
 
-1. Count what each place has, up to some thousands. Where one has no more than that, all of its
-   versions are read, and their entries looked at for the other conditions.
+1. Count what each place has, up to some thousands, terms first. Where one has no more than that,
+   all of its versions are read, and their entries looked at for the other conditions.
 2. Where all have more, go through the order that is asked for as far as was counted; nearly
    always a page is full by then.
 3. Where it is not, conditions are common that hardly ever come together. All places are read, and
@@ -27,6 +27,8 @@ from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
 from pool_server.registry.search.terms import TermGroups
 
 MOST_COUNTED = 2000
+# So many that have all terms are read sooner than it is counted what else there is.
+FEW = 400
 
 Place = Literal["terms", "parts", "order"] | RangeFilter
 
@@ -72,12 +74,19 @@ class SqliteFinder:
     def __init__(self, session: Session, most_counted: int = MOST_COUNTED) -> None:
         self._session = session
         self._most = most_counted
+        self._few = min(FEW, most_counted)
 
     def find(self, plan: SearchPlan) -> list[Found]:
         if plan.order.by == "created" and not plan.parts and not plan.ranges:
             return self._read(plan, "terms")
         most = max(self._most, 2 * plan.limit)
-        counts, end = self._count(plan, most)
+        (terms,), _ = self._count(plan, ["terms"], most, with_end=False)
+        if terms.count <= self._few:
+            return self._read(plan, "terms") if terms.count else []
+        has_parts = any(map(_is_indexed, plan.parts))
+        others: list[Place] = [*(("parts",) if has_parts else ()), *plan.ranges]
+        more, end = self._count(plan, others, most)
+        counts = [terms, *more]
         smallest = min(counts, key=lambda each: each.count)
         if smallest.count <= most:
             return self._read(plan, smallest.place) if smallest.count else []
@@ -90,11 +99,11 @@ class SqliteFinder:
             return found
         return self._gather(plan)
 
-    def _count(self, plan: SearchPlan, most: int) -> tuple[list[Count], Position | None]:
-        """Count all places up to `most`; gives also where counting the order as far would end."""
+    def _count(
+        self, plan: SearchPlan, places: Sequence[Place], most: int, *, with_end: bool = True
+    ) -> tuple[list[Count], Position | None]:
+        """Count places up to `most`; gives also where counting the order as far would end."""
         values = Values()
-        has_parts = any(map(_is_indexed, plan.parts))
-        places: list[Place] = ["terms", *(("parts",) if has_parts else ()), *plan.ranges]
         edge = "min(id)" if plan.order.descending else "max(id)"
         counted = [
             f"(SELECT count(*) AS count, {edge} AS edge "
@@ -102,10 +111,10 @@ class SqliteFinder:
             for number, place in enumerate(places)
         ]
         columns = [f"s{number}.count, s{number}.edge" for number in range(len(places))]
-        columns += _end_of_order(plan, values, most) or ["NULL", "NULL"]
-        row = self._session.execute(
-            text(f"SELECT {', '.join(columns)} FROM {', '.join(counted)}"), values
-        ).one()
+        end = _end_of_order(plan, values, most) if with_end else None
+        columns += end or ["NULL", "NULL"]
+        tables = f" FROM {', '.join(counted)}" if counted else ""
+        row = self._session.execute(text(f"SELECT {', '.join(columns)}{tables}"), values).one()
         *numbers, key, version_id = row
         counts = map(Count, places, numbers[::2], numbers[1::2])
         return list(counts), None if key is None else Position(key, version_id)
@@ -154,7 +163,7 @@ class SqliteFinder:
             ),
             values,
         )
-        return [Found(*row) for row in rows]
+        return [Found(*row) for row in rows.all()]
 
 
 def terms_expression(groups: TermGroups) -> str:
