@@ -36,6 +36,8 @@ class QuickstartSettings:
         Sites that train; one more downloads and merges.
     persons_per_site, test_persons : int
         Every person is drawn `pictures_per_person` times; nobody is in two sets.
+    detector_pictures_per_person : int
+        Of these, how many a detector is trained on.
     ert_levels, ert_trees, ert_oversampling : int
         Size of the landmark models: smaller than the paper's, so that they train in seconds.
     seed : int
@@ -46,6 +48,7 @@ class QuickstartSettings:
     persons_per_site: int = 60
     test_persons: int = 60
     pictures_per_person: int = 3
+    detector_pictures_per_person: int = 2
     ert_levels: int = 10
     ert_trees: int = 100
     ert_oversampling: int = 20
@@ -56,6 +59,10 @@ class QuickstartSettings:
             raise QuickstartError(
                 f"{self.sites} sites: expected a number from {_FEWEST_SITES} to {_MOST_SITES}"
             )
+
+    @property
+    def detector_pictures(self) -> int:
+        return self.persons_per_site * self.detector_pictures_per_person
 
 
 @dataclass(frozen=True)
