@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -34,8 +35,9 @@ from pool_server.wire.sites import (
 router = APIRouter(tags=["sites"])
 
 
+@cache
 def pool_version() -> str:
-    """Return the version of the installed program."""
+    """Return the version of the installed program, as it was when first asked for."""
     try:
         return version("poolctl")
     except PackageNotFoundError:
