@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pool_server.errors import DigestMismatchError, UploadIncompleteError
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from tests.conformance.storage import (
@@ -21,6 +22,7 @@ from tests.conformance.storage import (
     put_part,
     read_all,
     send_all,
+    sha256,
 )
 from tests.pool_server.ceph_server import INSTALL, ceph_server, missing_programs
 from tests.pool_server.swift_server import S3Server
@@ -57,6 +59,22 @@ def test_an_address_is_good_for_one_part_of_one_size_and_checksum(storage: Stora
             put_part(address.url, headers, content)
         caught.value.close()
     assert storage.received_parts(handle) == {}
+
+
+def test_an_only_part_of_other_bytes_becomes_no_file(storage: Storage) -> None:
+    """Whether or not the gateway looks at the SHA-256 that an address is bound to."""
+    handle, digest = begin(storage, content=b"abc"), sha256(b"abc")
+    address = storage.part_address(handle, 1, 3, digest)
+    refusals = []
+    try:
+        put_part(address.url, dict(address.headers), b"abd")
+    except urllib.error.HTTPError as refusal:
+        refusal.close()
+        refusals.append(refusal.code)
+    expected = UploadIncompleteError if refusals else DigestMismatchError
+    with pytest.raises(expected), storage.assembled(handle, 1, digest):
+        pass
+    assert not storage.has_content(digest)
 
 
 def test_an_address_is_worth_nothing_once_the_parts_are_joined(storage: Storage) -> None:
