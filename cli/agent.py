@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.errors import InputMissingError, OutputExistsError
+from cli.errors import InputMissingError
+from cli.existing_files import require_free
 from cli.options import DryRunOption, ForceOption, command, group
 from cli.output import Invocation, Reply, TableText
 
@@ -38,8 +39,7 @@ def init(
     """Write an example of a configuration, every key explained."""
     from site_agent.cycle import EXAMPLE_CONFIG
 
-    if file.exists() and not force:
-        raise OutputExistsError(f"{file}: is there already")
+    require_free(file, force=force)
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
     temporary.write_text(EXAMPLE_CONFIG, encoding="utf-8")

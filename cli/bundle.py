@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.addresses import size_words
-from cli.errors import InputMissingError, OutputExistsError, UsageError
+from cli.errors import InputMissingError, UsageError
+from cli.existing_files import require_free
 from cli.options import DryRunOption, ForceOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
 
@@ -48,10 +49,7 @@ def export(
     them on, and their terms must not forbid it. It writes down who took which, and tells the
     owners. Equal models give equal files.
     """
-    if output.is_dir():
-        raise OutputExistsError(f"{output}: is a folder; expected the name of a file")
-    if output.exists() and not force:
-        raise OutputExistsError(f"{output}: is there already")
+    require_free(output, force=force)
     with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
         done = pool.export_bundle(
             addresses,

@@ -10,6 +10,7 @@ import typer
 
 from cli.addresses import model_file, size_words
 from cli.errors import OutputExistsError, UsageError
+from cli.existing_files import place_for_model, words_on_existing
 from cli.options import DryRunOption, ForceOption, command, single
 from cli.output import Invocation, Reply
 
@@ -77,9 +78,12 @@ def convert(
     from aggregators.formats.conversion import convert_model
 
     file = model_file(invocation, model)
-    _require_free(output, file.path, force=force)
+    _refuse_replacing(output, file.path)
     source = recognise(file.path).name
-    with invocation.progress(f"convert {model}") as report:
+    with (
+        place_for_model(output, force=force) as place,
+        invocation.progress(f"convert {model}") as report,
+    ):
         content = read_model(file.path)
         name = output_format or _format_of(output, content)
         report(0.5, "convert")
@@ -89,7 +93,7 @@ def convert(
             detector_kind=None if detector_kind is None else detector_kind.value,
             upsampling=upsample,
         )
-        digest = None if dry_run else write_model(made, output, format_name=name)
+        digest = None if dry_run else write_model(made, place, format_name=name)
     for remark in _remarks(content, made, name):
         invocation.warn(remark)
     data: dict[str, Any] = {
@@ -104,18 +108,17 @@ def convert(
     }
     what = " ".join(word for word in (name, data["detector_kind"]) if word)
     if dry_run:
-        return Reply(data, f"would write {output} ({what})", [str(output)])
+        told = f"would write {output} ({what}){words_on_existing(output, force=force)}"
+        return Reply(data, told, [str(output)])
     size = size_words(output.stat().st_size)
     return Reply(data, [f"{output}  ({what}, {size})", f"sha256 {digest}"], [str(output)])
 
 
-def _require_free(output: Path, source: Path, *, force: bool) -> None:
+def _refuse_replacing(output: Path, source: Path) -> None:
     if output.is_dir():
         raise OutputExistsError(f"{output}: is a folder; expected the name of a file")
     if output.exists() and output.samefile(source):
         raise UsageError(f"--output {output}: is the model itself; choose another name")
-    if output.exists() and not force:
-        raise OutputExistsError(f"{output}: is there already")
 
 
 def _format_of(output: Path, content: Model) -> str:

@@ -250,7 +250,7 @@ def _grouping(
 def _refuse_existing(paths: Any, *, force: bool) -> None:
     existing = [] if force else [path for path in paths if path.exists()]
     if existing:
-        raise OutputExistsError(f"{existing[0]} exists already")
+        raise OutputExistsError(f"{existing[0]}: is there already")
 
 
 def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:

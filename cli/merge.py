@@ -11,10 +11,12 @@ import typer
 
 from cli.addresses import ModelFile, known_version, model_files
 from cli.errors import UsageError
+from cli.existing_files import place_for_model, words_on_existing
 from cli.merge_again import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.merge_inputs import weights_from_label
 from cli.options import DryRunOption, ForceOption, command, key_value_pairs, numbers, single
 from cli.output import Invocation, Reply
+from cli.quantities import count_words
 from cli.terms import PurposeOption, check_terms, read_purposes
 
 app = single()
@@ -117,10 +119,11 @@ def merge(
     method, inputs = words[0], words[1:]
     from aggregators import find_method
     from aggregators import merge as merge_models
+    from aggregators.methods.merging import refuse_overwriting_inputs
 
     chosen = find_method(method)
     format_name = output_format or chosen.output_formats[0]
-    target = choose_target(output, format_name, force=force)
+    target = choose_target(output, format_name)
     files = model_files(invocation, inputs)
     check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
     weights = numbers(weight, "--weight") if weight else None
@@ -129,18 +132,27 @@ def merge(
     options = method_options(option, step=step, thin=thin)
     if dry_run:
         plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
-        return Reply(plan | {"output": target}, f"would merge {len(files)} models into {target}")
-    with invocation.progress(f"merge {method}") as report:
+        told = f"would merge {count_words(len(files), 'model')} into {target}"
+        told += words_on_existing(target, force=force)
+        return Reply(plan | {"output": target}, told)
+    paths = [file.path for file in files]
+    refuse_overwriting_inputs(target, paths)
+    with (
+        place_for_model(target, force=force) as place,
+        invocation.progress(f"merge {method}") as report,
+    ):
         merged = merge_models(
             method,
-            [file.path for file in files],
+            paths,
             weights=weights,
             options=options,
-            output=target,
+            output=place,
             output_format=output_format or None,
             **_origins(files),
             progress=report,
         )
+    if len(merged.recipe.inputs) == 1:
+        invocation.warn("a merge of one model alone: it holds what that model holds")
     return merged_reply(invocation, merged, target, recipe)
 
 

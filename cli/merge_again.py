@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.addresses import SUFFIX_OF_FORMAT, is_address, size_words
 from cli.errors import InputMissingError, OutputExistsError, UsageError
+from cli.existing_files import place_for_model, words_on_existing
 from cli.merge_inputs import InputFinder
 from cli.output import Invocation, Reply
+from cli.quantities import count_words
 
 if TYPE_CHECKING:
     from aggregators import Merged, Recipe
@@ -66,9 +68,7 @@ def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     with ExitStack() as stack:
         pool = stack.enter_context(invocation.pool())
         recipe, folder = find_recipe(pool, request.recipe)
-        target = choose_target(
-            request.output, recipe.output.format if recipe.output else "", force=request.force
-        )
+        target = choose_target(request.output, recipe.output.format if recipe.output else "")
         sources = RecipeSources(_folders(folder, request.words), pool)
         family = Family.collect(recipe, sources) if request.without else Family(recipe)
         finder = stack.enter_context(
@@ -88,15 +88,21 @@ def _replay_exactly(
     if request.dry_run:
         kept = list(recipe.input_digests)
         plan = {"method": recipe.method.name, "inputs": kept, "left_out": [], "output": target}
-        return Reply(plan, f"would merge {len(kept)} models into {target}")
-    with invocation.progress(f"replay {recipe.method.name}") as report:
-        merged = replay(recipe, search.finder.find, target, progress=report)
+        told = f"would merge {count_words(len(kept), 'model')} into {target}"
+        told += words_on_existing(target, force=request.force)
+        return Reply(plan, told)
+    with (
+        place_for_model(target, force=request.force) as place,
+        invocation.progress(f"replay {recipe.method.name}") as report,
+    ):
+        merged = replay(recipe, search.finder.find, place, progress=report)
     return merged_reply(invocation, merged, target, request.recipe_output)
 
 
 def _replay_without(
     invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
 ) -> Reply:
+    from aggregators import recipe_path
     from site_agent.rebuilding import carry_out, plan_rebuild
 
     family, sources = search.family, search.sources
@@ -107,8 +113,12 @@ def _replay_without(
     names = _Names(target, plan, sources, force=request.force)
     if request.dry_run:
         return _plan_reply(plan, target, names)
-    with invocation.progress(f"replay {family.root.method.name}") as report:
-        made = carry_out(plan, search.finder.find, target, name_of=names.path_of, progress=report)
+    with (
+        place_for_model(target, force=request.force) as place,
+        invocation.progress(f"replay {family.root.method.name}") as report,
+    ):
+        made = carry_out(plan, search.finder.find, place, name_of=names.path_of, progress=report)
+    made[-1] = replace(made[-1], path=target, recipe_file=recipe_path(target))
     reply = merged_reply(invocation, made[-1].merged, target, request.recipe_output)
     return _with_story(reply, plan, made, names)
 
@@ -207,7 +217,7 @@ def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
     }
     lines = [
         f"would make {names.path_of(step)} in place of {names.old_name(step.old)} "
-        f"({step.recipe.method.name} of {len(step.kept) + len(step.rebuilt)} models)"
+        f"({step.recipe.method.name} of {count_words(len(step.kept) + len(step.rebuilt), 'model')})"
         for step in plan.steps
     ]
     return Reply(data, lines)
@@ -261,21 +271,17 @@ def merged_reply(
     }
     count = len(merged.recipe.inputs)
     text = [
-        f"{target}  ({count} models by {merged.recipe.method.name}, {size_words(size_bytes)})",
+        f"{target}  ({count_words(count, 'model')} by {merged.recipe.method.name}, "
+        f"{size_words(size_bytes)})",
         f"sha256 {merged.digest}",
         f"recipe {written}",
     ]
     return Reply(data, text, [str(target)])
 
 
-def choose_target(output: Path | None, format_name: str, *, force: bool) -> Path:
-    """Return where to write; only a name that the user did not choose may be in the way."""
-    if output is not None:
-        return output
-    target = Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
-    if target.exists() and not force:
-        raise OutputExistsError(f"{target}: is there already")
-    return target
+def choose_target(output: Path | None, format_name: str) -> Path:
+    """Return where to write: as the user says, or ``merged`` with the format's suffix."""
+    return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
 
 
 def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.errors import OutputExistsError, UsageError
+from cli.errors import UsageError
+from cli.existing_files import require_free
 from cli.options import ForceOption, OutputFileOption, command, single
 from cli.output import Invocation, Reply, TableText
 from cli.records import read_card_file
@@ -76,8 +77,8 @@ def card(
     """
     if edit is not None and output is not None:
         raise UsageError("--edit writes the pool's card, --output a file; give one of them")
-    if output is not None and output.exists() and not force:
-        raise OutputExistsError(f"{output}: is there already")
+    if output is not None:
+        require_free(output, force=force)
     with invocation.pool() as pool:
         found = (
             pool.card(address) if edit is None else pool.write_card(address, read_card_file(edit))

@@ -1,4 +1,4 @@
-"""Numbers with a unit on the command line (``10GB``, ``30d``)."""
+"""Numbers with a unit: those of the command line (``10GB``, ``30d``), and counts in sentences."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from cli.errors import UsageError
 
 SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
+def count_words(count: int, one: str, many: str = "") -> str:
+    """Return a count with its noun (``1 model``, ``2 models``)."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:

@@ -12,6 +12,7 @@ import typer
 
 from cli.addresses import model_files, size_words
 from cli.errors import InputMissingError, UsageError
+from cli.existing_files import require_free
 from cli.face_files import (
     READING_OPTIONS,
     PartsOption,
@@ -19,7 +20,7 @@ from cli.face_files import (
     read_face_file,
     take_reading,
 )
-from cli.options import command, single
+from cli.options import ForceOption, command, single
 from cli.output import Invocation, Reply
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def refine(
             "--write-contributions", metavar="FOLDER", help="Keep what each site would send."
         ),
     ] = None,
+    force: ForceOption = False,
     **reading: Any,
 ) -> Reply:
     """Fit the leaves of a merged landmark model again, at all sites.
@@ -112,6 +114,8 @@ def refine(
         raise UsageError("--rounds and --test need --output FILE")
     if output is None and settings.mode != "one-shot":
         raise UsageError("contributions of one site alone are made with --mode one-shot")
+    if output is not None:
+        require_free(output, force=force)
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
     read_as = take_reading(reading)
     files = [Path(word) for entry in sites for word in entry.split(",") if word]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,9 @@ import typer
 from cli import sidecars
 from cli.addresses import size_words
 from cli.errors import UsageError
+from cli.existing_files import require_free
 from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
-from cli.options import DryRunOption, command, group
+from cli.options import DryRunOption, ForceOption, command, group
 from cli.output import Invocation, Reply, TableText
 from cli.settings_options import settings_from, settings_parameters
 from site_agent.training import ErtSettings, HogSvmSettings
@@ -68,6 +70,7 @@ def hog_svm(
     training_scores: _ScoresOption = True,
     evaluate: _EvaluateOption = None,
     upload: _UploadOption = None,
+    force: ForceOption = False,
     dry_run: DryRunOption = False,
     **settings: Any,
 ) -> Reply:
@@ -85,6 +88,7 @@ def hog_svm(
     target = output or Path(f"{dataset.stem}.svm")
     if dry_run:
         return _planned_detector(faces, target, chosen)
+    _require_replaceable(target, faces, chosen, force=force)
     after = _prepared(invocation, evaluate, reading, upload)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
@@ -112,6 +116,7 @@ def ert(
     training_scores: _ScoresOption = True,
     evaluate: _EvaluateOption = None,
     upload: _UploadOption = None,
+    force: ForceOption = False,
     dry_run: DryRunOption = False,
     **settings: Any,
 ) -> Reply:
@@ -121,6 +126,7 @@ def ert(
     levels (--cascade-depth).
     """
     from site_agent.training import train_ert
+    from site_agent.training.ert import with_named_parts
 
     reading = take_reading(settings)
     chosen = settings_from(ErtSettings, settings)
@@ -128,6 +134,8 @@ def ert(
     target = output or Path(f"{dataset.stem}.dat")
     if dry_run:
         return _planned_landmarks(faces, target, chosen)
+    named = with_named_parts(faces, chosen)
+    _require_replaceable(target, faces, named, force=force)
     after = _prepared(invocation, evaluate, reading, upload)
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
@@ -160,6 +168,25 @@ def _prepared(
             if pool.whoami().role == "viewer":
                 raise ForbiddenError(f"--upload {upload}: a viewer's token cannot upload")
     return _Afterwards(test, faces, address)
+
+
+def _require_replaceable(
+    target: Path, faces: FaceDataset, settings: HogSvmSettings | ErtSettings, *, force: bool
+) -> None:
+    """Refuse before hours of training to replace what was not made by the same training.
+
+    Raises
+    ------
+    OutputExistsError
+        A model is there of other faces or settings, or a file of which nothing is known.
+    """
+    from site_agent.datasets import dataset_digest
+    from site_agent.training import read_training_metadata
+
+    record = None if force or not target.is_file() else read_training_metadata(target)
+    if record is not None and record["settings"] == json.loads(json.dumps(asdict(settings))):
+        force = record["data"]["digest"] == dataset_digest(faces)
+    require_free(target, force=force)
 
 
 def _planned_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:

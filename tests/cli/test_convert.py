@@ -103,7 +103,8 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
         ((detector, "-o", tmp_path / "x.svm", *TO_CPP, "--upsample", 1), 6, "does not say"),
         ((detector, "-o", tmp_path / "x.svm", "--format", "pickle"), 6, "expected one of"),
         ((detector, "-o", detector), 2, "choose another name"),
-        ((detector, "-o", network), 7, "is there already"),
+        ((detector, "-o", network), 6, "safetensors cannot hold"),
+        ((several, "-o", one), 7, "another model is there already"),
         ((tmp_path / "none.svm", "-o", out), 4, "none.svm"),
     ]
     for words, code, text in wrong:
@@ -116,3 +117,5 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
     assert poolctl("convert", one, "-o", out).code == 0
     write_model(sub_models[0], tmp_path / "first.dat")
     assert out.read_bytes() == (tmp_path / "first.dat").read_bytes()
+    assert poolctl("convert", one, "-o", out).code == 0, "the same bytes"
+    assert poolctl("convert", several, "-o", one, "--force").code == 0

@@ -307,6 +307,34 @@ def test_merge_options_and_names(member: Run, here: Path) -> None:
     assert member("merge", "wba-final", "1.dat", "2.dat", "-o", "f.forest").code == 0
 
 
+def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
+    for seed in (1, 2):
+        write_model(make_predictor(seed), here / f"{seed}.dat")
+    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "m.dat", "--json")
+    first = member(*words, "--weight", "2,1").data
+    kept = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    refused = member(*words)
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert refused.error["message"].startswith("m.dat: another model is there already")
+    assert "--force" in refused.error["hint"]
+    assert "--force" in member(*words[:-1], "--dry-run").out
+    assert member(*words, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
+    assert {path for path in here.iterdir() if path.is_file()} == set(kept)
+    assert (here / "m.dat").read_bytes() == kept[here / "m.dat"]
+    replay = ("merge", "--replay", "m.dat.recipe.json", "--json")
+    assert member(*replay, "-o", "m.dat").data["digest"] == first["digest"]
+    alone = member(*replay, "--without", first["recipe"]["inputs"][0]["digest"], "-o", "m.dat")
+    assert alone.code == 7
+    assert member(*words, "--force").data["digest"] != first["digest"]
+
+
+def test_a_merge_of_one_model_says_so(member: Run, here: Path) -> None:
+    write_model(make_predictor(1), here / "1.dat")
+    merged = member("merge", "wba-cascade", "1.dat", "-o", "m.dat")
+    assert "(1 model by wba-cascade" in merged.out
+    assert "one model alone" in merged.err
+
+
 def test_inspecting(member: Run, here: Path) -> None:
     write_model(make_detector(30), here / "a.svm")
     data = member("inspect", "a.svm", "--picture", "a.png", "--json").data

@@ -82,6 +82,22 @@ def test_what_cannot_follow_is_said_before_training(
     assert not (tmp_path / "a.dat").exists()
 
 
+def test_training_replaces_only_what_the_same_training_made(
+    faces: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    model = tmp_path / "a.dat"
+    words = ("train", "ert", faces, "-o", model, *QUICK_ERT)
+    assert poolctl(*words).code == 0
+    made = model.read_bytes()
+    assert poolctl(*words, "-q").code == 0, "the same faces and settings"
+    refused = poolctl(*words, "--random-seed", "other", "--json")
+    assert (refused.code, refused.error["message"]) == (7, f"{model}: is there already")
+    assert model.read_bytes() == made
+    assert poolctl(*words, "--random-seed", "other", "--force").code == 0
+    model.write_bytes(b"something else")
+    assert poolctl(*words, "--random-seed", "other").code == 7, "not what the record is about"
+
+
 def test_orientations_and_boxes_out_of_reach(
     shared_data: Path, tmp_path: Path, poolctl: Run
 ) -> None:
