@@ -4,6 +4,7 @@
     ├── FormatError               bytes that are no well-formed model file
     │   └── UnknownFormatError    none of the known formats
     ├── IncompatibleModelsError   well-formed models that cannot be merged
+    │   └── WrongKindError        a model of a kind that the method does not merge
     ├── WeightError               weights that are not finite and positive, or too few
     ├── OptionError               an option the method does not have or cannot take
     ├── UnknownMethodError        no aggregation method of that name
@@ -18,6 +19,8 @@ map the types.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class AggregatorError(Exception):
@@ -107,6 +110,28 @@ class IncompatibleModelsError(AggregatorError):
             f"{self.field} {self.first} against {self.other} "
             f"({self.first_name} against {self.other_name})"
         )
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class WrongKindError(IncompatibleModelsError):
+    """An input that is no model of the kind which a method merges.
+
+    Parameters
+    ----------
+    name : str
+        What to call the input in the message.
+    kind : str
+        What it is.
+    expected : sequence of str
+        What the method merges.
+    """
+
+    def __init__(self, name: str, kind: str, expected: Sequence[str], *, hint: str = "") -> None:
+        wanted = " and ".join(f"{each}s" for each in expected)
+        super().__init__("kind", wanted, kind, other_name=name, hint=hint)
+
+    def __str__(self) -> str:
+        text = f"{self.other_name} is a {self.other}, and this method merges {self.first}"
         return f"{text}; {self.hint}" if self.hint else text
 
 

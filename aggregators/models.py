@@ -273,3 +273,12 @@ MergeInput = Model | LeafContribution
 
 ModelKind = Literal["hog-svm", "ert", "network"]
 """What a model is for: finding faces, placing landmarks, or a network (gaze)."""
+
+KIND_WORDS: Mapping[type, str] = {
+    FhogDetector: "HOG-SVM detector",
+    ShapePredictor: "landmark model",
+    ForestEnsemble: "WBA ensemble",
+    StateDict: "network",
+    LeafContribution: "leaf-refit contribution",
+}
+"""What to call them in messages."""

@@ -70,9 +70,11 @@ def convert(
 ) -> Reply:
     """Write a model in another format that holds the same.
 
-    Detectors: C++ programs read an object_detector, Python's dlib.simple_object_detector(FILE)
-    reads a simple_object_detector only. Landmark models: dlib reads .dat; a .forest file holds
-    the same and opens at once. A forest file of several forests (wba-final) has no .dat.
+    A detector (.svm) stays one, a landmark model becomes .dat or .forest, a network stays
+    .safetensors. Detectors: C++ programs read an object_detector, Python's
+    dlib.simple_object_detector(FILE) reads a simple_object_detector only (--detector-kind).
+    Landmark models: dlib reads .dat; a .forest file holds the same and opens at once. A forest
+    file of several forests (wba-final) has no .dat.
     """
     from aggregators.formats import read_model, recognise, write_model
     from aggregators.formats.conversion import convert_model

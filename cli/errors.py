@@ -137,6 +137,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         "incompatible_models",
         "find models that fit with: poolctl models ls --mergeable-with FILE",
     ),
+    aggregator_errors.WrongKindError: Outcome(ExitCode.INCOMPATIBLE, "incompatible_models"),
     aggregator_errors.WeightError: Outcome(ExitCode.USAGE, "weight"),
     aggregator_errors.OptionError: Outcome(
         ExitCode.USAGE, "option", "poolctl merge --help lists the options of each method"
@@ -144,7 +145,9 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     aggregator_errors.UnknownMethodError: Outcome(ExitCode.USAGE, "unknown_method"),
     aggregator_errors.RecipeError: Outcome(ExitCode.INTEGRITY, "recipe"),
     aggregator_errors.RecipeInputMissingError: Outcome(ExitCode.NOT_FOUND, "recipe_input_missing"),
-    aggregator_errors.ConversionError: Outcome(ExitCode.INCOMPATIBLE, "conversion"),
+    aggregator_errors.ConversionError: Outcome(
+        ExitCode.INCOMPATIBLE, "conversion", "poolctl convert --help says what can become what"
+    ),
     aggregator_errors.ImageArrayError: Outcome(ExitCode.INTEGRITY, "image_array"),
     aggregator_errors.FaceBoxError: Outcome(ExitCode.USAGE, "face_box"),
     aggregator_errors.InconsistentModelError: Outcome(ExitCode.INTEGRITY, "inconsistent_model"),

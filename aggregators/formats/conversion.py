@@ -8,7 +8,7 @@ from typing import Literal
 from aggregators.errors import ConversionError
 from aggregators.formats.fhog_detector import MOST_UPSAMPLING
 from aggregators.formats.registry import FORMATS, default_format
-from aggregators.models import FhogDetector, ForestEnsemble, Model
+from aggregators.models import KIND_WORDS, FhogDetector, ForestEnsemble, Model
 
 DetectorKind = Literal["object_detector", "simple_object_detector"]
 """What dlib calls the two kinds of `.svm` files: that of C++ (Python reads it as
@@ -48,14 +48,14 @@ def convert_model(
         model = _of_kind(model, detector_kind, upsampling)
     elif detector_kind is not None or upsampling is not None:
         raise ConversionError(
-            f"found a {type(model).__name__}: only detectors are of two kinds and double images"
+            f"found a {KIND_WORDS[type(model)]}: only detectors are of two kinds and double images"
         )
     if isinstance(model, ForestEnsemble) and len(model.members) == 1:
         # One forest alone is an ordinary landmark model, whatever its weight.
         model = model.members[0]
     if FORMATS[name].holds(model):
         return model
-    able = ", ".join(
+    able = " or ".join(
         " ".join([member.name, *(f"({suffix})" for suffix in member.suffixes)])
         for member in FORMATS.values()
         if member.holds(model)
@@ -65,7 +65,7 @@ def convert_model(
             f"{name} cannot hold {len(model.members)} forests that are run side by side, expected "
             f"{able}; merge the sub-models by wba-cascade to get one forest"
         )
-    raise ConversionError(f"{name} cannot hold a {type(model).__name__}, expected {able}")
+    raise ConversionError(f"{name} cannot hold a {KIND_WORDS[type(model)]}; it fits into {able}")
 
 
 def _of_kind(

@@ -21,7 +21,7 @@ from aggregators.formats.forest_file import ForestFileFormat, HalfForestFileForm
 from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.formats.strangers import describe_stranger
 from aggregators.formats.tensors import TensorsFormat
-from aggregators.models import Model
+from aggregators.models import KIND_WORDS, Model
 
 _ALL: tuple[ModelFormat, ...] = (
     FhogDetectorFormat(),
@@ -215,13 +215,13 @@ def _format_for(model: Model, format_name: str | None, path: Path | None = None)
     if chosen.holds(model):
         return chosen
     able = [member for member in FORMATS.values() if member.holds(model)]
-    suggestions = ", ".join(
+    suggestions = " or ".join(
         f"{member.name} ({', '.join(member.suffixes)})" if member.suffixes else member.name
         for member in able
     )
     subject = f"{path}: " if path else ""
     raise ConversionError(
-        f"{subject}{chosen.name} cannot hold a {type(model).__name__}, expected {suggestions}"
+        f"{subject}{chosen.name} cannot hold a {KIND_WORDS[type(model)]}; it fits into {suggestions}"
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from aggregators.errors import IncompatibleModelsError, WeightError
+from aggregators.errors import WeightError, WrongKindError
 from aggregators.models import (
+    KIND_WORDS,
     FhogDetector,
     ForestEnsemble,
     LeafContribution,
@@ -20,12 +21,12 @@ from aggregators.models import (
 ModelT = TypeVar("ModelT", bound=MergeInput)
 ModelT_co = TypeVar("ModelT_co", bound=MergeInput, covariant=True)
 
-_TYPE_NAMES: dict[type, str] = {
-    FhogDetector: "HOG-SVM detector",
-    ShapePredictor: "landmark model",
-    ForestEnsemble: "WBA ensemble of landmark models",
-    StateDict: "network",
-    LeafContribution: "contribution to leaf-refit",
+_METHODS_FOR: dict[type, str] = {
+    FhogDetector: "mwma",
+    ShapePredictor: "wba-cascade or wba-final",
+    ForestEnsemble: "wba-final",
+    StateDict: "fedavg",
+    LeafContribution: "leaf-refit, with the model contributed to",
 }
 
 
@@ -89,18 +90,17 @@ class SubModels(Generic[ModelT_co]):
 
         Raises
         ------
-        IncompatibleModelsError
+        WrongKindError
             Some input is of another kind.
         """
         for sub_model in self.given:
             if not isinstance(sub_model.model, types):
-                raise IncompatibleModelsError(
-                    "kind",
-                    " or ".join(_TYPE_NAMES[kind] for kind in types),
-                    _TYPE_NAMES[type(sub_model.model)],
-                    first_name="what this method merges",
-                    other_name=sub_model.name,
-                    hint="poolctl inspect FILE says which methods merge a model",
+                kind = type(sub_model.model)
+                raise WrongKindError(
+                    sub_model.name,
+                    KIND_WORDS[kind],
+                    [KIND_WORDS[expected] for expected in types],
+                    hint=f"a {KIND_WORDS[kind]} is merged by {_METHODS_FOR[kind]}",
                 )
         return self  # type: ignore[return-value]
 

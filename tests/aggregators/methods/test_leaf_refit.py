@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused() -> None:
         refined(make_detector(1), contribution)
     with pytest.raises(IncompatibleModelsError, match="ensemble"):
         refined(make_ensemble(1), contribution)
-    with pytest.raises(IncompatibleModelsError, match="contribution to leaf-refit"):
+    with pytest.raises(IncompatibleModelsError, match="is a leaf-refit contribution"):
         merge("wba-cascade", [BASE, contribution])
     with pytest.raises(OptionError, match="has no option 'nu'"):
         merge("leaf-refit", [BASE, contribution], options={"nu": 0.1})

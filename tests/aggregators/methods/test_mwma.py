@@ -107,8 +107,10 @@ def test_another_kind_of_model_is_refused(landmark_files: list[Path], tmp_path: 
     detector = make_detector(1)
     path = tmp_path / "detector.svm"
     path.write_bytes(encode_model(detector))
-    with pytest.raises(IncompatibleModelsError, match=r"HOG-SVM detector.*site-0\.dat"):
+    with pytest.raises(IncompatibleModelsError, match="merges HOG-SVM detectors") as caught:
         merge("mwma", [path, landmark_files[0]])
+    assert str(caught.value).startswith("site-0.dat is a landmark model, and")
+    assert caught.value.hint == "a landmark model is merged by wba-cascade or wba-final"
 
 
 def test_dlib_loads_the_result_and_finds_faces(detector_files: list[Path], tmp_path: Path) -> None:
