@@ -221,7 +221,8 @@ def _format_for(model: Model, format_name: str | None, path: Path | None = None)
     )
     subject = f"{path}: " if path else ""
     raise ConversionError(
-        f"{subject}{chosen.name} cannot hold a {KIND_WORDS[type(model)]}; it fits into {suggestions}"
+        f"{subject}{chosen.name} cannot hold a {KIND_WORDS[type(model)]}; "
+        f"it fits into {suggestions}"
     )
 
 

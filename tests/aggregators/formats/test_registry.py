@@ -92,7 +92,7 @@ def test_the_suffix_gives_the_format(tmp_path: Path, name: str, format_name: str
 
 
 def test_a_format_that_cannot_hold_the_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=r"a\.dat: .*WBA ensemble; it fits into poolctl-forest"):
+    with pytest.raises(ConversionError, match=r"a\.dat: .*WBA ensemble; it fits into poolctl-f"):
         write_model(make_ensemble(), tmp_path / "a.dat")
     with pytest.raises(ConversionError, match="found 'onnx', expected one of dlib-fhog-detector"):
         write_model(make_ensemble(), tmp_path / "a", format_name="onnx")
