@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import cv2
 import numpy as np
@@ -197,6 +197,51 @@ def sampled(image: Float32, x: Float32, y: Float32) -> Float32:
     return np.asarray(
         cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE), dtype=np.float32
     )
+
+
+def blend(target: Float32, paint: Float32, cover: Float32) -> None:
+    """Lay paint, shape (H, W, 3), over `target` in place where `cover`, shape (H, W), is 1."""
+    share = cv2.merge([cover, cover, cover])
+    cv2.add(target, cv2.multiply(share, cv2.subtract(paint, target)), dst=target)
+
+
+def shaded(paint: Float32, shade: Float32, colour: ArrayLike, gloss: Float32) -> Float32:
+    """Paint, shape (H, W, 3), under light: times `shade` and its colour, plus `gloss`."""
+    factors = np.asarray(colour, dtype=np.float32)
+    light = cv2.merge([cv2.multiply(shade, float(factor)) for factor in factors])
+    return np.asarray(
+        cv2.add(cv2.multiply(paint, light), cv2.merge([gloss, gloss, gloss])), dtype=np.float32
+    )
+
+
+def with_grain(image: UInt8, brighter: UInt8, darker: UInt8) -> UInt8:
+    """The image with noise on it; no place is made both brighter and darker."""
+    return np.asarray(cv2.subtract(cv2.add(image, brighter), darker), dtype=np.uint8)
+
+
+def planes_of_video(image: UInt8) -> UInt8:
+    """The RGB image as video codecs take it (YUV 4:2:0), shape (H * 3 / 2, W)."""
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
+
+
+def lookup(x: Float32, y: Float32) -> tuple[Float32, Float32]:
+    """Pixel coordinates made ready for several images to be `sampled` at them."""
+    where, fraction = cv2.convertMaps(x, y, cv2.CV_16SC2)
+    return cast("Float32", where), cast("Float32", fraction)
+
+
+def doubled(lattice: Float32, shape: tuple[int, int]) -> Float32:
+    """Bilinear values at every place of `shape` of what is known at every other one."""
+    rows, columns = shape
+    wide = np.empty((lattice.shape[0], columns), dtype=np.float32)
+    wide[:, ::2] = lattice[:, : (columns + 1) // 2]
+    odd = columns // 2
+    wide[:, 1::2] = (lattice[:, :odd] + lattice[:, 1 : odd + 1]) * np.float32(0.5)
+    full = np.empty(shape, dtype=np.float32)
+    full[::2] = wide[: (rows + 1) // 2]
+    odd = rows // 2
+    full[1::2] = (wide[:odd] + wide[1 : odd + 1]) * np.float32(0.5)
+    return full
 
 
 def cloud(rng: np.random.Generator, shape: tuple[int, int], cell_px: float) -> Float32:

@@ -18,6 +18,7 @@ from site_agent.datasets.synthetic.canvas import (
     Float64,
     blurred,
     depth_inside,
+    doubled,
     polygon_mask,
     sampled,
     smooth_line,
@@ -388,7 +389,5 @@ def plane_grid(
             (y - np.float32(TOP)) * np.float32(RELIEF_PX_PER_UNIT),
         ) - np.float32(_PIVOT[2])
         x, y = flat_x - shift[0] * height, flat_y - shift[1] * height
-    rows = np.arange(bottom - top, dtype=np.float32) / 2
-    columns = np.arange(right - left, dtype=np.float32) / 2
-    at_x, at_y = (np.asarray(axis, dtype=np.float32) for axis in np.meshgrid(columns, rows))
-    return sampled(x, at_x, at_y), sampled(y, at_x, at_y)
+    shape = (bottom - top, right - left)
+    return doubled(x, shape), doubled(y, shape)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,10 +12,13 @@ from site_agent.datasets.synthetic.canvas import (
     Canvas,
     Float32,
     Float64,
+    blend,
     blurred,
+    lookup,
     polygon_mask,
     resized,
     sampled,
+    shaded,
 )
 from site_agent.datasets.synthetic.eyes import paint_eye
 from site_agent.datasets.synthetic.hair import hair_mask, hair_shape, paint_hair
@@ -35,6 +40,11 @@ from site_agent.datasets.synthetic.skin import ear_outlines, paint_ears, paint_s
 # Paint is applied somewhat finer than it will be seen; finer still would only alias.
 _PAINT_FINENESS = 1.15
 _LEAST_DENSITY, _MOST_DENSITY = 26.0, 170.0
+# Above and below the middle of the eyes nothing farther is painted with them, in face units.
+_EYE_REACH = 0.5
+_MOST_EYES_KEPT = 48
+# Light on a head turned by less than this differs by less than a grey level.
+_SAME_LIGHT_RAD = 0.004
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,9 @@ class PaintedHead:
         Of `height`.
     openness : float32, shape (h, w)
         How much of the surrounding light reaches each place, about 0.6..1.1.
+    lid_steps : int, optional
+        The lids are painted at so many closures between open and closed, and painted eyes are
+        kept for the next picture with the same; None paints every closure as it is.
     """
 
     shape: HeadShape
@@ -102,6 +115,86 @@ class PaintedHead:
     height: Float32
     normals: Float32
     openness: Float32
+    lid_steps: int | None = None
+
+    @cached_property
+    def edges(self) -> Float64:
+        """Places on the relief, shape (n, 3), between which the head lies."""
+        corners = np.argwhere(self.cover > 0.01)
+        low, high = corners.min(axis=0) / self.density, corners.max(axis=0) / self.density
+        x = np.linspace(LEFT + low[1], LEFT + high[1], 9)
+        y = np.linspace(TOP + low[0], TOP + high[0], 9)
+        return self.shape.lift(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2))
+
+    def with_eyes(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
+        """The paint with the eyes in it; lasts until this is called again."""
+        return self._eyes.painted(closures, gaze)
+
+    def lit_from(self, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
+        """As `lit`; for a film what was found for nearly the same pose is taken again."""
+        if self.lid_steps is None:
+            return lit(self, rotation, light)
+        return self._lit.found(rotation, light)
+
+    @cached_property
+    def _lit(self) -> _LastLight:
+        return _LastLight(self)
+
+    @cached_property
+    def _eyes(self) -> _PaintedEyes:
+        return _PaintedEyes(self)
+
+
+class _PaintedEyes:
+    """Paints the eyes of one head; what was painted before is not painted again."""
+
+    def __init__(self, head: PaintedHead) -> None:
+        self._head = head
+        self._paint = head.paint.copy()
+        middle = -TOP * head.density
+        reach = _EYE_REACH * head.density
+        self._rows = slice(max(0, round(middle - reach)), round(middle + reach))
+        self._kept: OrderedDict[tuple[float, ...], Float32] = OrderedDict()
+
+    def painted(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
+        steps = self._head.lid_steps
+        if steps is not None:
+            closures = (round(closures[0] * steps) / steps, round(closures[1] * steps) / steps)
+        wanted = (*closures, *gaze)
+        band = self._kept.pop(wanted, None)
+        if band is None:
+            band = self._paint_band(closures, gaze)
+        if steps is not None:
+            self._kept[wanted] = band
+            if len(self._kept) > _MOST_EYES_KEPT:
+                self._kept.popitem(last=False)
+        self._paint[self._rows] = band
+        return self._paint
+
+    def _paint_band(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
+        head = self._head
+        band = head.paint[self._rows].copy()
+        canvas = Canvas(band, head.density, (LEFT, TOP + self._rows.start / head.density))
+        paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
+        paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
+        return band
+
+
+class _LastLight:
+    """The light on one head, found anew where the head has turned since."""
+
+    def __init__(self, head: PaintedHead) -> None:
+        self._head = head
+        self._last: tuple[Float64, Light, tuple[Float32, Float32]] | None = None
+
+    def found(self, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
+        if self._last is not None:
+            before, lamp, shades = self._last
+            if lamp == light and np.abs(rotation - before).max() < _SAME_LIGHT_RAD:
+                return shades
+        shades = lit(self._head, rotation, light)
+        self._last = (rotation, light, shades)
+        return shades
 
 
 def paint_head(person: Person, expression: Expression, scale: float, seed: int = 0) -> PaintedHead:
@@ -152,26 +245,23 @@ def draw_head(
     gaze : (x, y)
         Each in -1..1.
     """
-    window = _window(picture.shape, head, placement)
+    window = head_window(picture.shape, head, placement)
     left, top, right, bottom = window
     if left >= right or top >= bottom:
         return
-    paint = head.paint.copy()
-    canvas = Canvas(paint, head.density, (LEFT, TOP))
-    paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
-    paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
-    shade, gloss = lit(head, placement.rotation, light)
+    shade, gloss = head.lit_from(placement.rotation, light)
     x, y = plane_grid(placement, head.shape.relief, window)
     x -= np.float32(LEFT)
     y -= np.float32(TOP)
-    fine_x, fine_y = x * np.float32(head.density), y * np.float32(head.density)
-    coarse_x, coarse_y = x * np.float32(RELIEF_PX_PER_UNIT), y * np.float32(RELIEF_PX_PER_UNIT)
-    colour = sampled(paint, fine_x, fine_y)
-    colour *= sampled(shade, coarse_x, coarse_y)[..., None] * np.asarray(light.colour, np.float32)
-    colour += sampled(gloss, coarse_x, coarse_y)[..., None]
-    cover = sampled(head.cover, fine_x, fine_y)[..., None]
-    target = picture[top:bottom, left:right]
-    target += cover * (colour - target)
+    fine = lookup(x * np.float32(head.density), y * np.float32(head.density))
+    coarse = lookup(x * np.float32(RELIEF_PX_PER_UNIT), y * np.float32(RELIEF_PX_PER_UNIT))
+    colour = shaded(
+        sampled(head.with_eyes(closures, gaze), *fine),
+        sampled(shade, *coarse),
+        light.colour,
+        sampled(gloss, *coarse),
+    )
+    blend(picture[top:bottom, left:right], colour, sampled(head.cover, *fine))
 
 
 def lit(head: PaintedHead, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
@@ -247,16 +337,11 @@ def _cover(canvas: Canvas, outlines: list[Float64]) -> Float32:
     return blurred(total.astype(np.float32), 0.7) / np.float32(255)
 
 
-def _window(
+def head_window(
     shape: tuple[int, ...], head: PaintedHead, placement: Placement
 ) -> tuple[int, int, int, int]:
-    """The part of the picture that the head can reach."""
-    corners = np.argwhere(head.cover > 0.01)
-    low, high = corners.min(axis=0) / head.density, corners.max(axis=0) / head.density
-    x = np.linspace(LEFT + low[1], LEFT + high[1], 9)
-    y = np.linspace(TOP + low[0], TOP + high[0], 9)
-    plane = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    seen = placement.project(head.shape.lift(plane))
+    """The part of a picture that the head can reach: left, top, right, bottom, half-open."""
+    seen = placement.project(head.edges)
     left, top = np.floor(seen.min(axis=0)).astype(int) - 3
     right, bottom = np.ceil(seen.max(axis=0)).astype(int) + 4
     return max(left, 0), max(top, 0), min(right, shape[1]), min(bottom, shape[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +15,13 @@ import numpy as np
 from site_agent.datasets.synthetic.accessories import Accessories
 from site_agent.datasets.synthetic.bodies import draw_body
 from site_agent.datasets.synthetic.camera import Camera, expose
-from site_agent.datasets.synthetic.canvas import Float32, Float64, UInt8
+from site_agent.datasets.synthetic.canvas import (
+    Float32,
+    Float64,
+    UInt8,
+    planes_of_video,
+    with_grain,
+)
 from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
@@ -24,12 +31,16 @@ from site_agent.datasets.synthetic.portraits import (
     eye_aspect_ratios,
     placement_of,
 )
-from site_agent.datasets.synthetic.rendering import Light, PaintedHead, paint_head
+from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.datasets.synthetic.scenes import Background, background
 from site_agent.errors import SyntheticFaceError
 
 # Fine enough that any frame rate, constant or not, keeps its times to 11 microseconds.
 _TICKS_PER_S = 90_000
+# Finer than the sixteenth of a pixel to which the edges of lids are drawn.
+_LID_STEPS = 512
+_Drawn = tuple[UInt8, tuple[float, float]]
+_Region = tuple[slice, slice]
 FRAME_COLUMNS = ("frame", "timestamp_s", "closure", "ear_right", "ear_left", "ear")
 
 
@@ -124,7 +135,7 @@ def write_blink_video(
             ticks = np.round(times * _TICKS_PER_S).astype(int)
 
             def counted() -> Iterator[tuple[int, UInt8]]:
-                for index, (image, ears) in enumerate(frames):
+                for index, (image, ears) in enumerate(_drawn_ahead(frames)):
                     if progress is not None and index % 10 == 0:
                         progress(index / len(times), f"drawing frame {index} of {len(times)}")
                     rows.writerow(_frame_row(index, times[index], lids[index], ears))
@@ -206,10 +217,10 @@ def _frames(
     portrait = Portrait(
         someone, centre, scale, Pose(), Expression(0.0, 0.15), accessories=scene.accessories
     )
-    head = paint_head(someone, portrait.expression, scale)
+    head = replace(paint_head(someone, portrait.expression, scale), lid_steps=_LID_STEPS)
     room = background(rng, size, scene.scenery)
     draw_body(room, someone, placement_of(portrait), portrait.pose, scene.light)
-    film = _Film(room, scene.camera, rng)
+    film = Film(room, scene.camera, rng)
     poses, shifts = _drift(times, scene, rng)
     gazes = _gazes(times, rng)
     for index in range(len(times)):
@@ -224,8 +235,21 @@ def _frames(
         yield film.take(moment, head, scene.light)
 
 
-class _Film:
-    """Takes frames of one room; what never changes is prepared once."""
+def _drawn_ahead(frames: Iterator[_Drawn]) -> Iterator[_Drawn]:
+    """The same frames; each is drawn while the one before it is encoded."""
+    with ThreadPoolExecutor(1) as drawer:
+        coming = drawer.submit(next, frames, None)
+        while (frame := coming.result()) is not None:
+            coming = drawer.submit(next, frames, None)
+            yield frame
+
+
+class Film:
+    """Takes frames of one room; what never changes is prepared once.
+
+    A frame is drawn and exposed only where the head is: the rest is the room as it was taken
+    once, under new noise.
+    """
 
     _SPARE_PX = 64
 
@@ -237,19 +261,43 @@ class _Film:
         rows, columns = room.shape[:2]
         grain = np.full((rows + self._SPARE_PX, columns + self._SPARE_PX, 3), 128, np.float32)
         noisy = expose(grain, Camera(0, camera.noise, grey=camera.grey), rng)
-        self._noise = noisy.astype(np.int16) - np.int16(128)
+        self._brighter = np.maximum(noisy, 128) - np.uint8(128)
+        self._darker = np.uint8(128) - np.minimum(noisy, 128)
         self._quiet = replace(camera, noise=0.0, jpeg_quality=None)
+        # The blur brings in what lies this far from a place.
+        self._margin_px = int(np.ceil(2.5 * camera.blur_px))
+        self._picture = room.copy()
+        self._taken_room = expose(room, self._quiet, rng)
 
     def take(
         self, moment: Portrait, head: PaintedHead, light: Light
     ) -> tuple[UInt8, tuple[float, float]]:
-        picture = self._room.copy()
-        landmarks = draw_portrait(picture, moment, light, head, with_body=False)
-        clean = expose(picture, self._quiet, self._rng)
+        landmarks = draw_portrait(self._picture, moment, light, head, with_body=False)
+        drawn, exposed, inner = self._changed(moment, head)
+        clean = self._taken_room.copy()
+        clean[exposed] = expose(self._picture[drawn], self._quiet, self._rng)[inner]
+        self._picture[drawn] = self._room[drawn]
         x, y = self._rng.integers(0, self._SPARE_PX, 2)
-        noise = self._noise[y : y + clean.shape[0], x : x + clean.shape[1]]
-        image: UInt8 = np.clip(clean + noise, 0, 255).astype(np.uint8)
+        place = (slice(y, y + clean.shape[0]), slice(x, x + clean.shape[1]))
+        image = with_grain(clean, self._brighter[place], self._darker[place])
         return image, eye_aspect_ratios(landmarks)
+
+    def _changed(self, moment: Portrait, head: PaintedHead) -> tuple[_Region, _Region, _Region]:
+        """Where the picture is not the room: with the blur's margin twice, with it once, and the
+        latter as seen in the former."""
+        rows, columns = self._room.shape[:2]
+        left, top, right, bottom = head_window(self._room.shape, head, placement_of(moment))
+        worn = moment.accessories
+        if worn.glasses or worn.hose is not None or left >= right or top >= bottom:
+            left, top, right, bottom = 0, 0, columns, rows
+        near, far = self._margin_px, 2 * self._margin_px
+        y, x = max(top - far, 0), max(left - far, 0)
+        drawn = (slice(y, min(bottom + far, rows)), slice(x, min(right + far, columns)))
+        first_row, last_row = max(top - near, 0), min(bottom + near, rows)
+        first, last = max(left - near, 0), min(right + near, columns)
+        exposed = (slice(first_row, last_row), slice(first, last))
+        inner = (slice(first_row - y, last_row - y), slice(first - x, last - x))
+        return drawn, exposed, inner
 
 
 def _drift(times: Float64, scene: VideoScene, rng: np.random.Generator) -> tuple[Float64, Float64]:
@@ -289,7 +337,7 @@ def _encode(
             if codec == "mpeg4":
                 stream.bit_rate = 8_000_000
             for ticks, image in frames:
-                frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+                frame = av.VideoFrame.from_ndarray(planes_of_video(image), format="yuv420p")
                 frame.pts = ticks
                 frame.time_base = Fraction(1, _TICKS_PER_S)
                 container.mux(stream.encode(frame))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from site_agent.datasets.synthetic import (
     random_blinks,
     write_blink_video,
 )
+from site_agent.datasets.synthetic.camera import Camera, expose
+from site_agent.datasets.synthetic.head_model import Expression, Pose
+from site_agent.datasets.synthetic.portraits import Portrait, draw_portrait, eye_aspect_ratios
+from site_agent.datasets.synthetic.rendering import paint_head
+from site_agent.datasets.synthetic.scenes import background
+from site_agent.datasets.synthetic.videos import Film, VideoScene
 from site_agent.errors import SyntheticFaceError
 
 
@@ -79,6 +86,37 @@ def test_same_seed_same_video(tmp_path: Path) -> None:
     assert made[0].read_bytes() == made[1].read_bytes()
     first, second = (decoded(truth.with_name("v.mp4"))[1] for truth in made)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
+    """What is kept between frames must not be seen: neither old lids nor traces of the head."""
+    scene = VideoScene(camera=Camera(blur_px=0.6, noise=0.0))
+    someone, size = person(3), (160, 120)
+    room = background(np.random.default_rng(1), size, "room")
+    film = Film(room, scene.camera, np.random.default_rng(2))
+    kept = replace(paint_head(someone, Expression(), 24.0), lid_steps=512)
+    for closure, yaw_deg, x, gaze in (
+        (0.0, 0.0, 80.0, (0.0, 0.0)),
+        (1.0, 0.0, 80.0, (0.0, 0.0)),
+        (0.5, 8.0, 60.0, (0.5, 0.0)),
+        (0.0, 0.1, 90.0, (0.0, 0.0)),
+        (0.0, 0.0, -200.0, (0.0, 0.0)),
+    ):
+        moment = Portrait(
+            someone,
+            (x, 55.0),
+            24.0,
+            Pose(yaw_deg),
+            closure_left=closure,
+            closure_right=closure,
+            gaze=gaze,
+        )
+        taken, ears = film.take(moment, kept, scene.light)
+        alone = room.copy()
+        landmarks = draw_portrait(alone, moment, scene.light, with_body=False)
+        expected = expose(alone, scene.camera, np.random.default_rng(0))
+        assert np.abs(taken.astype(int) - expected).max() <= 4, (closure, yaw_deg, x)
+        assert ears == eye_aspect_ratios(landmarks)
 
 
 def test_own_closure_curve_and_person(tmp_path: Path) -> None:
