@@ -123,10 +123,15 @@ class Invocation:
             raise CancelledError("nothing was changed")
 
     def progress(self, title: str) -> AbstractContextManager[Report]:
-        """Show a progress bar while the block runs; gives a function ``(fraction, text)``."""
-        from cli.progress import progress_bar
+        """Show how far the block is; gives a function ``(fraction, text)``.
 
-        shown = self.conventions.progress and not self.conventions.quiet and sys.stderr.isatty()
+        A bar on a terminal; elsewhere a line now and then of what takes long.
+        """
+        from cli.progress import progress_bar, progress_lines
+
+        shown = self.conventions.progress and not self.conventions.quiet
+        if shown and not sys.stderr.isatty():
+            return progress_lines(title)
         return progress_bar(title, shown=shown)
 
     def pool(self) -> PoolClient:

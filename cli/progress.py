@@ -1,12 +1,16 @@
-"""Progress bars on standard error."""
+"""Progress on standard error: a bar on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cli.output import harmless
+
+# Short work says nothing in a log, long work a few lines.
+FIRST_LINE_S, LINE_EVERY_S = 15.0, 30.0
 
 Report = Callable[[float | None, str], None]
 """Tell how far the work is: a fraction from 0 to 1 (None: not known) and a few words."""
@@ -49,6 +53,33 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
                 bar.update(task, total=1.0, completed=fraction, words=words)
 
         yield report
+
+
+@contextmanager
+def progress_lines(
+    title: str, *, first_s: float = FIRST_LINE_S, every_s: float = LINE_EVERY_S
+) -> Iterator[Report]:
+    """Print a line now and then while the block runs, for a log or a pipe.
+
+    Parameters
+    ----------
+    title : str
+        What is being done.
+    first_s, every_s : float
+        When the first line comes, and how long after each the next.
+    """
+    due_s = time.monotonic() + first_s
+
+    def report(fraction: float | None, words: str) -> None:
+        nonlocal due_s
+        if time.monotonic() < due_s:
+            return
+        due_s = time.monotonic() + every_s
+        share = "" if fraction is None else f" {100 * fraction:.0f} %"
+        line = f"{title.strip()}{share}{': ' if words else ''}{words}"
+        print(harmless(line, sys.stderr), file=sys.stderr, flush=True)
+
+    yield report
 
 
 def _silent(_fraction: float | None, _words: str) -> None:

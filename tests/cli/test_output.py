@@ -16,6 +16,7 @@ import pytest
 
 from cli.errors import UsageError, report_failure
 from cli.output import Conventions, Invocation, Reply, TableText, print_json
+from cli.progress import progress_lines
 from pool_server.wire.sites import SiteResponse
 from tests.cli.conftest import Run
 
@@ -80,6 +81,22 @@ def test_no_progress_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
         report(0.5, "half")
         report(None, "who knows")
     assert capsys.readouterr().err == ""
+
+
+def test_long_work_tells_a_log_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_lines("draw video", first_s=0.0, every_s=3600.0) as report:
+        report(0.25, "drawing frame 5 of 20")
+        report(0.5, "drawing frame 10 of 20")
+    with progress_lines("read", first_s=0.0, every_s=0.0) as report:
+        report(None, "")
+        report(1.0, "all read")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "draw video 25 %: drawing frame 5 of 20",
+        "read",
+        "read 100 %: all read",
+    ]
 
 
 def test_env_answers_in_all_forms(poolctl: Run, tmp_path: Path) -> None:
