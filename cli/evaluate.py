@@ -17,6 +17,7 @@ from cli.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
+    from site_agent.datasets import FaceDataset
     from site_agent.evaluation import DetectionScores, LandmarkScores, ScoredModel
 
 app = single()
@@ -119,7 +120,8 @@ def evaluate(
     places a group of the 68 landmarks, such as the eyes, is known by its mean shape; any other
     excerpt by its training record, or by --parts. Brackets are
     95 % intervals from resampling images. With --post the scores go to the pool, with the data's
-    digest and the name that you give it; images, their names and places stay here.
+    digest and the name that you give it; images, their names and places stay here. A model that was
+    trained on images of the test, by the record beside it, comes with a warning.
     """
     from aggregators.formats import file_digest
     from site_agent.datasets import dataset_digest
@@ -150,11 +152,14 @@ def evaluate(
         ScoredModel(file.word, file_digest(file.path), scores)
         for file, scores in zip(files, found, strict=True)
     ]
-    for file, model in zip(files, models, strict=True):
+    trained_on = warn_of_training_images(invocation, paths, dataset, measured)
+    for file, model, count in zip(files, models, trained_on, strict=True):
         if save and file.version is not None:
             invocation.warn(f"{file.word} is in the pool, not a file here: nothing was saved")
         elif save:
-            path = sidecars.save_evaluation(file.path, model.digest, model.scores.metrics, measured)
+            path = sidecars.save_evaluation(
+                file.path, model.digest, model.scores.metrics, measured, count
+            )
             invocation.note(f"kept in {path}")
     written = []
     if out is not None:
@@ -167,8 +172,13 @@ def evaluate(
         )
     posted = _post(invocation, models, measured, dataset_name, split) if post else []
     items = [
-        {"model": model.name, "digest": model.digest, **_plain(model.scores, per_image)}
-        for model in models
+        {
+            "model": model.name,
+            "digest": model.digest,
+            "training_images": count,
+            **_plain(model.scores, per_image),
+        }
+        for model, count in zip(models, trained_on, strict=True)
     ]
     words_per_model = [
         f"{model.name} "
@@ -186,6 +196,23 @@ def evaluate(
     text += [f"written {path}" for path in written]
     text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
     return Reply(data, text, words_per_model)
+
+
+def warn_of_training_images(
+    invocation: Invocation, models: Sequence[Path], dataset: FaceDataset, digest: str
+) -> list[int]:
+    """Return how many images of a test each model has learned, and warn where there are any."""
+    from site_agent.datasets import image_marks
+    from site_agent.training.overlap import training_overlap
+
+    marks = image_marks(dataset)
+    counts = []
+    for model in models:
+        overlap = training_overlap(model, dataset, digest, marks)
+        if overlap is not None:
+            invocation.warn(f"{model}: {overlap.words}")
+        counts.append(0 if overlap is None else overlap.images)
+    return counts
 
 
 def _post(

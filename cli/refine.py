@@ -215,6 +215,7 @@ def _refine(
     trial: _Trial | None,
 ) -> Reply:
     from aggregators.methods import recipe_path
+    from site_agent.datasets import dataset_digest
     from site_agent.refinement import refine_sites
 
     started = time.monotonic()
@@ -243,6 +244,9 @@ def _refine(
     if trial is not None:
         with invocation.progress("test") as report:
             before, after = (trial.mean_error(model, report) for model in (forest, refined.model))
+        learned = {source.site.dataset_digest for source in sources}
+        if dataset_digest(trial.faces) in learned:
+            invocation.warn(f"--test {trial.path}: the model was refined on these very faces")
         data["test"] = {"dataset": trial.path, "error_before": before, "error_after": after}
         change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "no error before"
         text.append(

@@ -47,13 +47,26 @@ def metrics_beside(model: Path, digest: str) -> dict[str, float]:
     }
 
 
-def save_evaluation(model: Path, digest: str, metrics: Mapping[str, float], dataset: str) -> Path:
-    """Write what an evaluation measured beside the model and return the file's path."""
+def flattered_beside(model: Path, digest: str) -> int:
+    """Return how many images of the last saved evaluation the model had been trained on."""
+    record = _read(beside(model, "evaluation"))
+    count = record.get("training_images", 0)
+    return count if record.get("model_digest") == digest and isinstance(count, int) else 0
+
+
+def save_evaluation(
+    model: Path, digest: str, metrics: Mapping[str, float], dataset: str, training_images: int = 0
+) -> Path:
+    """Write what an evaluation measured beside the model and return the file's path.
+
+    `training_images` says how many of its images the model was trained on.
+    """
     record = {
         "schema": EVALUATION_SCHEMA,
         "model_file": model.name,
         "model_digest": digest,
         "dataset_digest": dataset,
+        "training_images": training_images,
         "metrics": dict(metrics),
     }
     path = beside(model, "evaluation")

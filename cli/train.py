@@ -21,7 +21,7 @@ from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
-    from site_agent.training import TrainingResult
+    from site_agent.training import TrainingRecord, TrainingResult
 
 app = group("Train a face detector or a landmark model.")
 
@@ -252,14 +252,17 @@ def _reply(invocation: Invocation, result: TrainingResult, after: _Afterwards) -
         f"{result.model_path}  ({record.kind}, {size_words(record.model_bytes)}, "
         f"{record.data.boxes} faces in {record.data.images} images, {record.duration_s:.0f} s)",
         *_left_out_lines(result.left_out),
-        f"on its own training data: {scores}" if scores else "",
+        f"on the images it was trained on: {scores}; this flatters it, so score it on other "
+        "faces (poolctl evaluate)"
+        if scores
+        else "",
         f"about it {result.metadata_path}",
         f"memory {size_words(record.peak_memory_bytes)}, about {size_words(expected)} expected",
     ]
     data: dict[str, Any] = {
         "output": result.model_path,
         "metadata_file": result.metadata_path,
-        **record.to_dict(),
+        **_plain_record(record),
         "left_out": _plain_problems(result.left_out),
     }
     if after.test_faces is not None:
@@ -283,7 +286,7 @@ def _reply(invocation: Invocation, result: TrainingResult, after: _Afterwards) -
 def _evaluated(
     invocation: Invocation, result: TrainingResult, after: _Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
-    from cli.evaluate import score_tables
+    from cli.evaluate import score_tables, warn_of_training_images
     from site_agent.datasets import dataset_digest
     from site_agent.evaluation import ScoredModel, evaluate_model
 
@@ -292,10 +295,24 @@ def _evaluated(
         scores = evaluate_model(result.model_path, after.test_faces, workers=0, progress=report)
     digest = result.record.model_digest
     measured = dataset_digest(after.test_faces)
-    kept = sidecars.save_evaluation(result.model_path, digest, scores.metrics, measured)
-    plain = {"dataset": after.test_path, "dataset_digest": measured, **scores.to_dict()}
+    overlaps = warn_of_training_images(invocation, [result.model_path], after.test_faces, measured)
+    kept = sidecars.save_evaluation(
+        result.model_path, digest, scores.metrics, measured, overlaps[0]
+    )
+    plain = {
+        "dataset": after.test_path,
+        "dataset_digest": measured,
+        "training_images": overlaps[0],
+        **scores.to_dict(),
+    }
     model = ScoredModel(result.model_path.name, digest, scores)
     return plain, [f"on {after.test_path} (kept in {kept}):", *score_tables([model])]
+
+
+def _plain_record(record: TrainingRecord) -> dict[str, Any]:
+    """Return what the metadata file says, without a mark of each image."""
+    plain = record.to_dict()
+    return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
 
 
 def _left_out_lines(problems: Any) -> list[str]:

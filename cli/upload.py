@@ -248,4 +248,6 @@ def _add_sidecars(
     if measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
         given.metrics |= measured
         words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
+        if count := sidecars.flattered_beside(file, digest):
+            words += f" (with {count} images that it was trained on, which flatters it)"
         given.sources.append(f"{sidecars.beside(file, 'evaluation')}: {words}")

@@ -18,7 +18,7 @@ from site_agent.datasets.conversion import (
     rebox_dataset,
     renumber_parts,
 )
-from site_agent.datasets.digest import dataset_digest
+from site_agent.datasets.digest import dataset_digest, image_marks
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
 from site_agent.datasets.model_parts import find_model_parts, group_of_shape
@@ -65,6 +65,7 @@ __all__ = [
     "expand_parts",
     "find_model_parts",
     "group_of_shape",
+    "image_marks",
     "numbered_parts",
     "part_names",
     "parts_array",

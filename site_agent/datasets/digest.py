@@ -9,6 +9,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
 
 _CHUNK_BYTES = 1 << 20
+_MARK_DIGITS = 12
 
 
 def dataset_digest(dataset: FaceDataset) -> str:
@@ -33,7 +34,29 @@ def dataset_digest(dataset: FaceDataset) -> str:
     return _digest_of(["poolctl-dataset/1", images])
 
 
+def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
+    """Return a short mark of each image file's content, in the order of the dataset.
+
+    They tell that two datasets share images, whatever was annotated in them. A mark is a part of a
+    hash: nothing of an image can be had back from it.
+
+    Raises
+    ------
+    AnnotationFileError
+        As `dataset_digest`.
+    """
+    return tuple(
+        _digest_of(["poolctl-image/1", _content_digest(dataset, image)])[:_MARK_DIGITS]
+        for image in dataset.images
+    )
+
+
 def _image_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
+    boxes = sorted(json.dumps(_box_fields(box)) for box in image.boxes)
+    return _digest_of([_content_digest(dataset, image), boxes])
+
+
+def _content_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
     content = hashlib.sha256()
     try:
         with image.path.open("rb") as stream:
@@ -43,8 +66,7 @@ def _image_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
         place = dataset.path or image.path
         problem = f"the image {image.path} cannot be read: {error.strerror}"
         raise AnnotationFileError(place, image.line, problem) from error
-    boxes = sorted(json.dumps(_box_fields(box)) for box in image.boxes)
-    return _digest_of([content.hexdigest(), boxes])
+    return content.hexdigest()
 
 
 def _box_fields(box: FaceBox) -> list[object]:

@@ -16,6 +16,7 @@ from site_agent.datasets import (
     FaceDataset,
     dataset_digest,
     expand_parts,
+    image_marks,
     part_names,
     parts_array,
 )
@@ -171,7 +172,7 @@ def train_ert(
     require_memory(needed, "use fewer faces or less oversampling")
     if progress is not None:
         progress(None, f"about {needed / 1e9:.1f} GB of memory")
-    digest = dataset_digest(dataset)
+    digest, marks = dataset_digest(dataset), image_marks(dataset)
     try:
         facts = run_worker(
             _job(faces, names, settings, temporary, score=training_scores),
@@ -193,6 +194,7 @@ def train_ert(
                 boxes=boxes,
                 ignored_boxes=sum(1 for _ in dataset.boxes(ignored=True)) - boxes,
                 parts=len(names),
+                image_marks=marks,
             ),
             settings=asdict(settings),
             details={

@@ -11,7 +11,7 @@ from typing import Any
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import FhogDetector
-from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest
+from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest, image_marks
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.detector import DETECTOR_FORMAT
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
@@ -83,7 +83,7 @@ def train_hog_svm(
     require_memory(needed, "use fewer or smaller images, or less upsampling")
     tell = progress or (lambda _fraction, _text: None)
     tell(None, f"about {needed / 1e9:.1f} GB of memory")
-    digest = dataset_digest(dataset)
+    digest, marks = dataset_digest(dataset), image_marks(dataset)
     try:
         facts = _train(views, settings, temporary, tell, needed, score=training_scores)
         if settings.by_label and training_scores:
@@ -97,7 +97,7 @@ def train_hog_svm(
             model_file=output.name,
             model_digest=model_digest,
             model_bytes=size,
-            data=_summary(dataset, views, digest),
+            data=_summary(dataset, views, digest, marks),
             settings=asdict(settings),
             details=_details(views, needed),
             training_scores=facts.get("training_scores", {}),
@@ -212,13 +212,16 @@ def _job(
     }
 
 
-def _summary(dataset: FaceDataset, views: Sequence[OrientationView], digest: str) -> DataSummary:
+def _summary(
+    dataset: FaceDataset, views: Sequence[OrientationView], digest: str, marks: tuple[str, ...]
+) -> DataSummary:
     boxes = sum(view.plan.box_count for view in views)
     return DataSummary(
         digest=digest,
         images=len(dataset.images),
         boxes=boxes,
         ignored_boxes=sum(len(image.boxes) for image in dataset.images) - boxes,
+        image_marks=marks,
     )
 
 

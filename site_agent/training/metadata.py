@@ -1,7 +1,8 @@
 """What is kept about a training beside its model: ``<model file>.training.json``.
 
-It says what the model was trained on (counts and a digest, nothing of the images), with which
-settings and program versions, and how long it took. `poolctl upload` takes labels from it.
+It says what the model was trained on (counts, a digest, parts of hashes; nothing of the images),
+with which settings and program versions, and how long it took. `poolctl upload` takes labels from
+it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class DataSummary:
         Boxes marked to be ignored, in the file or because no window reaches them.
     parts : int
         Landmarks a face, 0 for detectors.
+    image_marks : tuple of str
+        `site_agent.datasets.image_marks`, by which a test on the same images is known.
     """
 
     digest: str
@@ -46,6 +49,7 @@ class DataSummary:
     boxes: int
     ignored_boxes: int = 0
     parts: int = 0
+    image_marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -188,12 +188,13 @@ def test_what_lies_beside_a_model_is_taken_along(member: Run, here: Path) -> Non
     digest = write_model(make_detector(5), model)
     training = {"model_digest": digest, "suggested_labels": {"images": "12", "boxes": "15"}}
     (here / "trained.svm.training.json").write_text(json.dumps(training))
-    evaluation = {"model_digest": digest, "metrics": {"recall": 0.5}}
+    evaluation = {"model_digest": digest, "metrics": {"recall": 0.5}, "training_images": 3}
     (here / "trained.svm.evaluation.json").write_text(json.dumps(evaluation))
     words = ("upload", model, "--name", "trained", "-l", "images=11", "--dry-run", "--json")
     data = member(*words).data
     assert data["labels"] == {"images": "11", "boxes": "15"}, "the command line goes first"
     assert data["metrics"] == {"recall": 0.5}
+    assert "with 3 images that it was trained on" in member(*words).err
     assert member(*words, "--no-sidecars").data["labels"] == {"images": "11"}
     write_model(make_detector(6), model)
     data = member(*words).data

@@ -80,12 +80,39 @@ def test_scores_of_several_models_and_what_is_kept(
     kept = json.loads((tmp_path / "copy.dat.evaluation.json").read_text())
     assert kept["metrics"]["mean_error"] == first["mean_error"]
     assert kept["model_digest"] == file_digest(copy)
-    lines = poolctl("evaluate", landmarks, faces).out.splitlines()
-    assert lines[0].startswith("model")
+    shown = poolctl("evaluate", landmarks, faces)
+    assert shown.out.splitlines()[0].startswith("model")
     assert poolctl("evaluate", landmarks, "--json").code == 2
     assert poolctl("evaluate", landmarks, tmp_path / "no.xml", "--json").code == 4
     wrong = poolctl("evaluate", landmarks, faces, "--normaliser", "nonsense", "--json")
     assert wrong.code == 6
+
+
+def test_a_model_scored_on_what_it_was_trained_on_is_said_to_be(
+    faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    model = tmp_path / "a.dat"
+    for end in ("", ".training.json"):
+        (tmp_path / f"a.dat{end}").write_bytes(landmarks.with_name(f"face.dat{end}").read_bytes())
+    shown = poolctl("evaluate", model, faces, "--save", "--json")
+    assert shown.data["items"][0]["training_images"] == 12
+    assert "all 12 images are those that a.dat was trained on" in shown.err
+    kept = json.loads((tmp_path / "a.dat.evaluation.json").read_text())
+    assert kept["training_images"] == 12
+    words = ("merge", "wba-cascade", model, "-o", tmp_path / "merged.dat", "-q")
+    assert poolctl(*words).code == 0
+    other = Path(poolctl("dataset", "synth", tmp_path / "b", "--images", 2, "-q").out.strip())
+    assert "trained" not in poolctl("evaluate", tmp_path / "merged.dat", other).err
+    # Faces of both: another dataset, and yet with images that the model knows.
+    first = faces.read_text().split("</image>")[0].split("<image ")[1]
+    first = first.replace("file='", f"file='{faces.parent}/").replace(
+        'file="', f'file="{faces.parent}/'
+    )
+    both = tmp_path / "b" / "both.xml"
+    both.write_text(other.read_text().replace("<image ", f"<image {first}</image><image ", 1))
+    shown = poolctl("evaluate", tmp_path / "merged.dat", both)
+    assert shown.code == 0, shown.err
+    assert "merged.dat: 1 of the 3 images are those that a.dat was trained on" in shown.err
 
 
 def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
