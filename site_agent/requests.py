@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from pool_server.wire.problem_words import place_words, problem_words
 from site_agent.errors import PoolRefusedRequestError
 
 Request = TypeVar("Request", bound=BaseModel)
@@ -23,8 +24,7 @@ def build_request(kind: type[Request], **fields: Any) -> Request:
         return kind(**fields)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(step) for step in problem['loc'])}: {problem['msg']}, "
-            f"found {str(problem['input'])[:80]!r}"
+            f"{place_words(problem['loc'])}: {problem_words(problem)}"
             for problem in error.errors(include_url=False)
         )
         raise PoolRefusedRequestError(problems) from error

@@ -21,6 +21,7 @@ from pool_server.errors import (
 from pool_server.http.error_table import ERROR_TABLE, ErrorEntry
 from pool_server.http.refusals import record_refusal
 from pool_server.wire.errors import ErrorBody, ErrorResponse
+from pool_server.wire.problem_words import problem_words
 
 MOST_FIELDS_NAMED = 5
 # What passes by itself, and when it may have.
@@ -89,7 +90,10 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     problems = cast("RequestValidationError", error).errors()
     # The values are not repeated: one of them could be a secret in the wrong place.
     named = [
-        {"where": ".".join(str(step) for step in problem["loc"]), "problem": str(problem["msg"])}
+        {
+            "where": ".".join(str(step) for step in problem["loc"]),
+            "problem": problem_words(problem, with_value=False),
+        }
         for problem in problems[:MOST_FIELDS_NAMED]
     ]
     message = "; ".join(f"{each['where']}: {each['problem']}" for each in named)

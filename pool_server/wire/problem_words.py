@@ -1,0 +1,70 @@
+"""What is wrong with a value, in words: pydantic tells patterns as regular expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pool_server.wire.curation import ALIAS_PATTERN
+from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, NAME_PATTERN
+
+_MOST_CHARACTERS = 80
+_ONE_LINE = "one line of text, without tabs and other control characters"
+_FILE_NAME = "the name of a file or a thing on one line, without / and \\"
+
+PATTERN_WORDS: Mapping[str, str] = {
+    NAME_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter or digit, at most "
+    "64 characters",
+    LABEL_KEY_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter, at most 64 "
+    "characters",
+    ALIAS_PATTERN: "small letters a-z, digits and . _ -, beginning with a letter, at most 64 "
+    "characters",
+    DIGEST_PATTERN: "64 of the digits 0-9 and a-f",
+    r"^[0-9a-f]{16}$": "16 of the digits 0-9 and a-f",
+    "^([0-9a-f]{32}|[0-9a-f]{64})$": "32 or 64 of the digits 0-9 and a-f",
+    r"^[A-Za-z0-9+/]{43}=$": "an Ed25519 key of 32 bytes in base64",
+    r"^[a-z0-9][a-z0-9._-]{0,63}@[A-Za-z0-9._:\[\]-]{1,255}$": "SITE@HOST, for example "
+    "site-a@pool.example.org",
+    r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$": "two words with a dot between, for example "
+    "version.published",
+    r"^https?://[^\x00-\x20\x7f-\x9f]+$": "an address that begins with https:// or http://",
+    r"^([^@\s\x00-\x1f\x7f-\x9f]+@[^@\s\x00-\x1f\x7f-\x9f]+)?$": "an e-mail address, or nothing",
+    r"^[^\x00-\x1f\x7f-\x9f]+$": _ONE_LINE,
+    r"^[^\x00-\x1f\x7f-\x9f]*$": _ONE_LINE,
+    r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$": "text without control characters",
+    r"^[^\x00]*$": "text without the character of number 0",
+    r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x1f\x7f-\x9f.][^/\\\x00-\x1f\x7f-\x9f]*$": _FILE_NAME,
+    r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x20\x7f-\x9f]$": _FILE_NAME,
+    r"^[^/\\\x00-\x1f\x7f-\x9f]*$": _FILE_NAME,
+    r"^([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*$": "letters a-z, digits and . _ -, in parts with / "
+    "between, for example pools/ours/",
+    "^((download|merge|redistribute)(,(download|merge|redistribute))*)?$": "some of download, "
+    "merge and redistribute with commas between, or nothing",
+    "^(DEBUG|INFO|WARNING|ERROR)$": "DEBUG, INFO, WARNING or ERROR",
+}
+"""What each pattern of a request or a setting wants."""
+
+
+def place_words(steps: Sequence[int | str]) -> str:
+    """Return where a value stands (``labels.population``)."""
+    if len(steps) > 2 and steps[-1] == "[key]":
+        return f"{'.'.join(str(step) for step in steps[:-2])}: key"
+    return ".".join(str(step) for step in steps)
+
+
+def problem_words(problem: Mapping[str, Any], *, with_value: bool = True) -> str:
+    """Return what pydantic found wrong with one value.
+
+    Parameters
+    ----------
+    problem : mapping
+        One of `ValidationError.errors`.
+    with_value : bool
+        Say what was found; not where it may be a secret in the wrong place.
+    """
+    found = f"found {str(problem['input'])[:_MOST_CHARACTERS]!r}" if with_value else ""
+    wanted = PATTERN_WORDS.get(str(problem.get("ctx", {}).get("pattern", "")))
+    if wanted is not None:
+        return f"{found}, expected {wanted}" if found else f"expected {wanted}"
+    said = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{said}, {found}" if found else said
