@@ -65,9 +65,9 @@ def read_settings(**given: Any) -> PoolSettings:
             settings = PoolSettings(**said, data_folder=profiles.data_folder())
         return settings
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = "_".join(str(step) for step in first["loc"]).upper()
-        message = first["msg"].removeprefix("Value error, ")
+        from pool_server.operations.configuration import wrong_values
+
+        first = next(wrong_values(error))
         raise UsageError(
-            f"POOL_SERVER_{field}: {message}; `poolctl admin check-config` lists all problems"
+            f"{first.setting}: {first.text}; `poolctl admin check-config` lists all problems"
         ) from None

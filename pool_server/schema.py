@@ -24,7 +24,7 @@ from pool_server.database import advisory_key, first_line, open_engine
 from pool_server.errors import DatabaseUnusableError, SchemaNewerError, SchemaOlderError
 from pool_server.records import AuditRecord, now_utc
 from pool_server.records.audit import FIRST_SITE, local_act
-from pool_server.settings import PoolSettings
+from pool_server.settings import PoolSettings, setting_name
 
 # So long an upgrade waits for a table that somebody is using.
 LOCK_TIMEOUT_MS = 60_000
@@ -98,7 +98,7 @@ def require_newest_schema(settings: PoolSettings) -> None:
             f"the database {settings.database_place} "
             f"{'is empty' if found is None else f'has schema {found}'}; "
             f"this version of poolctl works with schema {newest_revision()}",
-            hint="Run `poolctl db upgrade` with the same POOL_SERVER_DATABASE_URL.",
+            hint="Run `poolctl db upgrade` with the same settings.",
             details={"found": found, "expected": newest_revision()},
         )
 
@@ -178,7 +178,8 @@ def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
     except DatabaseError as error:
         raise DatabaseUnusableError(
             f"{settings.database_place} cannot be used as the pool's database: {first_line(error)}",
-            hint="Is it running, and are name and password in POOL_SERVER_DATABASE_URL right?"
+            hint="Is it running, and are name and password right? They stand in "
+            f"{setting_name('database_url')}."
             if settings.uses_postgresql
             else "Give another folder with --data, or put back a copy from the backup folder.",
         ) from error

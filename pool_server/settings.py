@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -28,6 +29,22 @@ GIB = 1024 * MIB
 
 ENVIRONMENT_PREFIX = "POOL_SERVER_"
 CONFIG_VARIABLE = "POOL_SERVER_CONFIG"
+
+
+def setting_name(field: str) -> str:
+    """Return what to call a setting in a message: as it stands where it was said.
+
+    In the file (``s3_bucket in /etc/poolctl.toml``) unless the environment says it, too; as the
+    environment spells it where nobody said it.
+    """
+    variable, file = f"{ENVIRONMENT_PREFIX}{field.upper()}", os.environ.get(CONFIG_VARIABLE, "")
+    if not file or variable in os.environ:
+        return variable
+    try:
+        said = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return variable
+    return f"{field} in {file}" if field in said else variable
 
 
 def default_data_folder() -> Path:

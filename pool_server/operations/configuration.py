@@ -16,8 +16,15 @@ from pydantic import ValidationError
 
 from pool_server.errors import PoolError
 from pool_server.schema import require_newest_schema
-from pool_server.settings import CONFIG_VARIABLE, ENVIRONMENT_PREFIX, GIB, PoolSettings
+from pool_server.settings import (
+    CONFIG_VARIABLE,
+    ENVIRONMENT_PREFIX,
+    GIB,
+    PoolSettings,
+    setting_name,
+)
 from pool_server.storage import open_storage
+from pool_server.wire.problem_words import problem_words
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,7 @@ class Finding:
     level : str
         ``problem``: the pool cannot run so. ``warning``: it can, and perhaps should not.
     setting : str
-        As the environment spells it.
+        As it stands in the file or the environment.
     text : str
         What was found, what was expected, what to do. Never a value that may be secret.
     """
@@ -57,26 +64,24 @@ def check_configuration(**given: Any) -> tuple[PoolSettings | None, list[Finding
     try:
         settings = PoolSettings(**given)
     except ValidationError as error:
-        return None, [*found, *_wrong_values(error)]
+        return None, [*found, *wrong_values(error)]
     checks = (_folder, _network, _database, _storage)
     return settings, [*found, *(finding for check in checks for finding in check(settings))]
 
 
-def _name(field: str) -> str:
-    return f"{ENVIRONMENT_PREFIX}{field.upper()}"
-
-
-def _wrong_values(error: ValidationError) -> Iterator[Finding]:
+def wrong_values(error: ValidationError) -> Iterator[Finding]:
+    """Say what is wrong with each setting; no value is repeated, it may hold a password."""
     for each in error.errors(include_url=False, include_input=False):
         field = "_".join(str(step) for step in each["loc"])
-        text = each["msg"].removeprefix("Value error, ")
+        text = problem_words(each, with_value=False)
         if each["type"] == "extra_forbidden":
             text = f"there is no such setting{_nearest(field)}"
-        yield Finding("problem", _name(field), text)
+        yield Finding("problem", setting_name(field), text)
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    known = {_name(field) for field in PoolSettings.model_fields} | {CONFIG_VARIABLE}
+    known = {f"{ENVIRONMENT_PREFIX}{field.upper()}" for field in PoolSettings.model_fields}
+    known.add(CONFIG_VARIABLE)
     for name in sorted(environment):
         if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
             field = name.removeprefix(ENVIRONMENT_PREFIX).lower()
@@ -108,34 +113,36 @@ def _folder(settings: PoolSettings) -> Iterator[Finding]:
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         yield Finding(
             "problem",
-            _name("data_folder"),
+            setting_name("data_folder"),
             f"{folder} cannot be written by this user (looked at {existing})",
         )
         return
     if folder.exists() and folder.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
         yield Finding(
             "warning",
-            _name("data_folder"),
+            setting_name("data_folder"),
             f"everybody on this machine can look into {folder}; chmod 700 {folder}",
         )
     free = shutil.disk_usage(existing).free
     if settings.storage == "folder" and free < GIB:
-        yield Finding("warning", _name("data_folder"), f"only {free:,} bytes are free in {folder}")
+        yield Finding(
+            "warning", setting_name("data_folder"), f"only {free:,} bytes are free in {folder}"
+        )
 
 
 def _network(settings: PoolSettings) -> Iterator[Finding]:
     if not _is_local(settings.host) and not settings.trusted_proxies:
         yield Finding(
             "warning",
-            _name("host"),
+            setting_name("host"),
             f"the pool listens on {settings.host} without encryption, and tokens travel with "
             "every request; let it listen on 127.0.0.1 behind a reverse proxy that speaks TLS, "
-            "and name that one in POOL_SERVER_TRUSTED_PROXIES",
+            "and name that one in trusted_proxies",
         )
     if _is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
         yield Finding(
             "warning",
-            _name("trusted_proxies"),
+            setting_name("trusted_proxies"),
             "no reverse proxy is named: behind one, all requests seem to come from it, and one "
             "who guesses tokens locks everybody out",
         )
@@ -143,7 +150,7 @@ def _network(settings: PoolSettings) -> Iterator[Finding]:
         address = urlsplit(getattr(settings, field))
         if address.scheme == "http" and not _is_local(address.hostname or ""):
             yield Finding(
-                "warning", _name(field), "model files travel without encryption; use https"
+                "warning", setting_name(field), "model files travel without encryption; use https"
             )
 
 
@@ -154,7 +161,7 @@ def _database(settings: PoolSettings) -> Iterator[Finding]:
         if not _is_local(url.host or "localhost") and url.query.get("sslmode") not in encrypted:
             yield Finding(
                 "warning",
-                _name("database_url"),
+                setting_name("database_url"),
                 "the database is on another machine; add ?sslmode=verify-full to its address",
             )
     elif not settings.database_file.exists():
@@ -163,14 +170,14 @@ def _database(settings: PoolSettings) -> Iterator[Finding]:
         require_newest_schema(settings)
     except PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        yield Finding("problem", _name("database_url"), f"{error.message}{hint}")
+        yield Finding("problem", setting_name("database_url"), f"{error.message}{hint}")
 
 
 def _storage(settings: PoolSettings) -> Iterator[Finding]:
     if settings.uses_postgresql and settings.storage == "folder":
         yield Finding(
             "warning",
-            _name("storage"),
+            setting_name("storage"),
             "model files lie in a folder: all server processes must share it (one machine, or a "
             "file system of the network)",
         )
@@ -180,7 +187,7 @@ def _storage(settings: PoolSettings) -> Iterator[Finding]:
         open_storage(settings).check()
     except PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        yield Finding("problem", _name("storage"), f"{error.message}{hint}")
+        yield Finding("problem", setting_name("storage"), f"{error.message}{hint}")
 
 
 def _is_local(host: str) -> bool:

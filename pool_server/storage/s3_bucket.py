@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, BinaryIO, cast
 
 from botocore.exceptions import ClientError
@@ -24,6 +25,15 @@ CHECKSUM_FIELDS: dict[Checksum, str] = {"md5": "ContentMD5", "sha256": "Checksum
 CHECKSUM_HEADERS: dict[Checksum, str] = {
     "md5": "Content-MD5",
     "sha256": "x-amz-checksum-sha256",
+}
+
+_HINTS_OF_CHECK = {
+    HTTPStatus.NOT_FOUND: "Make the bucket first, or correct s3_bucket or s3_endpoint_url; the key "
+    "must belong to the account that has it.",
+    HTTPStatus.FORBIDDEN: "Correct s3_access_key_id and s3_secret_access_key, or let that key list "
+    "the bucket and get, put and delete its objects.",
+    HTTPStatus.MOVED_PERMANENTLY: "The bucket is in another region: correct s3_region.",
+    HTTPStatus.BAD_REQUEST: "Correct s3_region, or the key: the server did not take the signature.",
 }
 
 
@@ -210,7 +220,7 @@ class S3Bucket:
 
     def require_answer(self) -> None:
         """Raise `StorageFailedError` unless the bucket answers, soon."""
-        with translated("reach the bucket"):
+        with translated(f"reach the bucket {self.connection.place}", _HINTS_OF_CHECK):
             self.connection.check_client.head_bucket(Bucket=self.connection.bucket)
 
     def _at(self, key: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Here and in the other ``s3`` modules is all that knows boto3.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pool_server.errors import StorageFailedError, StorageSettingsError
-from pool_server.settings import PoolSettings
+from pool_server.settings import PoolSettings, setting_name
 from pool_server.storage.verification import disk_refusal, no_room
 
 # Requests of the server itself, several of which may be open at once.
@@ -29,6 +29,7 @@ READ_TIMEOUT_S = 120.0
 CHECK_TIMEOUT_S = 5.0
 ATTEMPTS = 4
 
+_NO_HINTS: Mapping[int, str] = {}
 _FULL = frozenset(
     {"507", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity", "XMinioStorageFull"}
 )
@@ -67,9 +68,8 @@ def require_settings(settings: PoolSettings) -> None:
 
 def _refused(name: str, found: str, expected: str) -> StorageSettingsError:
     return StorageSettingsError(
-        f"POOL_SERVER_{name} is {found}, expected {expected}",
-        hint="With POOL_SERVER_STORAGE=s3 the model files lie in a bucket; without it, in the "
-        "data folder.",
+        f"{setting_name(name.lower())} is {found}, expected {expected}",
+        hint="With the storage s3 the model files lie in a bucket; without it, in the data folder.",
     )
 
 
@@ -109,6 +109,11 @@ class S3Connection:
                 if public
                 else self.client
             )
+
+    @property
+    def place(self) -> str:
+        """The bucket and where it is, for messages."""
+        return f"{self.bucket!r} at {self.client.meta.endpoint_url}"
 
     def arguments(self, key: str) -> dict[str, Any]:
         return {"Bucket": self.bucket, "Key": key}
@@ -155,8 +160,15 @@ def error_code(error: ClientError) -> str:
 
 
 @contextmanager
-def translated(act: str) -> Iterator[None]:
+def translated(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]:
     """Turn what boto3 and the network say into the server's own errors.
+
+    Parameters
+    ----------
+    act : str
+        What cannot be done if it fails.
+    hints : mapping
+        What to do about each status of an answer.
 
     Raises
     ------
@@ -168,10 +180,13 @@ def translated(act: str) -> Iterator[None]:
         code = error_code(error)
         if code in _FULL:
             raise no_room() from error
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "no status")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         said = error.response.get("Error", {}).get("Message", "")
+        # An answer without a body has no word of S3's for it.
+        named = [str(status or "no status"), code if code != str(status) else ""]
+        answer = " ".join(filter(None, named)) + (f": {said}" if said else "")
         raise StorageFailedError(
-            f"cannot {act}: the S3 server answered {status} {code}: {said}"
+            f"cannot {act}: the S3 server answered {answer}", hint=hints.get(status, "")
         ) from error
     except (BotoCoreError, urllib3.exceptions.HTTPError) as error:
         raise StorageFailedError(f"cannot {act}: {type(error).__name__}: {error}") from error

@@ -35,14 +35,24 @@ def test_all_problems_are_told_at_once(
     assert (told.code, told.error["code"]) == (2, "configuration")
     message = told.error["message"]
     for words in (
-        "POOL_SERVER_PORT: ",
-        "POOL_SERVER_STORAGE: ",
-        "POOL_SERVER_CURRATED: there is no such setting (did you mean curated?)",
+        f"port in {config}: ",
+        f"storage in {config}: ",
+        f"currated in {config}: there is no such setting (did you mean curated?)",
         "POOL_SERVER_DATABASE_URL: expected postgresql://",
         "POOL_SERVER_MAX_MODEL_BITES: there is no such setting (did you mean max_model_bytes?)",
     ):
         assert words in message, words
     assert "hunter2" not in message + told.err
+    refused = poolctl("serve", "--config", config, "--json")
+    assert "POOL_SERVER_DATABASE_URL: expected" in refused.error["message"]
+    monkeypatch.delenv("POOL_SERVER_DATABASE_URL")
+    config.write_text('storagee = "s3"\nlog_level = "LOUD"\n')
+    refused = poolctl("serve", "--config", config, "--json")
+    assert f"log_level in {config}: expected DEBUG, INFO" in refused.error["message"]
+    config.write_text('storagee = "s3"\n')
+    refused = poolctl("serve", "--config", config, "--json")
+    words = f"storagee in {config}: there is no such setting (did you mean storage?)"
+    assert refused.error["message"].startswith(words)
 
 
 def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
@@ -55,9 +65,10 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
     )
     told = poolctl("admin", "check-config", "--config", config, "--json")
     assert told.code == 2
-    assert "POOL_SERVER_DATABASE_URL: " in told.error["message"]
-    assert "POOL_SERVER_STORAGE: " in told.error["message"]
-    assert "POOL_SERVER_HOST: the pool listens on 0.0.0.0 without encryption" in told.err
+    assert f"database_url in {config}: " in told.error["message"]
+    assert f"storage in {config}: " in told.error["message"]
+    assert "the bucket 'models' at http://127.0.0.1:9" in told.error["message"]
+    assert f"host in {config}: the pool listens on 0.0.0.0 without encryption" in told.err
     assert "can read" in told.err, "the file with a password in it"
     assert "hunter2" not in told.error["message"] + told.err
 

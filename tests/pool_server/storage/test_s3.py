@@ -302,6 +302,14 @@ def test_errors_are_told_once_and_without_secrets(open_bucket: OpenBucket, swift
                 act()
             assert "wrong-secret" not in str(caught.value)
             assert swift.secret_access_key not in str(caught.value)
+    for storage, said, hint in (
+        (nowhere, f"bucket 'no-such-bucket' at {swift.endpoint_url}: the S3 server ans", "Make"),
+        (strangers, "answered 403: Forbidden", "s3_secret_access_key"),
+    ):
+        with pytest.raises(StorageFailedError) as caught:
+            storage.check()
+        assert said in caught.value.message
+        assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(
