@@ -5,11 +5,12 @@ words, by id; from a range, by its index; from the index of the order that is as
 has no statistics of full-text indexes, and asking one for a certain row takes long. So searches
 by more than terms are made in steps:
 
-1. Count what each place has, up to some thousands, terms first. Where one has no more than that,
-   all of its versions are read, and their entries looked at for the other conditions.
-2. Where all have more, go through the order that is asked for as far as was counted; nearly
+1. Look at the first few versions that have all terms. If those are all, or a page is full, done.
+2. Count what each place has, up to some thousands. Where one has no more than that, all of its
+   versions are read, and their entries looked at for the other conditions.
+3. Where all have more, go through the order that is asked for as far as was counted; nearly
    always a page is full by then.
-3. Where it is not, conditions are common that hardly ever come together. All places are read, and
+4. Where it is not, conditions are common that hardly ever come together. All places are read, and
    what they have in common is put into order.
 """
 
@@ -27,10 +28,11 @@ from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
 from pool_server.registry.search.terms import TermGroups
 
 MOST_COUNTED = 2000
-# So many that have all terms are read sooner than it is counted what else there is.
+# So many are looked at sooner than it is counted what there is.
 FEW = 400
 
-Place = Literal["terms", "parts", "order"] | RangeFilter
+Parts = tuple[str, ...]
+Place = Literal["terms", "order"] | Parts | RangeFilter
 
 
 class Values(dict[str, Any]):
@@ -79,14 +81,13 @@ class SqliteFinder:
     def find(self, plan: SearchPlan) -> list[Found]:
         if plan.order.by == "created" and not plan.parts and not plan.ranges:
             return self._read(plan, "terms")
+        found = self._probe(plan) if plan.limit <= self._few else None
+        if found is not None:
+            return found
+        # One by one: of words that are all there, the index would go through every one's versions.
+        words = [(part,) for part in plan.parts if _is_indexed(part)]
         most = max(self._most, 2 * plan.limit)
-        (terms,), _ = self._count(plan, ["terms"], most, with_end=False)
-        if terms.count <= self._few:
-            return self._read(plan, "terms") if terms.count else []
-        has_parts = any(map(_is_indexed, plan.parts))
-        others: list[Place] = [*(("parts",) if has_parts else ()), *plan.ranges]
-        more, end = self._count(plan, others, most)
-        counts = [terms, *more]
+        counts, end = self._count(plan, ["terms", *words, *plan.ranges], most)
         smallest = min(counts, key=lambda each: each.count)
         if smallest.count <= most:
             return self._read(plan, smallest.place) if smallest.count else []
@@ -99,8 +100,34 @@ class SqliteFinder:
             return found
         return self._gather(plan)
 
+    def _probe(self, plan: SearchPlan) -> list[Found] | None:
+        """Look at the first few versions that have all terms; None if more must be looked at."""
+        values = Values()
+        first = f"{_ids(plan, 'terms', values)} LIMIT {self._few + 1}"
+        conditions = _entry_conditions(plan, "terms", values)
+        columns = _order_columns(plan)
+        metric = ""
+        if plan.order.by == "metric":
+            name = values.bind(plan.order.metric)
+            metric = f" LEFT JOIN metrics AS o ON o.version_id = e.version_id AND o.name = {name}"
+            conditions.append("o.version_id IS NOT NULL")
+        if plan.order.by != "created" and plan.after is not None:
+            conditions.append(_beside(plan, columns, ">", plan.after, values))
+        rows = self._session.execute(
+            text(
+                f"SELECT e.version_id, {columns[0]}, {_facets(plan)}, "
+                f"{' AND '.join(conditions) or '1'} "
+                f"FROM ({first}) AS s CROSS JOIN search_entries AS e ON e.version_id = s.id"
+                f"{metric} ORDER BY {_turned(plan, columns)}"
+            ),
+            values,
+        ).all()
+        found = [Found(*row) for *row, holds in rows if holds][: plan.limit]
+        is_full = plan.order.by == "created" and len(found) == plan.limit
+        return found if is_full or len(rows) <= self._few else None
+
     def _count(
-        self, plan: SearchPlan, places: Sequence[Place], most: int, *, with_end: bool = True
+        self, plan: SearchPlan, places: Sequence[Place], most: int
     ) -> tuple[list[Count], Position | None]:
         """Count places up to `most`; gives also where counting the order as far would end."""
         values = Values()
@@ -111,10 +138,10 @@ class SqliteFinder:
             for number, place in enumerate(places)
         ]
         columns = [f"s{number}.count, s{number}.edge" for number in range(len(places))]
-        end = _end_of_order(plan, values, most) if with_end else None
-        columns += end or ["NULL", "NULL"]
-        tables = f" FROM {', '.join(counted)}" if counted else ""
-        row = self._session.execute(text(f"SELECT {', '.join(columns)}{tables}"), values).one()
+        columns += _end_of_order(plan, values, most) or ["NULL", "NULL"]
+        row = self._session.execute(
+            text(f"SELECT {', '.join(columns)} FROM {', '.join(counted)}"), values
+        ).one()
         *numbers, key, version_id = row
         counts = map(Count, places, numbers[::2], numbers[1::2])
         return list(counts), None if key is None else Position(key, version_id)
@@ -124,7 +151,7 @@ class SqliteFinder:
         values = Values()
         tables, conditions = _tables(plan, place, values)
         conditions += _entry_conditions(plan, place, values)
-        columns = _order_columns(plan, by_index=place in {"terms", "parts"})
+        columns = _order_columns(plan, by_index=_is_full_text(place))
         if end is not None:
             conditions.append(_beside(plan, columns, "<=", end, values))
         return self._run(plan, tables, conditions, columns, values)
@@ -133,11 +160,11 @@ class SqliteFinder:
         """Return the first versions of the order, of those that all places have."""
         values = Values()
         tables, conditions = _tables(plan, "terms", values)
-        places: list[Place] = [*(("parts",) if any(map(_is_indexed, plan.parts)) else ())]
+        words = tuple(part for part in plan.parts if _is_indexed(part))
         # A sum is no row that the index could be asked for: the others become a set.
         conditions += [
             f"(s.rowid + 0) IN ({_ids(plan, place, values, in_order=False)})"
-            for place in [*places, *plan.ranges]
+            for place in [*([words] if words else ()), *plan.ranges]
         ]
         conditions += _entry_conditions(plan, "terms", values, ranges=())
         return self._run(plan, tables, conditions, _order_columns(plan, by_index=True), values)
@@ -152,13 +179,11 @@ class SqliteFinder:
     ) -> list[Found]:
         if plan.after is not None:
             conditions.append(_beside(plan, columns, ">", plan.after, values))
-        turn = "DESC" if plan.order.descending else "ASC"
-        facets = "e.facets" if plan.wants_facets else "NULL"
         rows = self._session.execute(
             text(
-                f"SELECT e.version_id, {columns[0]}, {facets} FROM {tables} "
+                f"SELECT e.version_id, {columns[0]}, {_facets(plan)} FROM {tables} "
                 f"WHERE {' AND '.join(conditions) or '1'} "
-                f"ORDER BY {', '.join(f'{column} {turn}' for column in columns)} "
+                f"ORDER BY {_turned(plan, columns)} "
                 f"LIMIT {values.bind(plan.limit)}"
             ),
             values,
@@ -166,14 +191,27 @@ class SqliteFinder:
         return [Found(*row) for row in rows.all()]
 
 
+def _facets(plan: SearchPlan) -> str:
+    return "e.facets" if plan.wants_facets else "NULL"
+
+
+def _turned(plan: SearchPlan, columns: Sequence[str]) -> str:
+    turn = "DESC" if plan.order.descending else "ASC"
+    return ", ".join(f"{column} {turn}" for column in columns)
+
+
 def terms_expression(groups: TermGroups) -> str:
-    """Return groups of terms in the language of SQLite's full-text search."""
-    return " AND ".join(f"({' OR '.join(group)})" for group in groups)
+    """Return groups of terms in the language of SQLite's full-text search.
+
+    The index goes through all versions that have the first and looks for the others among them:
+    states and sites, which come first in a plan and which nearly all have, are said last.
+    """
+    return " AND ".join(f"({' OR '.join(group)})" for group in reversed(groups))
 
 
-def parts_expression(parts: Sequence[str]) -> str:
+def parts_expression(parts: Parts) -> str:
     """Return parts of words in the language of SQLite's full-text search."""
-    return " AND ".join('"' + part.replace('"', '""') + '"' for part in parts if _is_indexed(part))
+    return " AND ".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def _is_indexed(part: str) -> bool:
@@ -199,14 +237,17 @@ def _ids(plan: SearchPlan, place: Place, values: Values, *, in_order: bool = Tru
     query = f"SELECT s.rowid AS id FROM {index} AS s WHERE {condition}"
     if plan.order.by == "created" and plan.after is not None:
         query += f" AND {_beside(plan, ['s.rowid'], '>', plan.after, values)}"
-    turn = "DESC" if plan.order.descending else "ASC"
-    return f"{query} ORDER BY s.rowid {turn}" if in_order else query
+    return f"{query} ORDER BY {_turned(plan, ['s.rowid'])}" if in_order else query
 
 
 def _index(plan: SearchPlan, place: Place, values: Values) -> tuple[str, str]:
-    if place == "terms":
-        return "search_terms", f"s.search_terms MATCH {values.bind(terms_expression(plan.groups))}"
-    return "search_words", f"s.search_words MATCH {values.bind(parts_expression(plan.parts))}"
+    if isinstance(place, tuple):
+        return "search_words", f"s.search_words MATCH {values.bind(parts_expression(place))}"
+    return "search_terms", f"s.search_terms MATCH {values.bind(terms_expression(plan.groups))}"
+
+
+def _is_full_text(place: Place) -> bool:
+    return place == "terms" or isinstance(place, tuple)
 
 
 def _range(wanted: RangeFilter, alias: str, values: Values) -> tuple[str, str]:
@@ -230,10 +271,9 @@ def _end_of_order(plan: SearchPlan, values: Values, most: int) -> list[str] | No
         tables = "metrics AS o"
     if plan.after is not None:
         conditions.append(_beside(plan, columns, ">", plan.after, values))
-    turn = "DESC" if plan.order.descending else "ASC"
     rest = (
         f"FROM {tables} WHERE {' AND '.join(conditions) or '1'} "
-        f"ORDER BY {', '.join(f'{column} {turn}' for column in columns)} LIMIT 1 OFFSET {most}"
+        f"ORDER BY {_turned(plan, columns)} LIMIT 1 OFFSET {most}"
     )
     identifier = columns[1] if len(columns) > 1 else "0"
     return [f"(SELECT {columns[0]} {rest})", f"(SELECT {identifier} {rest})"]
