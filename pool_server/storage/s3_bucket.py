@@ -27,7 +27,7 @@ CHECKSUM_HEADERS: dict[Checksum, str] = {
     "sha256": "x-amz-checksum-sha256",
 }
 
-_HINTS_OF_CHECK = {
+_HINTS_OF_CHECK: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "Make the bucket first, or correct s3_bucket or s3_endpoint_url; the key "
     "must belong to the account that has it.",
     HTTPStatus.FORBIDDEN: "Correct s3_access_key_id and s3_secret_access_key, or let that key list "
