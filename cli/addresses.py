@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.errors import InputMissingError
+from cli.interruptions import goes_on_when_repeated
 from cli.output import Invocation
 
 if TYPE_CHECKING:
@@ -112,7 +113,10 @@ def known_version(file: ModelFile) -> ModelVersionResponse | None:
 
 def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionResponse) -> Downloaded:
     """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
-    with invocation.progress(f"download {version.address}") as report:
+    with (
+        goes_on_when_repeated(),
+        invocation.progress(f"download {version.address}") as report,
+    ):
         downloaded = pool.fetch(version, progress=report)
     tell_signature(invocation, downloaded.signature)
     tell_standing(invocation, version)

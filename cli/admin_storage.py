@@ -10,6 +10,7 @@ import typer
 from cli.addresses import size_words
 from cli.db import DataOption, UrlOption, chosen_settings
 from cli.errors import VerificationError
+from cli.interruptions import goes_on_when_repeated
 from cli.options import YesOption, command
 from cli.output import Invocation, Reply, TableText
 
@@ -125,7 +126,11 @@ def restore(
         names = ", ".join(each.name for each in there[-5:])
         raise VerificationError(f"{folder} has no snapshot {snapshot!r}; the newest are: {names}")
     settings = chosen_settings(data, database_url)
-    with held_data(settings), invocation.progress("restore") as report:
+    with (
+        goes_on_when_repeated(),
+        held_data(settings),
+        invocation.progress("restore") as report,
+    ):
         restored = restore_snapshot(settings, chosen, progress=report)
     facts = {
         "snapshot": chosen.name,

@@ -10,6 +10,7 @@ import typer
 from cli.addresses import size_words
 from cli.errors import InputMissingError, UsageError
 from cli.existing_files import require_free
+from cli.interruptions import goes_on_when_repeated
 from cli.options import DryRunOption, ForceOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
 
@@ -116,7 +117,11 @@ def import_file(
     """
     _require_file(file)
     sites = key_value_pairs(site_map, "--site-map")
-    with invocation.pool() as pool, invocation.progress(f"import {file}") as progress:
+    with (
+        invocation.pool() as pool,
+        goes_on_when_repeated(),
+        invocation.progress(f"import {file}") as progress,
+    ):
         outcome = pool.import_bundle(
             file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress
         )

@@ -60,15 +60,21 @@ def download(
         raise UsageError(f"-o {output}: several models need a folder; end its name with /")
     results = []
     with invocation.pool() as pool:
-        for address in dict.fromkeys(addresses):
-            version = pool.version(address)
+        # All are looked up before the first is fetched: a wrong one stops nothing half-way.
+        versions = [pool.version(address) for address in dict.fromkeys(addresses)]
+        for version in versions:
             name = file_name_of(version)
             destination = Path(output) / name if is_folder else Path(output)
-            results.append(
-                _plan(version, destination)
-                if dry_run
-                else _place(invocation, pool, version, destination, force=force)
-            )
+            try:
+                results.append(
+                    _plan(version, destination)
+                    if dry_run
+                    else _place(invocation, pool, version, destination, force=force)
+                )
+            except Exception:
+                for done in results:
+                    invocation.note(f"written {done['path']}  ({done['note']})")
+                raise
     lines = [f"{result['path']}  ({result['note']})" for result in results]
     return Reply({"items": results}, lines, [str(result["path"]) for result in results])
 
@@ -110,7 +116,11 @@ def _place(
     downloaded = fetch(invocation, pool, version)
     destination.parent.mkdir(parents=True, exist_ok=True)
     pool.cache.copy_to(version.digest, destination)
-    source = size_words(downloaded.received_bytes) if downloaded.received_bytes else "from cache"
+    source = "from cache"
+    if downloaded.received_bytes:
+        source = size_words(version.size_bytes)
+        if downloaded.received_bytes < version.size_bytes:
+            source += f", the last {size_words(downloaded.received_bytes)} of it now"
     signature = downloaded.signature
     note = f"{version.address}, {source}, {signature.words}"
     return _result(version, destination, downloaded.received_bytes, note, signature.status)

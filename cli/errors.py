@@ -75,6 +75,10 @@ class WebhookSilentError(CliError):
     """An address that does not take events when the pool calls it."""
 
 
+class ResumableError(CliError):
+    """The user stopped a command that goes on where it was."""
+
+
 class BatchIncompleteError(CliError):
     """Some sessions of a batch have failed; the others are there."""
 
@@ -92,6 +96,7 @@ class Outcome:
     hint: str = ""
 
 
+_AGAIN_HINT = "run the same command again: it goes on where it was"
 _LOGIN_HINT = "log in with: poolctl auth login URL"
 _FORMATS_HINT = "poolctl inspect FILE says what a file is"
 
@@ -114,6 +119,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     WebhookSilentError: Outcome(
         ExitCode.NETWORK, "webhook_silent", "poolctl webhooks ls shows what is called"
     ),
+    ResumableError: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
     BatchIncompleteError: Outcome(
         ExitCode.INTEGRITY, "batch_incomplete", "run it again: finished sessions are skipped"
     ),
@@ -159,9 +165,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.NOT_FOUND, "not_found", "poolctl models ls lists what the pool has"
     ),
     agent_errors.ConflictError: Outcome(ExitCode.CONFLICT, "conflict"),
-    agent_errors.PoolUnreachableError: Outcome(
-        ExitCode.NETWORK, "pool_unreachable", "run the same command again: it goes on where it was"
-    ),
+    agent_errors.PoolUnreachableError: Outcome(ExitCode.NETWORK, "pool_unreachable", _AGAIN_HINT),
     agent_errors.AddressRefusedError: Outcome(ExitCode.NETWORK, "address_refused"),
     agent_errors.AddressGoneError: Outcome(ExitCode.NETWORK, "address_gone"),
     agent_errors.PartDamagedError: Outcome(ExitCode.NETWORK, "part_damaged"),

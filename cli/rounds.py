@@ -19,6 +19,7 @@ from cli.face_files import (
     take_reading,
 )
 from cli.merges import note_unsigned
+from cli.interruptions import goes_on_when_repeated
 from cli.options import DryRunOption, YesOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
 
@@ -171,7 +172,11 @@ def contribute(
     they rest on. Run again after an interruption, it goes on where it stopped.
     """
     faces = read_face_file(data, take_reading(reading))
-    with invocation.pool() as pool, invocation.progress("contribute") as report:
+    with (
+        invocation.pool() as pool,
+        goes_on_when_repeated(),
+        invocation.progress("contribute") as report,
+    ):
         done = pool.contribute(
             round_id,
             faces,

@@ -12,6 +12,7 @@ import typer
 from cli import sidecars
 from cli.addresses import size_words, tell_standing
 from cli.errors import InputMissingError, UsageError
+from cli.interruptions import goes_on_when_repeated
 from cli.models_sharing import VisibilityOption
 from cli.options import DryRunOption, LabelOption, command, key_value_pairs, single
 from cli.output import Invocation, Reply
@@ -131,7 +132,7 @@ def upload(
             data |= {"terms": given.terms, "card": given.card, "draft": draft}
             data["visibility"] = visibility
             return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
-        with invocation.progress(f"upload {file.name}") as report:
+        with goes_on_when_repeated(), invocation.progress(f"upload {file.name}") as report:
             done = pool.upload(
                 file,
                 address,
@@ -154,6 +155,8 @@ def upload(
 def _reply(file: Path, done: Uploaded) -> Reply:
     version = done.version
     sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
+    if 0 < done.sent_bytes < version.size_bytes:
+        sent = f"{size_words(version.size_bytes)}, the last {sent} now"
     data = {"uploaded": True, "sent_bytes": done.sent_bytes, "version": version}
     signed = ", signed" if version.signed_by is not None else ""
     state = "" if version.state == "available" else f", {version.state}"

@@ -101,6 +101,7 @@ def test_a_killed_download_goes_on(
 
     again = run_process(*words, POOL_ENDPOINT=pool.url)
     [item] = again.data["items"]
+    assert f"{model.stat().st_size / 1e6:.1f} MB, the last " in item["note"]
     assert item["received_bytes"] == model.stat().st_size - there_bytes
     assert file_digest(target) == digest == file_digest(model)
     assert [path.name for path in target.parent.iterdir()] == ["mine.dat"]
@@ -125,5 +126,6 @@ def test_an_interrupted_upload_says_130(
         _, error = process.communicate(timeout=30)
         assert time.monotonic() - started_s < 5
     assert process.returncode == 130
-    assert "interrupted" in error
+    assert "Error: interrupted" in error
+    assert "Hint: run the same command again: it goes on where it was" in error
     assert "Traceback" not in error

@@ -142,6 +142,8 @@ def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
     assert member("download", "site-a/careful", "-o", target).code == 0, "the same file is fine"
     into = member("download", "site-a/careful", "site-a/careful@1", "-o", "models/", "-q")
     assert into.out.split() == ["models/site-a--careful--v1.svm"] * 2, "one file, two names"
+    wrong = member("download", "site-a/careful", "site-a/nothing", "-o", "half/")
+    assert (wrong.code, Path("half").exists()) == (4, False), "nothing half-way"
     several = member("download", "site-a/careful", "site-a/careful@1", "-o", "one.svm")
     assert several.code == 2
     assert sorted(path.name for path in here.iterdir()) == ["mine.svm", "models", "precious.svm"]
