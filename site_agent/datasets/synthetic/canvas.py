@@ -208,7 +208,7 @@ def blend(target: Float32, paint: Float32, cover: Float32) -> None:
 def shaded(paint: Float32, shade: Float32, colour: ArrayLike, gloss: Float32) -> Float32:
     """Paint, shape (H, W, 3), under light: times `shade` and its colour, plus `gloss`."""
     factors = np.asarray(colour, dtype=np.float32)
-    light = cv2.merge([cv2.multiply(shade, float(factor)) for factor in factors])
+    light = cv2.merge([shade * factor for factor in factors])
     return np.asarray(
         cv2.add(cv2.multiply(paint, light), cv2.merge([gloss, gloss, gloss])), dtype=np.float32
     )
