@@ -146,10 +146,17 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
         ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
         ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
         *_conditioning_rows(session.conditioning),
-        ["speed", f"{session.analysed_frames_per_s:.0f} frames a second"],
+        ["speed", _speed(session)],
         *[[name, str(path)] for name, path in session.files.items()],
     ]
     return Reply(session, TableText(["what", "value"], rows), [str(folder)])
+
+
+def _speed(session: BlinkSession) -> str:
+    return (
+        f"{session.frames_per_s:.0f} frames a second ({session.analysed_frames_per_s:.0f} "
+        f"without the {session.writing_s:.1f} s of writing files)"
+    )
 
 
 def _rate(blinks_per_minute: float) -> str:

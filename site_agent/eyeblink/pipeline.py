@@ -387,9 +387,11 @@ def _finish(session: AnalysedSession, out_dir: Path, progress: Progress | None) 
         if progress is not None:
             progress(0.95 + 0.05 * share, text)
 
+    begun_s = time.monotonic()
     written = write_outputs(session, out_dir, progress=report)
+    writing_s = time.monotonic() - begun_s
     report(1.0, "done")
-    return summarise(replace(session, warnings=written.warnings), written.files)
+    return summarise(replace(session, warnings=written.warnings), written.files, writing_s)
 
 
 __all__ = [

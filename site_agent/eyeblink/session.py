@@ -163,6 +163,7 @@ class BlinkSession:
     seconds : float
         Length of the recording.
     analysed_frames_per_s : float
+        Of finding faces, blinks and responses; without the time that writing the files took.
     face_found_pct : float
         Share of frames in which a face was found; of frames with a value for traces.
     valid_pct : float
@@ -177,6 +178,10 @@ class BlinkSession:
         None where no trials were given.
     trials : tuple of Trial
         As they were measured: on the video's clock.
+    calibrated : bool
+        Whether open and closed eyes differ enough for FEC, and so blinks, to mean something.
+    writing_s : float
+        How long writing the files took, after the analysis.
     """
 
     frames: int
@@ -193,9 +198,20 @@ class BlinkSession:
     files: Mapping[str, Path]
     conditioning: SessionSummary | None = None
     trials: tuple[Trial, ...] = ()
+    calibrated: bool = True
+    writing_s: float = 0.0
+
+    @property
+    def frames_per_s(self) -> float:
+        """Speed of it all, with the writing."""
+        if not self.analysed_frames_per_s > 0:
+            return 0.0
+        return self.frames / (self.frames / self.analysed_frames_per_s + self.writing_s)
 
 
-def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSession:
+def summarise(
+    session: AnalysedSession, files: Mapping[str, Path], writing_s: float = 0.0
+) -> BlinkSession:
     """Count what a session holds."""
     trace = session.trace
     frames = len(trace.timestamps_s)
@@ -221,4 +237,6 @@ def summarise(session: AnalysedSession, files: Mapping[str, Path]) -> BlinkSessi
         files=files,
         conditioning=session.conditioning.summary if session.conditioning is not None else None,
         trials=session.trials,
+        calibrated=session.calibration.reliable,
+        writing_s=writing_s,
     )

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.faces import FoundFace
 from site_agent.eyeblink.frames import Frame
 from site_agent.eyeblink.openness import eyes_of
+from site_agent.eyeblink.outputs.lettering import BLACK, WHITE, lettering
+from site_agent.eyeblink.read_ahead import read_ahead
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.trials import TrialType
@@ -32,10 +35,12 @@ SMALLEST_SIDE_PX = 320
 TICKS_PER_S = 90_000
 QUALITY_CRF = "23"
 STIMULUS_SHOWN_S = 0.1
+# Between the bars, in sizes of the text: enough for "-0.02" below each.
+BAR_SPACING = 3.6
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+FRAMES_AHEAD = 8
 
-YELLOW, BLUE, WHITE, BLACK = (255, 221, 51), (102, 204, 255), (255, 255, 255), (0, 0, 0)
+YELLOW, BLUE, GREY = (255, 221, 51), (102, 204, 255), (150, 150, 150)
 
 
 class OverlayVideo:
@@ -59,8 +64,12 @@ class OverlayVideo:
             # The index comes first, so that a browser can begin to play; the begin of a video
             # that does not start at zero is kept to the tick, not to the millisecond.
             options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
-            with av.open(str(path), "w", options=options) as container:
-                _encode(container, _drawn(pictures, facts))
+            # Frames are read and drawn while others are encoded.
+            with (
+                av.open(str(path), "w", options=options) as container,
+                closing(read_ahead(lambda: _drawn(pictures, facts), FRAMES_AHEAD)) as drawn,
+            ):
+                _encode(container, drawn)
         except av.error.FFmpegError as error:
             raise OSError(error.errno, error.strerror, str(path)) from error
 
@@ -77,6 +86,7 @@ class _FrameFacts:
     blink_ids: Int64
     kinds: dict[int, str]
     stimuli: tuple[tuple[float, str], ...]
+    calibrated: bool
 
     @classmethod
     def of(cls, session: AnalysedSession) -> _FrameFacts:
@@ -97,6 +107,7 @@ class _FrameFacts:
             session.blink_ids(),
             {blink.number: f"{blink.completeness} {blink.kind}" for blink in session.blinks},
             tuple(stimuli),
+            session.calibration.reliable,
         )
 
     def stimulus_text(self, time_s: float) -> str:
@@ -122,7 +133,7 @@ def draw_overlay(frame: Frame, face: FoundFace | None, facts: _FrameFacts) -> UI
     line_px = max(1, round(min(size) / 300))
     if face is not None:
         _draw_face(draw, face, scale, line_px)
-    _draw_texts(draw, frame, facts, size)
+    _draw_texts(picture, frame, facts)
     return np.asarray(picture)
 
 
@@ -163,18 +174,19 @@ def _draw_face(draw: ImageDraw.ImageDraw, face: FoundFace, scale: float, line_px
             draw.line([*outline, outline[0]], fill=YELLOW, width=line_px)
 
 
-def _draw_texts(
-    draw: ImageDraw.ImageDraw, frame: Frame, facts: _FrameFacts, size: tuple[int, int]
-) -> None:
+def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
+    size = picture.size
     place, time_s = frame.index, frame.timestamp_s
     text_px = max(11, round(min(size) / 28))
-    font = ImageFont.load_default(size=text_px)
+    letters = lettering(text_px)
     ear = float(facts.ear[place])
     gap = Gap(int(facts.gaps[place])).text
     lines = [
         f"{time_s:9.3f} s   frame {place}",
         f"EAR {ear:.3f}" if math.isfinite(ear) else f"EAR not known ({gap or 'not measured'})",
     ]
+    if not facts.calibrated:
+        lines.append("FEC not calibrated")
     number = int(facts.blink_ids[place])
     if number:
         lines.append(f">> {facts.kinds[number]} {number} <<")
@@ -182,51 +194,46 @@ def _draw_texts(
     if stimulus:
         lines.append(f"** {stimulus} **")
     for row, line in enumerate(lines):
-        where = (text_px * 0.5, text_px * (0.4 + 1.35 * row))
-        draw.text(where, line, font=font, fill=WHITE, stroke_width=2, stroke_fill=BLACK)
+        letters.write(picture, text_px * 0.5, text_px * (0.4 + 1.35 * row), line)
     bars = (("R", float(facts.fec_right[place])), ("L", float(facts.fec_left[place])))
     if size[1] < 8 * text_px:
         return
     for column, (name, fec) in enumerate(bars):
-        left = size[0] - text_px * (5.2 - 2.5 * column)
+        left = size[0] - text_px * (3.0 + BAR_SPACING * (1 - column))
         bar = (left, size[1] * 0.45, left + text_px * 0.9, size[1] - text_px * 2.6)
-        _draw_bar(draw, name, fec, bar, font)
+        _draw_bar(picture, fec, bar, YELLOW if facts.calibrated else GREY)
+        for row, line in enumerate((name, f"{fec:.2f}" if math.isfinite(fec) else "?")):
+            middle = left + (text_px * 0.9 - letters.width_px(line)) / 2
+            letters.write(picture, middle, bar[3] + 2 + 1.1 * row * text_px, line)
 
 
 def _draw_bar(
-    draw: ImageDraw.ImageDraw,
-    name: str,
+    picture: Image.Image,
     fec: float,
     bar: tuple[float, float, float, float],
-    font: Font,
+    colour: tuple[int, int, int],
 ) -> None:
-    """One eye's closure: empty open, full closed, with its number below."""
+    """One eye's closure: empty open, full closed."""
     left, top, right, bottom = bar
+    draw = ImageDraw.Draw(picture)
     draw.rectangle(bar, outline=WHITE, fill=BLACK, width=1)
     if math.isfinite(fec):
         share = min(max(fec, 0.0), 1.0)
-        draw.rectangle((left + 2, bottom - share * (bottom - top), right - 2, bottom), fill=YELLOW)
-    text = f"{name}\n{fec:.2f}" if math.isfinite(fec) else f"{name}\n?"
-    draw.multiline_text(
-        (left, bottom + 2),
-        text,
-        font=font,
-        fill=WHITE,
-        stroke_width=2,
-        stroke_fill=BLACK,
-        spacing=0,
-    )
+        draw.rectangle((left + 2, bottom - share * (bottom - top), right - 2, bottom), fill=colour)
 
 
 def _encode(container: OutputContainer, pictures: Iterator[tuple[float, UInt8]]) -> None:
     import av
+    import cv2
 
     stream: VideoStream | None = None
     last_ticks = -1
     for time_s, pixels in pictures:
         if stream is None:
             stream = _open_stream(container, pixels.shape[1], pixels.shape[0])
-        frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+        # Several times faster than FFmpeg's own way from RGB to what H.264 stores.
+        planes = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
+        frame = av.VideoFrame.from_ndarray(planes, format="yuv420p")
         # A player's clock is finer than any camera's; two frames never get the same time.
         last_ticks = max(round(time_s * TICKS_PER_S), last_ticks + 1)
         frame.pts, frame.time_base = last_ticks, Fraction(1, TICKS_PER_S)
