@@ -18,8 +18,8 @@ from cli.face_files import (
     read_face_file,
     take_reading,
 )
-from cli.merges import note_unsigned
 from cli.interruptions import goes_on_when_repeated
+from cli.merges import note_unsigned
 from cli.options import DryRunOption, YesOption, command, group, key_value_pairs
 from cli.output import Invocation, Reply, TableText
 
