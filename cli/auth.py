@@ -40,7 +40,7 @@ def login(
     """Log in to a pool and make it the active one.
 
     The token comes from --token-stdin, --token, the variable POOL_TOKEN or a question, in this
-    order; an admin makes one with 'poolctl tokens create', an invitation gives the first
+    order; an admin makes one with 'poolctl admin tokens create', an invitation gives the first
     ('poolctl auth accept-invitation'). It is checked with the pool
     and kept in a file that only you can read. Without --profile the login is kept under the
     pool's host name.
@@ -150,7 +150,7 @@ def _clean(text: str, what: str) -> str:
 def logout(invocation: Invocation) -> Reply:
     """Forget the token of a profile; the pool still honours it.
 
-    To make the token itself worthless, an admin revokes it: 'poolctl tokens revoke'.
+    To make the token itself worthless, an admin revokes it: 'poolctl admin tokens revoke'.
     """
     from site_agent import profiles
 

@@ -85,6 +85,7 @@ def check(
             + (f"\n... and {more} more; --report FILE writes all" if more > 0 else "")
         )
     digests = [dataset_digest(faces) for faces in read]
+    unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
     counts = [_counts(faces) for faces in read]
     data: dict[str, Any] = {
         "datasets": [
@@ -104,6 +105,11 @@ def check(
         f"{path}: {count['images']} images, {count['boxes']} boxes, digest {digest}"
         for path, digest, count in zip(datasets, digests, counts, strict=True)
     ]
+    if unlearnable:
+        lines.append(
+            f"'train hog-svm' stops at {unlearnable} of these boxes, unless --upsample reaches "
+            "them or --ignore-unreachable leaves them out; 'train ert' can use them"
+        )
     return Reply(data, [table, *lines], digests)
 
 

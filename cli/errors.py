@@ -298,7 +298,7 @@ def report_failure(error: BaseException, words: Sequence[str]) -> int:
     message = _message_of(error, outcome)
     hint = getattr(error, "hint", "") or outcome.hint
     if hint and message.endswith(hint):
-        message = message.removesuffix(hint).rstrip(" ;")
+        message = message.removesuffix(hint).rstrip(" ;\n")
     _print_failure(outcome.code, message, hint, as_json="--json" in options)
     return int(outcome.exit_code)
 
@@ -319,6 +319,9 @@ def _message_of(error: BaseException, outcome: Outcome) -> str:
         places = [_place(str(name)) for name in (error.filename, error.filename2) if name]
         return ": ".join([" -> ".join(places), error.strerror] if places else [error.strerror])
     text = str(error).strip()
+    if isinstance(error, agent_errors.TrainingSettingsError) and (name := error.setting):
+        # Settings are options here, of the same name.
+        return text.replace(name, f"--{name.replace('_', '-')}", 1)
     if outcome is _UNEXPECTED:
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text or type(error).__name__

@@ -14,7 +14,7 @@ from cli.quantities import SIZE_UNITS, read_quantity
 app = group("List, create, change, suspend sites (admin).")
 
 SiteArgument = Annotated[
-    str, typer.Argument(metavar="SITE", help="As 'poolctl sites ls' shows it.")
+    str, typer.Argument(metavar="SITE", help="As 'poolctl admin sites ls' shows it.")
 ]
 
 
@@ -65,7 +65,7 @@ def create(
     text = (
         f"created site {site.name}; let its people in with: "
         f"poolctl admin invitations create {site.name}, "
-        f"or its machines with: poolctl tokens create {site.name} NAME"
+        f"or its machines with: poolctl admin tokens create {site.name} NAME"
     )
     return Reply(site, text, [site.name])
 

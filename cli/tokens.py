@@ -102,7 +102,7 @@ def create(
 def revoke(
     invocation: Invocation,
     token_id: Annotated[
-        str, typer.Argument(metavar="TOKEN_ID", help="As 'poolctl tokens ls' shows it.")
+        str, typer.Argument(metavar="TOKEN_ID", help="As 'poolctl admin tokens ls' shows it.")
     ],
     yes: YesOption = False,
     dry_run: DryRunOption = False,

@@ -212,6 +212,8 @@ class TrainingSettingsError(SiteAgentError):
         Its name (``"tree_depth"``).
     """
 
+    setting = ""
+
     def __init__(self, setting: str, found: object, expected: str) -> None:
         self.setting = setting
         super().__init__(f"{setting} is {found!r}, expected {expected}")

@@ -185,7 +185,9 @@ class PoolSignatures(ABC):
 
 def _keys_path(site: str) -> str:
     if not re.match(NAME_PATTERN, site):
-        raise PoolRefusedRequestError(f"{site!r} is no name of a site", hint="poolctl sites ls")
+        raise PoolRefusedRequestError(
+            f"{site!r} is no name of a site", hint="poolctl admin sites ls lists them"
+        )
     return f"/api/v1/sites/{site}/keys"
 
 

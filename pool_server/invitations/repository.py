@@ -42,7 +42,7 @@ def get_invitation(session: Session, caller: Caller, invitation_id: str) -> Invi
     if invitation is None:
         raise InvitationNotFoundError(
             f"the pool has no invitation {invitation_id!r}",
-            hint="`GET /api/v1/invitations` lists them.",
+            hint="`poolctl admin invitations ls` lists them.",
         )
     return invitation
 

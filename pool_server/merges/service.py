@@ -73,7 +73,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         if waiting >= settings.max_open_merges_per_site:
             raise TooManyMergesError(
                 f"{site.name} has {waiting} merges under way, as many as the pool allows",
-                hint="Wait for one to end, or cancel one: GET /api/v1/merges.",
+                hint="Wait for one to end, or cancel one: `poolctl merges ls` lists them.",
             )
         model = registry.find_model(session, site.name, request.name)
         require_not_deleted(model, None)

@@ -137,7 +137,7 @@ def _read_list(
             raise SharingRefusedError(
                 f"{address.site}/{address.name} cannot be shared with site {each.site!r}: "
                 f"{problem}",
-                hint="`GET /api/v1/sites` lists the sites.",
+                hint="`poolctl admin sites ls` lists the sites.",
                 details={"site": each.site},
             )
         listed[site.id] = without_see(rights if each.rights is None else each.rights)

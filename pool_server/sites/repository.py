@@ -27,7 +27,7 @@ def get_site(session: Session, name: str) -> SiteRecord:
     if site is None:
         raise SiteNotFoundError(
             f"the pool has no site {name!r}",
-            hint="An admin creates sites; `GET /api/v1/sites` lists them.",
+            hint="An admin creates sites; `poolctl admin sites ls` lists them.",
         )
     return site
 

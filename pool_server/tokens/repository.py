@@ -44,7 +44,7 @@ def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
     )
     if token is None:
         raise TokenNotFoundError(
-            f"the pool has no token {token_id!r}", hint="`GET /api/v1/tokens` lists them."
+            f"the pool has no token {token_id!r}", hint="`poolctl admin tokens ls` lists them."
         )
     return token
 

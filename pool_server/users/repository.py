@@ -42,7 +42,7 @@ def get_user(session: Session, caller: Caller, site: str, name: str) -> UserReco
     )
     if user is None:
         raise UserNotFoundError(
-            f"the pool has no user {site}/{name}", hint="`GET /api/v1/users` lists them."
+            f"the pool has no user {site}/{name}", hint="`poolctl admin users ls` lists them."
         )
     return user
 

@@ -290,8 +290,8 @@ def _require_targets(
     if missing:
         raise BundleTargetError(
             f"{pool.endpoint} has no site {', '.join(missing)}",
-            hint=f"an admin creates it (poolctl sites create {missing[0]}), or put its models "
-            f"under another: --site-map {missing[0]}=SITE",
+            hint=f"an admin creates it (poolctl admin sites create {missing[0]}), or put its "
+            f"models under another: --site-map {missing[0]}=SITE",
         )
     who = pool.whoami()
     foreign = sorted(set(sites.values()) - {who.site})

@@ -225,14 +225,11 @@ def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:
     ways = []
     for times in range(settings.upsample + 1, _MOST_UPSAMPLING):
         if not any(unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
-            ways.append(f"double the images first (upsample {times}), which reaches all boxes")
+            ways.append(f"double the images first (--upsample {times}), which reaches all boxes")
             break
-    ways.append(
-        "mark these boxes ignore='1', or have them ignored (--ignore-unreachable, "
-        "ignore_unreachable)"
-    )
+    ways.append("mark these boxes ignore='1', or have them ignored (--ignore-unreachable)")
     if count == plan.box_count:
-        ways.append("choose a smaller window (target_size_px)")
+        ways.append("choose a smaller window (--target-size-px)")
     return (
         f"{count} of {plan.box_count} boxes cannot be learned; all others are fine. Either "
         + "; or ".join(ways)

@@ -152,3 +152,16 @@ def test_every_command_that_is_named_exists() -> None:
                     unknown.append(f"{path.relative_to(PROJECT_ROOT)}: poolctl {group} {word}")
     assert checked > 100
     assert not unknown
+
+
+def test_hints_name_commands_and_no_routes() -> None:
+    """Those of uploads are for programs: nobody sends parts by hand."""
+    routes = re.compile(r"hint=(?:f?\"[^\"]*\"\s*)*f?\"[^\"]*\b(?:GET|POST|PUT|DELETE) /")
+    sources = [
+        path
+        for path in (PROJECT_ROOT / "pool_server").rglob("*.py")
+        if path.parent.name != "transfers"
+    ]
+    assert [path.name for path in sources if routes.search(path.read_text("utf-8"))] == []
+    plan = PROJECT_ROOT / "pool_server" / "transfers" / "plan.py"
+    assert routes.search(plan.read_text("utf-8"))

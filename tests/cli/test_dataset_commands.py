@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,15 @@ def test_measures_and_pictures(faces: Path, tmp_path: Path, poolctl: Run) -> Non
 def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     report = tmp_path / "findings.json"
     words = ("dataset", "check", faces, "--report", report)
-    assert poolctl(*words, "--target-size-px", "150x150").code == 0
+    told = poolctl(*words, "--target-size-px", "150x150")
+    assert told.code == 0
+    assert re.search(r"'train hog-svm' stops at \d+ of these boxes", told.out)
+    trained = poolctl(
+        *("train", "hog-svm", faces, "-o", tmp_path / "a.svm", "--target-size-px", "150x150")
+    )
+    assert trained.code == 5
+    assert "(--ignore-unreachable)" in trained.err.split("Hint: ")[1]
+    assert "\n\n" not in trained.err
     findings = json.loads(report.read_text())["findings"]
     assert {finding["code"] for finding in findings} == {"unreachable-box"}
     assert findings[0]["line"] > 0

@@ -65,6 +65,7 @@ def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) ->
     assert (refused.code, refused.error["code"]) == (2, "usage")
     refused = poolctl(*words, "--c", "-1")
     assert (refused.code, refused.error["code"]) == (2, "training_settings")
+    assert refused.error["message"].startswith("--c is -1")
     assert not list(tmp_path.glob(".*")), "no temporary files are left"
 
 
