@@ -49,6 +49,8 @@ class SessionSummary:
         All types.
     n_cs_valid, n_cr : int
         Valid trials with a CS whose response could be judged, and those with a CR.
+    n_us_only_valid : int
+        Valid trials without a CS.
     n_startle : int
         Valid trials with a CS and a startle.
     trials_by_type, rejected_by_reason : mapping of str to int
@@ -71,6 +73,7 @@ class SessionSummary:
     n_valid: int
     n_cs_valid: int
     n_cr: int
+    n_us_only_valid: int
     n_startle: int
     trials_by_type: Mapping[str, int]
     rejected_by_reason: Mapping[str, int]
@@ -85,6 +88,16 @@ class SessionSummary:
     ur_amplitude: float
     ur_peak_ms: float
     cs_us_ms: float
+
+    @property
+    def left_out(self) -> str:
+        """Which trials the count of CRs leaves out, in words; empty for none."""
+        counts = {
+            "rejected": self.n_trials - self.n_valid,
+            "US alone": self.n_us_only_valid,
+            "not judged": self.n_valid - self.n_us_only_valid - self.n_cs_valid,
+        }
+        return ", ".join(f"{count} {why}" for why, count in counts.items() if count)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
@@ -105,6 +118,7 @@ def summarise(results: Sequence[TrialResult], cs_us_ms: float) -> SessionSummary
         n_valid=len(valid),
         n_cs_valid=len(with_cs),
         n_cr=len(with_cr),
+        n_us_only_valid=sum(not result.has_cs for result in valid),
         n_startle=sum(result.measures.startle for result in valid if result.has_cs),
         trials_by_type=dict(types),
         rejected_by_reason=dict(reasons),

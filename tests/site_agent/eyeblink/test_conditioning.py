@@ -167,6 +167,7 @@ def test_the_summary_counts_what_was_drawn() -> None:
     assert summary.n_trials == summary.n_valid == 60
     assert summary.n_cr == sum(truth.cr for truth in session.truth)
     assert summary.cr_percent == pytest.approx(100 * summary.n_cr / 57)
+    assert summary.left_out == "3 US alone"
     assert summary.cr_percent_low < summary.cr_percent < summary.cr_percent_high
     assert summary.trials_by_type == {"paired": 45, "cs_only": 12, "us_only": 3}
     assert summary.rejected_by_reason == {}

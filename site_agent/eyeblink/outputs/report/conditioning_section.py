@@ -89,6 +89,7 @@ def _summary(conditioning: ConditioningResult) -> str:
             f"{found.n_cr} of {found.n_cs_valid} valid trials with a CS: "
             f"{number(found.cr_percent, 1, '%')} (95 % interval {interval})",
         ),
+        ("left out of the count of CRs", found.left_out or "none"),
         ("CR amplitude, all valid trials", number(found.amplitude_all, 3, "FEC")),
         ("CR amplitude, trials with a CR", number(found.amplitude_cr, 3, "FEC")),
         ("CR onset after the CS", number(found.onset_ms, 0, "ms") + spread),
