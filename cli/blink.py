@@ -139,12 +139,14 @@ def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
 def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
     for warning in session.warnings:
         invocation.warn(warning)
+    doubt = "" if session.calibrated else "; FEC is not calibrated, so this says nothing"
     rows = [
-        ["blinks", f"{session.blinks} ({_rate(session.blinks_per_minute)})"],
+        ["blinks", f"{session.blinks} ({_rate(session.blinks_per_minute)}){doubt}"],
         ["longer closures", str(session.closures)],
         ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
         ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
         ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
+        ["FEC", "calibrated" if session.calibrated else "not calibrated: see the warning"],
         *_conditioning_rows(session.conditioning),
         ["speed", _speed(session)],
         *[[name, str(path)] for name, path in session.files.items()],
@@ -168,9 +170,10 @@ def _rate(blinks_per_minute: float) -> str:
 def _conditioning_rows(found: SessionSummary | None) -> list[list[str]]:
     if found is None:
         return []
+    left_out = f"; left out: {found.left_out}" if found.left_out else ""
     return [
         ["trials", f"{found.n_trials}, {found.n_trials - found.n_valid} of them rejected"],
-        ["CRs", f"{found.n_cr} of {found.n_cs_valid} ({found.cr_percent:.1f} %)"],
+        ["CRs", f"{found.n_cr} of {found.n_cs_valid} trials ({found.cr_percent:.1f} %){left_out}"],
         ["CR amplitude", f"{found.amplitude_all:.3f} FEC, mean of all valid trials"],
     ]
 

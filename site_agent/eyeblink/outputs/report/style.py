@@ -48,6 +48,7 @@ svg text.strong { font-weight: 700; }
 svg path { fill: none; stroke: var(--ink); stroke-width: 1; }
 svg .grid { stroke: var(--faint); stroke-width: .6; } svg .axis { stroke: var(--soft); }
 svg .trace { stroke-width: .9; stroke-linejoin: round; }
+svg .doubtful { opacity: .4; }
 svg .thin { stroke: var(--soft); stroke-width: .5; opacity: .35; }
 svg .mean { stroke: var(--one); stroke-width: 2.2; }
 svg .fit { stroke: var(--two); stroke-width: 1.8; stroke-dasharray: 7 4; }

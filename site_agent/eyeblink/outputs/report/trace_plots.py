@@ -35,16 +35,19 @@ def trace_rows(session: AnalysedSession) -> list[str]:
     ]
 
 
+NOT_CALIBRATED = "FEC (not calibrated)"
+
+
 def _signal(session: AnalysedSession) -> tuple[Float64, tuple[float, float], str]:
     """FEC, or EAR where nothing could be calibrated; the range of most of it."""
     fec = session.fec()
-    values, name, least = (
-        (fec, "FEC", 1.2) if np.isfinite(fec).any() else (session.trace.ear, "EAR", 0.05)
-    )
+    has_fec = bool(np.isfinite(fec).any())
+    values, least = (fec, 1.2) if has_fec else (session.trace.ear, 0.05)
+    name = "EAR" if not has_fec else "FEC" if session.calibration.reliable else NOT_CALIBRATED
     known = values[np.isfinite(values)]
     extremes = np.percentile(known, [0.05, 99.95]) if len(known) else known
     low, high = padded(extremes, least=least)
-    return values, ((min(low, -0.15), max(high, 1.1)) if name == "FEC" else (low, high)), name
+    return values, ((min(low, -0.15), max(high, 1.1)) if has_fec else (low, high)), name
 
 
 def _row(
@@ -73,7 +76,7 @@ def _row(
     plot.axes("", name, x_ticks=15, y_ticks=3)
     _draw_gaps(plot, times_s[part], np.isfinite(values[part]), limits)
     across, up = thinned(times_s[part], np.clip(values[part], *limits))
-    plot.line(across, up, "trace")
+    plot.line(across, up, "trace doubtful" if name == NOT_CALIBRATED else "trace")
     _draw_stimuli(plot, session, over_s)
     return plot.svg()
 

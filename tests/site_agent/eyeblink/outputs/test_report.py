@@ -84,6 +84,7 @@ def test_what_is_told(conditioned: AnalysedSession) -> None:
     assert conditioned.conditioning is not None
     summary = conditioned.conditioning.summary
     assert f"CRs: {summary.n_cr} of {summary.n_cs_valid} trials" in text
+    assert f"left out of the count of CRs {summary.left_out or 'none'}" in text
     for row in conditioned.conditioning.sensitivity:
         assert row.criterion in text
     blinks = sum(blink.kind == "blink" for blink in conditioned.blinks)
@@ -91,6 +92,14 @@ def test_what_is_told(conditioned: AnalysedSession) -> None:
     assert "eyes not seen" in text
     assert "0" * 64 in text
     assert "settings" not in text or "conditioning.cr_threshold" in text
+
+
+def test_a_curve_that_is_not_calibrated_says_so(conditioned: AnalysedSession) -> None:
+    assert "FEC (not calibrated)" not in report_page(conditioned)
+    doubtful = replace(conditioned.calibration, reliable=False)
+    page = report_page(replace(conditioned, calibration=doubtful))
+    assert "FEC (not calibrated)" in page
+    assert 'class="trace doubtful"' in page
 
 
 def test_without_trials(conditioned: AnalysedSession) -> None:
