@@ -22,6 +22,7 @@ from site_agent.datasets.digest import dataset_digest, image_marks
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
 from site_agent.datasets.model_parts import find_model_parts, group_of_shape
+from site_agent.datasets.present_images import require_images
 from site_agent.datasets.pts_files import read_pts, read_pts_folder, write_pts, write_pts_folder
 from site_agent.datasets.records import (
     AnnotatedImage,
@@ -77,6 +78,7 @@ __all__ = [
     "rebox_dataset",
     "recognise_annotations",
     "renumber_parts",
+    "require_images",
     "site_shares",
     "split_dataset",
     "write_coco_keypoints",

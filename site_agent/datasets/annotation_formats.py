@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from aggregators.formats import FORMATS
+from aggregators.formats.strangers import describe_stranger
 from site_agent.datasets.coco_keypoints import read_coco_keypoints
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, DEFAULT_ORIGIN, read_pts_folder
@@ -90,7 +92,15 @@ def recognise_annotations(path: Path | str) -> AnnotationFormat:
     if start.startswith(b"{") or path.suffix.lower() == ".json":
         return ANNOTATION_FORMATS["coco"]
     known = "; ".join(entry.summary for entry in ANNOTATION_FORMATS.values())
-    raise AnnotationFileError(path, 0, f"is of no known format of annotations: {known}")
+    raise AnnotationFileError(path, 0, f"found {_stranger(start)}, expected annotations: {known}")
+
+
+def _stranger(start: bytes) -> str:
+    """Say what the first bytes are of, if not of annotations."""
+    for model_format in FORMATS.values():
+        if model_format.recognises(start):
+            return f"a model file ({model_format.summary})"
+    return describe_stranger(start)[0]
 
 
 def read_faces(path: Path | str, options: ReadingOptions | None = None) -> FaceDataset:

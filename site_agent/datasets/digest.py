@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from site_agent.datasets.present_images import require_images
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
 
@@ -30,6 +31,7 @@ def dataset_digest(dataset: FaceDataset) -> str:
     AnnotationFileError
         When an image cannot be read; names the annotation file and the line.
     """
+    require_images(dataset)
     images = sorted(_image_digest(dataset, image) for image in dataset.images)
     return _digest_of(["poolctl-dataset/1", images])
 

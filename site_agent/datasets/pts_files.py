@@ -131,7 +131,14 @@ def read_pts_folder(
     folder = path if path.is_dir() else path.parent
     files = sorted(path.rglob("*.[pP][tT][sS]")) if path.is_dir() else [path]
     if not files:
-        raise AnnotationFileError(path, 0, "has no .pts files in it")
+        count = sum(1 for _ in path.iterdir())
+        found = f"{count} other things" if count else "nothing"
+        raise AnnotationFileError(
+            path,
+            0,
+            f"this folder has {found} in it, expected images with .pts files; other annotations "
+            "are files: XML of dlib and imglab, or JSON of COCO keypoints",
+        )
     images = _images_by_stem(folder)
     boxes: dict[Path, list[FaceBox]] = {}
     for file in files:

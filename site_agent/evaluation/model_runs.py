@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aggregators.formats import recognise
-from site_agent.datasets import FaceDataset
+from site_agent.datasets import FaceDataset, require_images
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores
@@ -69,8 +69,11 @@ def evaluate_model(
     ------
     EvaluationError
         A network, or a data set that the model cannot be scored on.
+    AnnotationFileError
+        Images of it are missing.
     """
     settings = settings or EvaluationSettings()
+    require_images(dataset)
     name = recognise(model).name
     if name == "safetensors":
         raise EvaluationError(f"{model}: networks cannot be evaluated on faces")

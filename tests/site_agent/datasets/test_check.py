@@ -16,6 +16,7 @@ from site_agent.datasets import (
     check_datasets,
     dataset_digest,
     read_imglab_xml,
+    require_images,
     write_imglab_xml,
 )
 from site_agent.errors import AnnotationFileError
@@ -125,6 +126,9 @@ def test_digest_names_the_image_that_is_missing(tmp_path: Path) -> None:
     dataset = dataset_of(tmp_path, AnnotatedImage(tmp_path / "gone.png", (BOX,)))
     with pytest.raises(AnnotationFileError, match=r"faces\.xml, line 6: the image .*gone\.png"):
         dataset_digest(dataset)
+    with pytest.raises(AnnotationFileError, match="1 of 1 images are missing") as caught:
+        require_images(dataset)
+    assert str(tmp_path) in caught.value.problem
 
 
 def test_pictures_in_two_data_sets_are_found_by_their_pixels(tmp_path: Path) -> None:

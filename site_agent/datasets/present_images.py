@@ -1,0 +1,31 @@
+"""Whether the images of a data set are where its annotations say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from site_agent.datasets.records import FaceDataset
+from site_agent.errors import AnnotationFileError
+
+
+def require_images(dataset: FaceDataset) -> None:
+    """Refuse a data set with missing images, before any is read.
+
+    Raises
+    ------
+    AnnotationFileError
+        Says how many are missing and in which folder they were looked for.
+    """
+    missing = [image for image in dataset.images if not image.path.is_file()]
+    if not missing:
+        return
+    first = missing[0]
+    folder = first.path.parent.absolute()
+    there = "is not there" if not folder.is_dir() else "does not have it"
+    raise AnnotationFileError(
+        dataset.path or Path(first.path.parent),
+        first.line,
+        f"the image {first.path} cannot be read: the folder {folder} {there} ({len(missing)} of "
+        f"{len(dataset.images)} images are missing); file names are taken from the folder of the "
+        "annotations on, so keep both together",
+    )
