@@ -22,6 +22,8 @@ _BOX_COLOUR, _POINT_COLOUR, _LINE_COLOUR = (255, 210, 0), (0, 255, 90), (0, 170,
 _IGNORED_COLOUR = (255, 90, 90)
 _INK, _PAPER = (235, 235, 235), (25, 25, 25)
 _GAP_PX = 2
+# Through the lines that join landmarks the face stays to be seen.
+_LINE_OPACITY = 150
 _DASH_PX = 5
 # What a tile shows, in sizes of its box.
 _SURROUNDINGS = 1.8
@@ -137,11 +139,22 @@ def face_tile(
     caption : str
         Written along the lower edge.
     """
-    side = surroundings * max(box.width, box.height)
-    left, top = (box.left + box.right - side) / 2, (box.top + box.bottom - side) / 2
-    region = (round(left), round(top), round(left + side), round(top + side))
     boxes = [*others, box] if marks else []
-    return _tile(picture, region, (tile_px, tile_px), boxes, caption)
+    return _tile(picture, _around(picture, box, surroundings), (tile_px, tile_px), boxes, caption)
+
+
+def _around(picture: Image.Image, box: FaceBox, surroundings: float) -> tuple[int, int, int, int]:
+    """A square about the box: inside the picture, unless the box itself reaches out of it."""
+    length = max(box.width, box.height)
+    side = surroundings * length
+    left, top = (box.left + box.right - side) / 2, (box.top + box.bottom - side) / 2
+    wide, high = picture.size
+    inside = box.left >= 0 and box.top >= 0 and box.right < wide and box.bottom < high
+    if inside and length <= min(wide, high):
+        side = min(side, wide, high)
+        left = min(max((box.left + box.right - side) / 2, 0.0), wide - side)
+        top = min(max((box.top + box.bottom - side) / 2, 0.0), high - side)
+    return round(left), round(top), round(left + side), round(top + side)
 
 
 def _tiles(
@@ -199,7 +212,7 @@ def _tile(
     left, top, right, _ = region
     scale = size_px[0] / max(right - left, 1)
     tile = picture.crop(region).resize(size_px, Image.Resampling.BILINEAR)
-    pen = ImageDraw.Draw(tile)
+    pen = ImageDraw.Draw(tile, "RGBA")
     for box in boxes:
         # The middle of a pixel lies half a pixel from its edge.
         corners = (box.left, box.top, box.right + 1, box.bottom + 1)
@@ -238,7 +251,7 @@ def _draw_parts(
 ) -> None:
     names = sorted(points)
     for first, second in _joints(tuple(names)):
-        pen.line((*points[first], *points[second]), fill=_LINE_COLOUR)
+        pen.line((*points[first], *points[second]), fill=(*_LINE_COLOUR, _LINE_OPACITY))
     radius = min(2.0, max(0.8, box_px / 120))
     for x, y in points.values():
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_POINT_COLOUR)

@@ -18,9 +18,9 @@ def contact_sheet(
     faces: FaceDataset | Sequence[RenderedFace],
     output: Path | str | None = None,
     *,
-    limit: int = 64,
-    columns: int = 8,
-    tile_px: int = 160,
+    limit: int = 36,
+    columns: int = 6,
+    tile_px: int = 256,
     marks: bool = True,
 ) -> UInt8:
     """Put faces side by side.
