@@ -24,6 +24,7 @@ _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKS = ("o", "s", "^", "D", "v", "X", "P", "*", "<", ">", "h")
 _MARKS_PER_LINE = 8
 _LARGEST_ERROR_SHOWN = 0.3
+_BEYOND = 0.03
 _UNITS = {
     "inter-ocular": " / distance of the eye centres",
     "outer-corners": " / distance of the outer eye corners",
@@ -89,13 +90,22 @@ def plot_cumulative_errors(
         )
     for limit in FAILURE_THRESHOLDS:
         axes.axvline(limit, color="0.6", linewidth=0.8)
-        axes.text(limit, 1.015, f"{limit:.2f}", ha="center", fontsize=8, color="0.3")
+        axes.text(
+            limit,
+            1.01,
+            f"{limit:.2f}",
+            ha="center",
+            fontsize=8,
+            color="0.3",
+            transform=axes.get_xaxis_transform(),
+        )
     kinds = {scores.normaliser for _, scores in models}
     axes.set(
         xlabel=f"mean error of a face{_UNITS[kinds.pop()] if len(kinds) == 1 else ''}",
         ylabel="part of the faces",
-        xlim=(0.0, largest),
-        ylim=(0.0, 1.0),
+        # Beyond the ends: the curve of a model without errors must not lie on the frame.
+        xlim=(-_BEYOND * largest, largest),
+        ylim=(-_BEYOND, 1.0 + _BEYOND),
     )
     axes.legend(loc="lower right", fontsize=8)
     _save(figure, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,7 @@ def write_report(
     landmarks = [
         (model.name, model.scores) for model in models if isinstance(model.scores, LandmarkScores)
     ]
+    legends = short_names([model.name for model in models])
     written = [folder / "scores.json", folder / "scores.csv", folder / "scores.md"]
     title = f"{dataset_name} ({{}} faces in {{}} images)"
     try:
@@ -87,24 +89,39 @@ def write_report(
         if detectors:
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
-            plot_precision_recall(detectors, plot, title=title.format(first.faces, first.images))
+            named = [(legends[name], scores) for name, scores in detectors]
+            plot_precision_recall(named, plot, title=title.format(first.faces, first.images))
             _write_rows(table, _curve_rows(detectors))
             written += [plot, table]
         if landmarks:
             counts = (landmarks[0][1].faces, landmarks[0][1].images)
             plot, table = folder / "cumulative_error.png", folder / "landmark_error.csv"
-            plot_cumulative_errors(landmarks, plot, title=title.format(*counts))
+            shown = [(legends[name], scores) for name, scores in landmarks]
+            plot_cumulative_errors(shown, plot, title=title.format(*counts))
             _write_rows(table, _landmark_rows(landmarks))
             written += [plot, table]
             if len({scores.names for _, scores in landmarks}) == 1:
                 plot = folder / "landmark_error.png"
-                plot_landmark_errors(landmarks, plot, title=title.format(*counts))
+                plot_landmark_errors(shown, plot, title=title.format(*counts))
                 written.append(plot)
     except OSError as error:
         raise EvaluationError(
             f"{error.filename or folder} cannot be written: {error.strerror}"
         ) from error
     return written
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return each model's name for a legend: a file's without its folder, where that is unique.
+
+    What begins as no path does may be an address in a pool, and stays whole.
+    """
+    short = {
+        name: Path(name).name if name.startswith((".", "~")) or Path(name).is_absolute() else name
+        for name in names
+    }
+    counts = Counter(short.values())
+    return {name: word if counts[word] == 1 else name for name, word in short.items()}
 
 
 def report_data(
