@@ -113,6 +113,9 @@ def test_an_unknown_command_names_near_ones(poolctl: Run) -> None:
     shown = poolctl("upload-model")
     assert shown.code == 2
     assert "upload" in shown.err
+    assert "Did you mean 'info' or 'card'" in poolctl("models", "show", "x").err
+    assert "Did you mean 'whoami'?" in poolctl("auth", "status").err
+    assert "There are login, " in poolctl("auth", "xyz").err
     assert poolctl("nothing-like-it", "--json").error["code"] == "usage"
 
 
