@@ -12,6 +12,7 @@ import typer
 from cli.errors import InputMissingError, WithdrawnFilesError
 from cli.options import DryRunOption, YesOption, command, single
 from cli.output import Invocation, Reply, TableText
+from cli.quantities import count_words
 
 if TYPE_CHECKING:
     from pool_server.wire.withdrawals import (
@@ -71,8 +72,10 @@ def withdraw(
             data = {"withdrawn": False, **foreseen.model_dump(mode="json", exclude={"withdrawn"})}
             return Reply(data, _affected_text("would flag", foreseen), _addresses(foreseen))
         invocation.confirm(
-            f"Withdraw {foreseen.address}, and flag {foreseen.versions_total} models of "
-            f"{len(foreseen.sites)} sites? It cannot be undone.",
+            f"Withdraw {foreseen.address}, and flag "
+            f"{count_words(foreseen.versions_total, 'model')} made from it? "
+            f"{count_words(len(foreseen.sites), 'site hears', 'sites hear')} of it. "
+            "It cannot be undone.",
             assume_yes=yes,
         )
         done = pool.withdraw(
@@ -234,13 +237,13 @@ def _affected_text(
     versions = TableText(
         ["address", "because", "replaced by"],
         [_version_row(each) for each in affected.versions],
-        title=f"{verb} {affected.versions_total} models",
-        empty=f"{verb} {affected.versions_total} models",
+        title=f"{verb} {count_words(affected.versions_total, 'model')}",
+        empty=f"{verb} {count_words(affected.versions_total, 'model')}",
     )
     sites = TableText(
         ["site", "flagged models", "fetched"],
         [_site_row(each) for each in affected.sites],
-        title=f"{len(affected.sites)} sites hear of it",
+        title=f"{count_words(len(affected.sites), 'site hears', 'sites hear')} of it",
         empty="no other site hears of it",
     )
     return [versions, sites]

@@ -58,6 +58,7 @@ class Reach:
         self.flagged = [version for version in family if version.id != root.id]
         by_id = {version.id: version for version in family}
         self._parts: dict[int, _SitePart] = {}
+        self._part(root.model.site_id, root.model.site.name).has_withdrawn = True
         for version in self.flagged:
             self._part(version.model.site_id, version.model.site.name).own.append(version)
         for version_id, site_id, site in repository.downloads_of_family(session, root.digest):
@@ -82,8 +83,6 @@ class Reach:
 
     def news(self, withdrawal: WithdrawalRecord) -> list[News]:
         """Return what each site is told: the owner, owners of what is flagged, who fetched it."""
-        owner_id = self.root.model.site_id
-        self._part(owner_id, self.root.model.site.name).has_withdrawn = True
         told = []
         for site_id, part in self._parts.items():
             subject = name_for_site(site_id, self.root)

@@ -21,6 +21,17 @@ FLAGGED = ("a/first", "b/second", "c/third", "c/again")
 UNTOUCHED = ("b/good", "c/fine", "b/clean")
 
 
+def test_the_owner_hears_of_it_in_the_preview_too(pool: PoolDriver) -> None:
+    family = three_merges(pool, "wide")
+    preview = family.member("b").get(
+        f"/api/v1/models/{family.address('b/clean')}/versions/1/withdrawal-preview"
+    )
+    owner = {"site": family.site("b"), "versions": 0, "downloaded": 0}
+    assert preview.json()["sites"] == [owner]
+    done = family.withdraw("b/clean", "quality").json()
+    assert done["sites"] == preview.json()["sites"]
+
+
 def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDriver) -> None:
     family = three_merges(pool, "wide")
     before = {name: family.version(name) for name in (*FLAGGED, *UNTOUCHED)}
