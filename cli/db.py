@@ -64,9 +64,10 @@ def upgrade(
         "admin_token": secret,
     }
     before = change.found or "empty"
+    now = f"{change.now}  (up to date already)"
     rows = [
         ["database", settings.database_place],
-        ["schema", change.now if before == change.now else f"{before} -> {change.now}"],
+        ["schema", now if before == change.now else f"{before} -> {change.now}"],
     ]
     if change.backup is not None:
         rows.append(["backup", str(change.backup)])
