@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -109,12 +110,33 @@ def ls(
         if facets:
             return _facets_reply(invocation, pool.facets(query))
         found = invocation.first_of(pool.models(query, page_size=min(limit + 1, 100)), limit)
+        for doubt in [] if found else _why_none(pool, label, query.kind, keys):
+            invocation.warn(doubt)
     table = TableText(
         ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
         [_row(version) for version in found],
         empty="no models found",
     )
     return Reply({"items": found}, table, [version.address for version in found])
+
+
+def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
+    """Say what of a search no model can ever have."""
+    from aggregators.methods import find_method
+    from site_agent.errors import NotFoundError
+
+    exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
+    try:
+        doubts = pool.vocabulary().problems_of(exact) if exact else []
+    except NotFoundError:
+        doubts = []  # an older pool, which takes any label
+    kinds = {find_method(key.partition(":")[0]).kind for key in keys}
+    if kind and kinds and kind not in kinds:
+        doubts.append(
+            f"--mergeable-with names a model of the kind {' or '.join(sorted(kinds))}, which no "
+            f"model of --kind {kind} can be merged with"
+        )
+    return doubts
 
 
 def _facets_reply(invocation: Invocation, facets: FacetsResponse) -> Reply:

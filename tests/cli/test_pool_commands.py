@@ -108,6 +108,11 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
     assert digest in member("models", "info", "site-a/journey").out
     assert "journey" in member("models", "ls").out
+    none = member("models", "ls", "--label", "population=babies", "--kind", "network",
+                  "--mergeable-with", model)  # fmt: skip
+    assert "no models found" in none.out
+    assert "label population='babies'; expected" in none.err
+    assert "which no model of --kind network can be merged with" in none.err
     by_name = ("models", "ls", "--label", "population=infant", "--sort")
     upwards = member(*by_name, "name", "-q").out.split()
     assert upwards
