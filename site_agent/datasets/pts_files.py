@@ -132,11 +132,11 @@ def read_pts_folder(
     files = sorted(path.rglob("*.[pP][tT][sS]")) if path.is_dir() else [path]
     if not files:
         count = sum(1 for _ in path.iterdir())
-        found = f"{count} other things" if count else "nothing"
+        content = f"{count} other things" if count else "nothing"
         raise AnnotationFileError(
             path,
             0,
-            f"this folder has {found} in it, expected images with .pts files; other annotations "
+            f"this folder has {content} in it, expected images with .pts files; other annotations "
             "are files: XML of dlib and imglab, or JSON of COCO keypoints",
         )
     images = _images_by_stem(folder)
