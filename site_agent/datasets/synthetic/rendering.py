@@ -42,9 +42,7 @@ _PAINT_FINENESS = 1.15
 _LEAST_DENSITY, _MOST_DENSITY = 26.0, 170.0
 # Above and below the middle of the eyes nothing farther is painted with them, in face units.
 _EYE_REACH = 0.5
-_MOST_EYES_KEPT = 48
-# Light on a head turned by less than this differs by less than a grey level.
-_SAME_LIGHT_RAD = 0.004
+_MOST_EYES_KEPT = 8
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,6 @@ class PaintedHead:
         Of `height`.
     openness : float32, shape (h, w)
         How much of the surrounding light reaches each place, about 0.6..1.1.
-    lid_steps : int, optional
-        The lids are painted at so many closures between open and closed, and painted eyes are
-        kept for the next picture with the same; None paints every closure as it is.
     """
 
     shape: HeadShape
@@ -115,7 +110,6 @@ class PaintedHead:
     height: Float32
     normals: Float32
     openness: Float32
-    lid_steps: int | None = None
 
     @cached_property
     def edges(self) -> Float64:
@@ -129,16 +123,6 @@ class PaintedHead:
     def with_eyes(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
         """The paint with the eyes in it; lasts until this is called again."""
         return self._eyes.painted(closures, gaze)
-
-    def lit_from(self, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
-        """As `lit`; for a film what was found for nearly the same pose is taken again."""
-        if self.lid_steps is None:
-            return lit(self, rotation, light)
-        return self._lit.found(rotation, light)
-
-    @cached_property
-    def _lit(self) -> _LastLight:
-        return _LastLight(self)
 
     @cached_property
     def _eyes(self) -> _PaintedEyes:
@@ -157,17 +141,13 @@ class _PaintedEyes:
         self._kept: OrderedDict[tuple[float, ...], Float32] = OrderedDict()
 
     def painted(self, closures: tuple[float, float], gaze: tuple[float, float]) -> Float32:
-        steps = self._head.lid_steps
-        if steps is not None:
-            closures = (round(closures[0] * steps) / steps, round(closures[1] * steps) / steps)
         wanted = (*closures, *gaze)
         band = self._kept.pop(wanted, None)
         if band is None:
             band = self._paint_band(closures, gaze)
-        if steps is not None:
-            self._kept[wanted] = band
-            if len(self._kept) > _MOST_EYES_KEPT:
-                self._kept.popitem(last=False)
+        self._kept[wanted] = band
+        if len(self._kept) > _MOST_EYES_KEPT:
+            self._kept.popitem(last=False)
         self._paint[self._rows] = band
         return self._paint
 
@@ -178,23 +158,6 @@ class _PaintedEyes:
         paint_eye(canvas, head.shape.person, -1, closures[0], gaze)
         paint_eye(canvas, head.shape.person, 1, closures[1], gaze)
         return band
-
-
-class _LastLight:
-    """The light on one head, found anew where the head has turned since."""
-
-    def __init__(self, head: PaintedHead) -> None:
-        self._head = head
-        self._last: tuple[Float64, Light, tuple[Float32, Float32]] | None = None
-
-    def found(self, rotation: Float64, light: Light) -> tuple[Float32, Float32]:
-        if self._last is not None:
-            before, lamp, shades = self._last
-            if lamp == light and np.abs(rotation - before).max() < _SAME_LIGHT_RAD:
-                return shades
-        shades = lit(self._head, rotation, light)
-        self._last = (rotation, light, shades)
-        return shades
 
 
 def paint_head(person: Person, expression: Expression, scale: float, seed: int = 0) -> PaintedHead:
@@ -249,7 +212,7 @@ def draw_head(
     left, top, right, bottom = window
     if left >= right or top >= bottom:
         return
-    shade, gloss = head.lit_from(placement.rotation, light)
+    shade, gloss = lit(head, placement.rotation, light)
     x, y = plane_grid(placement, head.shape.relief, window)
     x -= np.float32(LEFT)
     y -= np.float32(TOP)

@@ -37,8 +37,6 @@ from site_agent.errors import SyntheticFaceError
 
 # Fine enough that any frame rate, constant or not, keeps its times to 11 microseconds.
 _TICKS_PER_S = 90_000
-# Finer than the sixteenth of a pixel to which the edges of lids are drawn.
-_LID_STEPS = 512
 _Drawn = tuple[UInt8, tuple[float, float]]
 _Region = tuple[slice, slice]
 FRAME_COLUMNS = ("frame", "timestamp_s", "closure", "ear_right", "ear_left", "ear")
@@ -217,7 +215,7 @@ def _frames(
     portrait = Portrait(
         someone, centre, scale, Pose(), Expression(0.0, 0.15), accessories=scene.accessories
     )
-    head = replace(paint_head(someone, portrait.expression, scale), lid_steps=_LID_STEPS)
+    head = paint_head(someone, portrait.expression, scale)
     room = background(rng, size, scene.scenery)
     draw_body(room, someone, placement_of(portrait), portrait.pose, scene.light)
     film = Film(room, scene.camera, rng)
