@@ -449,7 +449,9 @@ def test_numbers_are_read_from_labels(database: Database) -> None:
             LabelRecord(version_id=old.id, key=key, value=value) for key, value in values.items()
         )
         session.flush()
-        chosen = select(LabelRecord.key, LabelRecord.number).where(LabelRecord.key.in_(values))
+        chosen = select(LabelRecord.key, LabelRecord.number).where(
+            LabelRecord.version_id == old.id, LabelRecord.key.in_(values)
+        )
         found = {key: number for key, number in session.execute(chosen)}  # noqa: C416
     assert found == {"a": 1500.0, "b": -2.0, "c": None, "d": None, "e": None, "f": None}
 
