@@ -40,8 +40,9 @@ from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
 from pool_server.registry.search.terms import number_of
 
 MOST_WALKED = 1500
-# To walk on is quicker than to gather, up to so many times as far.
-MOST_TIMES = 5
+# To walk on is quicker than to gather, up to so many times as far; less where each version on the
+# way is looked up in another table.
+MOST_TIMES, MOST_TIMES_WITH_RANGES = 5, 2
 
 RELATIONS: dict[MetricRelation, Callable[[Any, Any], ColumnElement[bool]]] = {
     "<": operator.lt,
@@ -73,7 +74,8 @@ class PostgresFinder:
         found = self._run(walk(plan, most))
         # Half as far again as is needed if they go on to come as often.
         times = 1.5 * plan.limit / max(len(found), 1)
-        if len(found) < plan.limit and times <= MOST_TIMES:
+        most_times = MOST_TIMES_WITH_RANGES if plan.ranges else MOST_TIMES
+        if len(found) < plan.limit and times <= most_times:
             found = self._run(walk(plan, math.ceil(most * times)))
         return found if len(found) == plan.limit else self._run(gather(plan))
 
