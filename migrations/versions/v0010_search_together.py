@@ -29,7 +29,7 @@ END $$
 
 APART = """
 DO $$ BEGIN
-  IF EXISTS (SELECT 1 FROM pg_class WHERE relname = 'ix_search_entries_terms_words') THEN
+  IF to_regclass('ix_search_entries_terms_words') IS NOT NULL THEN
     CREATE INDEX ix_search_entries_words ON search_entries USING gin (words gin_trgm_ops);
     CREATE INDEX ix_search_entries_terms ON search_entries USING gin (terms);
     DROP INDEX ix_search_entries_terms_words;

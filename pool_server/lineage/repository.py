@@ -11,10 +11,8 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
-    Label,
     Row,
     Select,
-    and_,
     exists,
     literal,
     or_,
@@ -35,7 +33,7 @@ from pool_server.records import (
 )
 from pool_server.registry.sharing import has_all_rights, visible_to
 from pool_server.registry.sql import among
-from pool_server.registry.states import DELETED, readable_by
+from pool_server.registry.states import ANY, DELETED, readable_by, shown_to
 
 EdgeRow = Row[str, str, float, str]
 RecipeRow = tuple[str, dict[str, Any], bool]
@@ -90,7 +88,7 @@ def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
             exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
-            _is_shown(caller),
+            shown_to(caller, ANY),
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
@@ -109,7 +107,7 @@ def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> 
     """
     rows = session.execute(
         _recipes(caller)
-        .add_columns(_is_shown(caller))
+        .add_columns(shown_to(caller, ANY))
         .where(among(ModelVersionRecord.digest, "digests"))
         .order_by(ModelVersionRecord.id.desc()),
         {"digests": digests},
@@ -153,14 +151,6 @@ def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
         .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
     )
-
-
-def _is_shown(caller: Caller) -> Label[bool]:
-    """Return as a column whether the caller may see a version.
-
-    Among many digests it is no condition: SQLite would go through all versions in a state instead.
-    """
-    return and_(visible_to(caller), readable_by(caller)).label("is_shown")
 
 
 def _edges(caller: Caller) -> Select[str, str, float, str]:

@@ -18,7 +18,6 @@ from sqlalchemy import (
     ScalarSelect,
     Select,
     Text,
-    and_,
     cast,
     literal,
     null,
@@ -49,9 +48,8 @@ from pool_server.records import (
 from pool_server.registry.describing import describe_version
 from pool_server.registry.filters import MergeKey
 from pool_server.registry.repository import whole_versions
-from pool_server.registry.sharing import visible_to
 from pool_server.registry.sql import among, json_rows
-from pool_server.registry.states import listed_for
+from pool_server.registry.states import shown_to
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse, StateChoice
 
@@ -185,8 +183,7 @@ def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, 
             or_(*(select(mark).where(mark == version.id).exists() for mark in marks)).label(
                 "is_marked"
             ),
-            # No condition: SQLite would go through all versions in a state.
-            and_(visible_to(viewer), listed_for(viewer, state)).label("is_shown"),
+            shown_to(viewer, state),
         )
         .join(version.model)
         .join(ModelRecord.site)

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, or_
+from sqlalchemy import ColumnElement, Label, and_, or_
 
 from pool_server.errors import VersionStateError
 from pool_server.http.identity import Caller
 from pool_server.records import ModelRecord, ModelVersionRecord, now_utc
+from pool_server.registry.sharing import visible_to
 from pool_server.wire.models import StateChoice, VersionState
 
 DRAFT: VersionState = "draft"
@@ -89,6 +90,15 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
 def readable_by(caller: Caller) -> ColumnElement[bool]:
     """Return which versions `caller` can ask for one by one, as far as their state goes."""
     return listed_for(caller, ANY)
+
+
+def shown_to(caller: Caller, state: StateChoice | None) -> Label[bool]:
+    """Return as a column ``is_shown`` whether a listing shows a version to `caller`.
+
+    For queries of many versions by id or digest: as a condition it would make SQLite go through
+    all versions in a state instead.
+    """
+    return and_(visible_to(caller), listed_for(caller, state)).label("is_shown")
 
 
 def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:
