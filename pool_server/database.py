@@ -109,6 +109,7 @@ def open_sqlite(url: URL) -> Engine:
     def prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
         # The driver must not begin transactions by itself; `begin` below does.
         connection.isolation_level = None
+        connection.create_function("exact_text", 1, repr, deterministic=True)
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -187,8 +188,8 @@ def ping_after_idling(engine: Engine) -> None:
 class Database:
     """Transactions on one engine.
 
-    `read` never changes anything; nor does `look`, which is for a single query. `write` commits
-    when its block ends well and rolls back when it raises. All of them raise
+    `read` never changes anything; nor does `look`, whose queries each see what was there when they
+    began. `write` commits when its block ends well and rolls back when it raises. All of them raise
     `DatabaseUnavailableError` when the database does not answer, and `WriteConflictError` when
     another transaction was first.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, literal, select, update
 from sqlalchemy.orm import Session
 
 from pool_server.http.identity import Caller
@@ -65,7 +65,7 @@ def heirs_of(session: Session, digest: str, other_than_model: int | None = None)
     other_than_model : int, optional
         A model whose versions do not count.
     """
-    tree = descendants_of(digest)
+    tree = descendants_of(literal(digest))
     query = (
         select(ModelVersionRecord.digest)
         .where(

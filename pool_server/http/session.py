@@ -6,7 +6,7 @@ asks a thread, which takes longer than most of them do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -45,6 +45,12 @@ def reading_session(parts: Parts) -> Iterator[Session]:
         yield session
 
 
+async def looking_session(parts: Parts) -> AsyncIterator[Session]:
+    # Without a transaction there is nothing to begin and to end that would have to be waited for.
+    with parts.database.look() as session:
+        yield session
+
+
 def writing_session(parts: Parts) -> Iterator[Session]:
     with parts.database.write() as session:
         yield session
@@ -53,4 +59,6 @@ def writing_session(parts: Parts) -> Iterator[Session]:
 # The scope "function" ends the dependency, and so commits, before the answer is sent: nobody is
 # told of something that could still fail.
 ReadingSession = Annotated[Session, Depends(reading_session, scope="function")]
+LookingSession = Annotated[Session, Depends(looking_session, scope="function")]
+"""For a request that makes few queries and can do with each seeing a moment of its own."""
 WritingSession = Annotated[Session, Depends(writing_session, scope="function")]

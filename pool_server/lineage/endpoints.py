@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic_core import to_json
+from starlette.responses import Response
 
 from pool_server.errors import (
     ModelNotFoundError,
@@ -16,9 +18,9 @@ from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession
-from pool_server.lineage.service import trace_digest, trace_lineage
+from pool_server.lineage.service import Lineage, trace_digest, trace_lineage
 from pool_server.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.registry.repository import brief_versions
+from pool_server.registry.repository import bare_versions
 from pool_server.registry.service import resolve_version
 from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import Digest
@@ -34,6 +36,7 @@ WithRecipes = Annotated[
 @router.get(
     "/models/{site}/{name}/versions/{reference}/lineage",
     summary="Tell where a version comes from",
+    response_model=LineageResponse,
     responses=documented(
         NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
     ),
@@ -45,19 +48,20 @@ def lineage(  # noqa: PLR0917 - FastAPI gives them by name
     name: ModelName,
     reference: Reference,
     recipes: WithRecipes = False,
-) -> LineageResponse:
+) -> Response:
     """Return all ancestors and descendants, and the recipe.
 
     Ancestors that the pool does not have appear by their digest alone. Nodes say whether they
     were withdrawn, or flagged because of what they hold.
     """
-    version = resolve_version(session, caller, site, name, reference, versions=brief_versions)
-    return trace_lineage(session, caller, version.digest, with_recipes=recipes)
+    version = resolve_version(session, caller, site, name, reference, versions=bare_versions)
+    return _answer(trace_lineage(session, caller, version.digest, with_recipes=recipes))
 
 
 @router.get(
     "/lineage/{digest}",
     summary="Tell where a file comes from",
+    response_model=LineageResponse,
     responses=documented(NotAuthenticatedError, VersionNotFoundError),
 )
 def lineage_of_digest(
@@ -67,6 +71,10 @@ def lineage_of_digest(
         Digest, Path(description="SHA-256 of the file.", examples=["9f86d081884c7d65" * 4])
     ],
     recipes: WithRecipes = False,
-) -> LineageResponse:
+) -> Response:
     """Return the family of a file by its digest: of one in the pool, or in a recipe only."""
-    return trace_digest(session, caller, digest, with_recipes=recipes)
+    return _answer(trace_digest(session, caller, digest, with_recipes=recipes))
+
+
+def _answer(lineage: Lineage) -> Response:
+    return Response(to_json(lineage), media_type="application/json")

@@ -1,23 +1,28 @@
-"""Family trees in the database: walked by one recursive query in each direction.
+"""Family trees in the database: walked by one recursive query, in both directions.
 
-The walks go along all recipes. What a caller is told of them is limited to the recipes of models
+The walk goes along all recipes. What a caller is told of them is limited to the recipes of models
 that the caller may see, and to what can be reached by those alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     CTE,
-    Row,
+    ColumnElement,
     Select,
+    String,
+    and_,
+    bindparam,
     exists,
     literal,
     or_,
     select,
     true,
+    union_all,
 )
 from sqlalchemy.orm import Session
 
@@ -33,71 +38,84 @@ from pool_server.records import (
 )
 from pool_server.registry.sharing import has_all_rights, visible_to
 from pool_server.registry.sql import among
-from pool_server.registry.states import ANY, DELETED, readable_by, shown_to
+from pool_server.registry.states import ANY, DELETED, readable_by, shown_to, viewer_of
 
-EdgeRow = Row[str, str, float, str]
+
+class Step(NamedTuple):
+    """A step from a parent to what was made of it, as the recipe of one version tells of it."""
+
+    parent: str
+    child: str
+    weight: float
+    method: str
+    version_id: int
+
+
+class Place(NamedTuple):
+    """A version of a file of a family.
+
+    Attributes
+    ----------
+    withdrawn : str, optional
+        The reason of a withdrawal.
+    is_shown : bool
+        Whether the caller may be told of it.
+    is_recipe_shown : bool
+        Whether the caller may be told what it was made of; deleted versions keep that.
+    """
+
+    version_id: int
+    digest: str
+    site: str
+    name: str
+    number: int
+    kind: str
+    withdrawn: str | None
+    flagged: bool
+    is_shown: bool
+    is_recipe_shown: bool
+
+
 RecipeRow = tuple[str, dict[str, Any], bool]
-PlaceRow = tuple[str, str, str, int, str, str | None, bool]
 
 
-def ancestors_of(digest: str) -> CTE:
+def ancestors_of(digest: ColumnElement[str]) -> CTE:
     """Return the digests of all ancestors, `digest` among them.
 
     UNION drops what was seen before, so that the walk ends even if recipes that contradict each
     other form a circle.
     """
-    tree = select(literal(digest).label("digest")).cte("ancestors", recursive=True)
+    tree = select(digest.label("digest")).cte("ancestors", recursive=True)
     return tree.union(
         select(ParentRecord.parent_digest).join(tree, ParentRecord.child_digest == tree.c.digest)
     )
 
 
-def descendants_of(digest: str) -> CTE:
+def descendants_of(digest: ColumnElement[str]) -> CTE:
     """Return the digests of all descendants, `digest` among them."""
-    tree = select(literal(digest).label("digest")).cte("descendants", recursive=True)
+    tree = select(digest.label("digest")).cte("descendants", recursive=True)
     return tree.union(
         select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
     )
 
 
-def edges_above(session: Session, caller: Caller, digest: str) -> Sequence[EdgeRow]:
-    """Return (parent, child, weight, method) of every step from `digest` to its ancestors."""
-    tree = ancestors_of(digest)
-    edges = _edges(caller).join(tree, ParentRecord.child_digest == tree.c.digest)
-    return session.execute(edges).all()
+def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
+    """Return every step from `digest` to its ancestors, and every one to its descendants.
 
-
-def edges_below(session: Session, caller: Caller, digest: str) -> Sequence[EdgeRow]:
-    """Return (parent, child, weight, method) of every step from `digest` to its descendants."""
-    tree = descendants_of(digest)
-    edges = _edges(caller).join(tree, ParentRecord.parent_digest == tree.c.digest)
-    return session.execute(edges).all()
-
-
-def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[PlaceRow]:
-    """Return every version of these files that the caller may see.
-
-    Rows are (digest, site, name, number, kind, reason of a withdrawal or None, flagged).
+    Whoever asks: what is shown to whom, the places of the children tell. A step of several
+    versions comes several times.
     """
-    rows = session.execute(
-        select(
-            ModelVersionRecord.digest,
-            SiteRecord.name,
-            ModelRecord.name,
-            ModelVersionRecord.number,
-            ModelVersionRecord.kind,
-            WithdrawalRecord.reason,
-            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
-            shown_to(caller, ANY),
-        )
-        .join(ModelVersionRecord.model)
-        .join(ModelRecord.site)
-        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
-        .where(among(ModelVersionRecord.digest, "digests"))
-        .order_by(ModelVersionRecord.id),
-        {"digests": digests},
-    )
-    return [row[:-1] for row in rows if row.is_shown]
+    above: list[Step] = []
+    below: list[Step] = []
+    for is_above, *step in session.execute(_steps_around(), {"digest": digest}):
+        (above if is_above else below).append(Step(*step))
+    return above, below
+
+
+def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
+    """Return every version of these files, whether or not the caller may be told of it."""
+    statement = _places(viewer_of(caller))
+    return [Place(*row) for row in session.execute(statement, {"digests": digests})]
 
 
 def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:
@@ -153,19 +171,63 @@ def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
     )
 
 
-def _edges(caller: Caller) -> Select[str, str, float, str]:
-    """Select the steps in recipes that the caller may see; deleted versions keep theirs.
-
-    A step of several versions comes several times: to leave that out takes longer than to read it.
-    """
+def _edges(caller: Caller) -> Select[int]:
+    """Select the versions whose recipes name parents that the caller may be told of."""
     return (
-        select(
-            ParentRecord.parent_digest,
-            ParentRecord.child_digest,
-            ParentRecord.weight,
-            ParentRecord.method,
-        )
+        select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(visible_to(caller), or_(readable_by(caller), ModelVersionRecord.state == DELETED))
+        .where(_is_recipe_shown(caller))
+    )
+
+
+def _is_recipe_shown(caller: Caller) -> ColumnElement[bool]:
+    is_there = or_(readable_by(caller), ModelVersionRecord.state == DELETED)
+    return and_(visible_to(caller), is_there)
+
+
+# To make these statements takes as long as to find a large family.
+
+
+@cache
+def _steps_around() -> Any:
+    root = bindparam("digest", type_=String)
+    steps = select(
+        ParentRecord.parent_digest,
+        ParentRecord.child_digest,
+        ParentRecord.weight,
+        ParentRecord.method,
+        ParentRecord.version_id,
+    )
+    above, below = ancestors_of(root), descendants_of(root)
+    return union_all(
+        steps.with_only_columns(literal(1).label("is_above"), *steps.selected_columns).join(
+            above, ParentRecord.child_digest == above.c.digest
+        ),
+        steps.with_only_columns(literal(0).label("is_above"), *steps.selected_columns).join(
+            below, ParentRecord.parent_digest == below.c.digest
+        ),
+    )
+
+
+@lru_cache(maxsize=128)
+def _places(viewer: Caller) -> Any:
+    return (
+        select(
+            ModelVersionRecord.id,
+            ModelVersionRecord.digest,
+            SiteRecord.name,
+            ModelRecord.name,
+            ModelVersionRecord.number,
+            ModelVersionRecord.kind,
+            WithdrawalRecord.reason,
+            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            shown_to(viewer, ANY),
+            _is_recipe_shown(viewer).label("is_recipe_shown"),
+        )
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
+        .where(among(ModelVersionRecord.digest, "digests"))
+        .order_by(ModelVersionRecord.id)
     )

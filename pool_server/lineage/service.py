@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,19 +12,22 @@ from sqlalchemy.orm import Session
 from pool_server.errors import VersionNotFoundError
 from pool_server.http.identity import Caller
 from pool_server.lineage import repository
-from pool_server.lineage.repository import EdgeRow
+from pool_server.lineage.repository import Step
 from pool_server.registry.recipes import named_digests, without_names
 from pool_server.registry.repository import visible_addresses
-from pool_server.wire.models import LineageResponse
 from pool_server.wire.names import ModelAddress
+
+Lineage = dict[str, Any]
 
 
 def trace_lineage(
     session: Session, caller: Caller, root: str, *, with_recipes: bool = False
-) -> LineageResponse:
+) -> Lineage:
     """Return all ancestors and descendants of a file, known to the pool or not.
 
-    Only along recipes that the caller may see.
+    Only along recipes that the caller may see. Gives the fields of a `LineageResponse`: to make
+    thousands of objects, and to check what the pool itself has checked, takes as long as to find
+    them.
 
     Parameters
     ----------
@@ -33,25 +36,28 @@ def trace_lineage(
     with_recipes : bool
         Give the recipe of every node, not only that of the root.
     """
-    above = repository.edges_above(session, caller, root)
-    below = repository.edges_below(session, caller, root)
+    above, below = repository.steps_around(session, root)
+    family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
+    places = repository.places_of(session, caller, family)
+    telling = {each.version_id for each in places if each.is_recipe_shown}
+    above = [each for each in above if each.version_id in telling]
+    below = [each for each in below if each.version_id in telling]
+    # What is reached only through a recipe that is not for the caller stays unsaid.
     depths = {
-        **_distances(root, ((parent, child) for parent, child, *_ in below), sign=1),
-        **_distances(root, ((child, parent) for parent, child, *_ in above), sign=-1),
+        **_distances(root, ((each.parent, each.child) for each in below), sign=1),
+        **_distances(root, ((each.child, each.parent) for each in above), sign=-1),
         root: 0,
     }
     known: dict[str, _Known] = defaultdict(_Known)
-    family = list(depths)
-    for digest, site, name, number, kind, reason, flagged in repository.places_of(
-        session, caller, family
-    ):
-        node = known[digest]
-        node.addresses.append(str(ModelAddress(site, name, str(number))))
-        node.kind = kind
-        node.withdrawn = node.withdrawn or reason
-        node.flagged = node.flagged or bool(flagged)
+    for each in places:
+        if each.is_shown and each.digest in depths:
+            node = known[each.digest]
+            node.addresses.append(str(ModelAddress(each.site, each.name, str(each.number))))
+            node.kind = each.kind
+            node.withdrawn = node.withdrawn or each.withdrawn
+            node.flagged = node.flagged or bool(each.flagged)
     recipes = (
-        repository.recipes_of_all(session, caller, family)
+        repository.recipes_of_all(session, caller, list(depths))
         if with_recipes
         else repository.recipes_of(session, caller, root)
     )
@@ -68,16 +74,17 @@ def trace_lineage(
         {"digest": digest, "depth": depth, **vars(known[digest])}
         for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
     ]
-    edges = _edges([*above, *below], depths)
-    # All at once: to make thousands of objects one by one takes as long as to find them.
-    return LineageResponse.model_validate(
-        {"root": root, "nodes": nodes, "edges": edges, "recipe": recipe}
-    )
+    edges = [
+        {"parent": parent, "child": child, "weight": weight, "method": method}
+        for parent, child, weight, method in dict.fromkeys(each[:4] for each in [*above, *below])
+        if parent in depths and child in depths
+    ]
+    return {"root": root, "nodes": nodes, "edges": edges, "recipe": recipe}
 
 
 def trace_digest(
     session: Session, caller: Caller, digest: str, *, with_recipes: bool = False
-) -> LineageResponse:
+) -> Lineage:
     """Return the lineage of a file, which need not be in the pool itself.
 
     Raises
@@ -104,13 +111,10 @@ class _Known:
     recipe: dict[str, Any] | None = None
 
 
-def _edges(rows: Sequence[EdgeRow], depths: dict[str, int]) -> list[dict[str, Any]]:
-    return [
-        {"parent": parent, "child": child, "weight": weight, "method": method}
-        for parent, child, weight, method in dict.fromkeys(rows)
-        # What is reached only through a recipe that is not for the caller stays unsaid.
-        if parent in depths and child in depths
-    ]
+def _ends(steps: Iterable[Step]) -> Iterator[str]:
+    for each in steps:
+        yield each.parent
+        yield each.child
 
 
 def _distances(root: str, steps: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:

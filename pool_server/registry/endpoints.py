@@ -21,7 +21,7 @@ from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.scopes import needs
-from pool_server.http.session import Parts, ReadingSession, ServerParts
+from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
 from pool_server.records import ModelVersionRecord
 from pool_server.registry import describing, service
 from pool_server.registry.downloads import note_download
@@ -78,7 +78,7 @@ Cursor = Annotated[
 )
 def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
-    session: ReadingSession,
+    session: LookingSession,
     filters: ModelFilters,
     sort: Sort = "-created",
     limit: Limit = 50,
@@ -100,7 +100,7 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
         NotAuthenticatedError, QueryError, ModelNotFoundError, VersionNotFoundError
     ),
 )
-def list_facets(caller: SignedIn, session: ReadingSession, filters: ModelFilters) -> FacetsResponse:
+def list_facets(caller: SignedIn, session: LookingSession, filters: ModelFilters) -> FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
     Of large listings only the newest versions are counted; `complete` tells.
@@ -115,7 +115,7 @@ def list_facets(caller: SignedIn, session: ReadingSession, filters: ModelFilters
 )
 def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
-    session: ReadingSession,
+    session: LookingSession,
     site: SiteName,
     name: ModelName,
     limit: Limit = 50,

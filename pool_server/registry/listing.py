@@ -48,8 +48,8 @@ from pool_server.records import (
 from pool_server.registry.describing import describe_version
 from pool_server.registry.filters import MergeKey
 from pool_server.registry.repository import whole_versions
-from pool_server.registry.sql import among, json_rows
-from pool_server.registry.states import shown_to
+from pool_server.registry.sql import among, exact_text, json_rows
+from pool_server.registry.states import shown_to, viewer_of
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse, StateChoice
 
@@ -75,15 +75,10 @@ def describe_versions(
     if not version_ids:
         return []
     wanted = {"versions": list(version_ids)}
-    rows = session.execute(_described(_viewer(caller), state), wanted).all()
-    metrics: dict[int, dict[str, float]] = {row.id: {} for row in rows}
-    for version_id, name, value in session.execute(_metrics(), wanted):
-        metrics[version_id][name] = value
+    rows = session.execute(_described(viewer_of(caller), state), wanted).all()
     shown = [row for row in rows if row.is_shown]
     good = [row for row in shown if not row.is_marked]
-    responses = _RESPONSES.validate_python(
-        [_describe(row, metrics[row.id], merge_groups) for row in good]
-    )
+    responses = _RESPONSES.validate_python([_describe(row, merge_groups) for row in good])
     found = {row.id: response for row, response in zip(good, responses, strict=True)}
     marked = [row.id for row in shown if row.is_marked]
     if marked:
@@ -93,9 +88,7 @@ def describe_versions(
     return [found[each] for each in version_ids if each in found]
 
 
-def _describe(
-    row: Row[*tuple[Any, ...]], metrics: dict[str, float], merge_groups: MergeGroups
-) -> dict[str, Any]:
+def _describe(row: Row[*tuple[Any, ...]], merge_groups: MergeGroups) -> dict[str, Any]:
     """Return a version in good standing as the fields of `ModelVersionResponse`."""
     lists: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _LISTS}
     for name, *values in sorted(row.lists):
@@ -105,7 +98,7 @@ def _describe(
     return {
         **row._mapping,
         "labels": {key: value for _, key, value in lists["labels"]},
-        "metrics": dict(sorted(metrics.items())),
+        "metrics": {name: float(value) for _, name, value in lists["metrics"]},
         "mergeable_by": [method for method, _ in keys if shared is None or method in shared],
         "terms": [
             {"code": code, "label": label_of(code), "detail": detail, "inherited": inherited}
@@ -134,14 +127,9 @@ def _shared_methods(keys: Sequence[tuple[str, str]], groups: MergeGroups) -> set
     return set.intersection(*({each.method for each in own & set(group)} for group in groups))
 
 
-def _viewer(caller: Caller) -> Caller:
-    """Return of a caller what decides of what is shown, so that statements can be kept."""
-    return Caller("", "", caller.site_id, "", caller.role, None, pool_wide=caller.pool_wide)
-
-
 @lru_cache(maxsize=128)
 def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, ...]]:
-    """Select all that is told of versions in good standing, but for their metrics.
+    """Select all that is told of versions in good standing.
 
     To make this statement takes longer than to run it.
     """
@@ -198,6 +186,12 @@ _NO_NUMBER, _NO_TEXT = cast(null(), Integer), cast(null(), Text)
 # What a version has several of: a number to order by, and two texts.
 _LISTS: dict[str, tuple[Any, ...]] = {
     "labels": (LabelRecord.version_id, _NO_NUMBER, LabelRecord.key, LabelRecord.value),
+    "metrics": (
+        MetricRecord.version_id,
+        _NO_NUMBER,
+        MetricRecord.name,
+        exact_text(MetricRecord.value),
+    ),
     "merge_keys": (
         MergeKeyRecord.version_id,
         _NO_NUMBER,
@@ -235,13 +229,6 @@ def _lists() -> ScalarSelect[Any]:
     ]
     rows = union_all(*parts).subquery("lists").c
     return select(json_rows(rows.name, rows.number, rows.first, rows.second)).scalar_subquery()
-
-
-@cache
-def _metrics() -> Select[int, str, float]:
-    return select(MetricRecord.version_id, MetricRecord.name, MetricRecord.value).where(
-        among(MetricRecord.version_id, "versions")
-    )
 
 
 @cache

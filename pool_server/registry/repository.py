@@ -28,7 +28,7 @@ from pool_server.wire.names import ModelAddress
 MOST_VALUES = 10_000
 
 Versions = Callable[[], Select[ModelVersionRecord]]
-"""What is read of a version along with it: `whole_versions` or `brief_versions`."""
+"""What is read of a version along with it: `whole_versions`, `brief_versions`, `bare_versions`."""
 
 
 def single_versions() -> Select[ModelVersionRecord]:
@@ -68,13 +68,14 @@ def whole_versions() -> Select[ModelVersionRecord]:
     )
 
 
+def bare_versions() -> Select[ModelVersionRecord]:
+    """Select versions without anything else."""
+    return select(ModelVersionRecord).join(ModelVersionRecord.model)
+
+
 def brief_versions() -> Select[ModelVersionRecord]:
     """Select versions with their merge keys, for whoever needs no more."""
-    return (
-        select(ModelVersionRecord)
-        .join(ModelVersionRecord.model)
-        .options(selectinload(ModelVersionRecord.merge_keys))
-    )
+    return bare_versions().options(selectinload(ModelVersionRecord.merge_keys))
 
 
 def find_model(session: Session, site: str, name: str) -> ModelRecord | None:
@@ -88,6 +89,20 @@ def find_visible_model(
     """Return a model with its site and grants, if the caller may see it."""
     return session.scalar(
         models_named(site, name).where(visible_to(caller), ModelRecord.deleted_at.is_(None))
+    )
+
+
+def find_visible_id(session: Session, caller: Caller, site: str, name: str) -> int | None:
+    """Return the number of a model, if the caller may see it."""
+    return session.scalar(
+        select(ModelRecord.id)
+        .join(ModelRecord.site)
+        .where(
+            SiteRecord.name == site,
+            ModelRecord.name == name,
+            visible_to(caller),
+            ModelRecord.deleted_at.is_(None),
+        )
     )
 
 

@@ -14,7 +14,7 @@ from pool_server.registry import repository
 from pool_server.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
 from pool_server.registry.listing import describe_versions
 from pool_server.registry.search.facets import count_facets
-from pool_server.registry.search.finding import find_versions
+from pool_server.registry.search.finding import finder_of, plan_search
 from pool_server.registry.search.ordering import Position
 from pool_server.registry.states import readable_by
 from pool_server.wire.curation import ALIAS_PATTERN, LATEST
@@ -35,10 +35,14 @@ def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRe
     """
     model = repository.find_visible_model(session, caller, site, name)
     if model is None:
-        raise ModelNotFoundError(
-            f"the pool has no model {site}/{name}", hint="`poolctl models ls` lists what is there."
-        )
+        raise _no_model(site, name)
     return model
+
+
+def _no_model(site: str, name: str) -> ModelNotFoundError:
+    return ModelNotFoundError(
+        f"the pool has no model {site}/{name}", hint="`poolctl models ls` lists what is there."
+    )
 
 
 def resolve_version(
@@ -63,20 +67,22 @@ def resolve_version(
     QueryError
         `reference` cannot be any of them.
     """
-    model = get_model(session, caller, site, name)
+    model_id = repository.find_visible_id(session, caller, site, name)
+    if model_id is None:
+        raise _no_model(site, name)
     readable = readable_by(caller)
     if reference in {"", LATEST}:
-        version = repository.find_newest(session, model.id, readable, versions=versions)
+        version = repository.find_newest(session, model_id, readable, versions=versions)
     elif reference.startswith("sha256:"):
         digest = read_digest(reference.removeprefix("sha256:"))
-        version = repository.find_by_digest(session, model.id, digest, readable, versions=versions)
+        version = repository.find_by_digest(session, model_id, digest, readable, versions=versions)
     elif _NUMBER.match(reference):
         version = repository.find_by_number(
-            session, model.id, int(reference), readable, versions=versions
+            session, model_id, int(reference), readable, versions=versions
         )
     elif _ALIAS.match(reference):
         version = repository.find_by_alias(
-            session, model.id, reference, readable, versions=versions
+            session, model_id, reference, readable, versions=versions
         )
     else:
         raise QueryError(
@@ -99,9 +105,9 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
         return ModelPage(items=[])
-    found = find_versions(
-        session, caller, query, groups, other_than=other_than, limit=query.limit + 1
-    )
+    # One more tells whether there is another page.
+    plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
+    found = finder_of(session).find(plan)
     page = found[: query.limit]
     last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
     return ModelPage(

@@ -65,7 +65,7 @@ def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: Any)
 class json_rows(FunctionElement[list[list[Any]]]):  # noqa: N801 - named as functions of SQL are
     """All rows of a query as one JSON list of lists.
 
-    Not for numbers with fractions: SQLite writes 15 of their digits.
+    Numbers with fractions as `exact_text`: SQLite would write 15 of their digits.
     """
 
     type = JSON()
@@ -81,3 +81,21 @@ def _json_rows_on_sqlite(element: json_rows, compiler: SQLCompiler, **options: A
 def _json_rows_on_postgresql(element: json_rows, compiler: SQLCompiler, **options: Any) -> str:
     columns = compiler.process(element.clauses, **options)
     return f"coalesce(json_agg(json_build_array({columns})), '[]')"
+
+
+class exact_text(FunctionElement[str]):  # noqa: N801
+    """A number with a fraction as a text from which the same number can be read."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(exact_text, "sqlite")
+def _exact_text_on_sqlite(element: exact_text, compiler: SQLCompiler, **options: Any) -> str:
+    # Not a function of SQLite, whose own are not exact: `pool_server.database` adds it.
+    return f"exact_text({compiler.process(element.clauses, **options)})"
+
+
+@compiles(exact_text, "postgresql")
+def _exact_text_on_postgresql(element: exact_text, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **options)} AS text)"

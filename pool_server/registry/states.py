@@ -92,6 +92,11 @@ def readable_by(caller: Caller) -> ColumnElement[bool]:
     return listed_for(caller, ANY)
 
 
+def viewer_of(caller: Caller) -> Caller:
+    """Return of a caller what decides of what is shown, so that statements can be kept by it."""
+    return Caller("", "", caller.site_id, "", caller.role, None, pool_wide=caller.pool_wide)
+
+
 def shown_to(caller: Caller, state: StateChoice | None) -> Label[bool]:
     """Return as a column ``is_shown`` whether a listing shows a version to `caller`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Row, Select, exists, func, or_, select
+from sqlalchemy import Row, Select, exists, func, literal, or_, select
 from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
 
 from pool_server.http.identity import Caller
@@ -44,7 +44,7 @@ def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
 
     Versions of other models with the same bytes are among them; deleted ones are not.
     """
-    tree = descendants_of(digest)
+    tree = descendants_of(literal(digest))
     return session.scalars(
         _standing_versions()
         .where(
@@ -57,7 +57,7 @@ def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
 
 def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
     """Return which of the versions of `family_below` the caller may see."""
-    tree = descendants_of(digest)
+    tree = descendants_of(literal(digest))
     return set(
         session.scalars(
             select(ModelVersionRecord.id)
@@ -73,7 +73,7 @@ def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
 
 def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int, str]]:
     """Return (version id, site id, site name) of who fetched a file or what was made from it."""
-    tree = descendants_of(digest)
+    tree = descendants_of(literal(digest))
     return session.execute(
         select(DownloadRecord.version_id, SiteRecord.id, SiteRecord.name)
         .join(SiteRecord, SiteRecord.id == DownloadRecord.site_id)
@@ -84,7 +84,7 @@ def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int,
 
 def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecord]:
     """Return the withdrawals of a file and of all that it was made from, with their versions."""
-    tree = ancestors_of(digest)
+    tree = ancestors_of(literal(digest))
     return session.scalars(
         select(WithdrawalRecord)
         .join(WithdrawalRecord.version)

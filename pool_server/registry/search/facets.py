@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session
 
 from pool_server.http.identity import Caller
 from pool_server.registry.filters import MergeKey, ModelQuery
-from pool_server.registry.search.finding import find_versions
+from pool_server.registry.search.finding import finder_of, plan_search
 from pool_server.registry.search.terms import text_of, text_term
 from pool_server.wire.facets import FacetCount, FacetsResponse
 from pool_server.wire.labels import CORE_LABELS
 
-MOST_COUNTED = 2000
+MOST_COUNTED = 1000
 MOST_VALUES = 20
 _FACET_KEYS = [each.key for each in CORE_LABELS if each.type in {"choice", "text"}]
 _LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
@@ -33,20 +33,16 @@ def count_facets(
     other_than: str | None = None,
 ) -> FacetsResponse:
     """Count kinds, sites, states and core labels of the versions that pass every filter."""
-    found = find_versions(
-        session,
-        caller,
-        query,
-        merge_groups,
-        other_than=other_than,
-        limit=MOST_COUNTED + 1,
-        wants_facets=True,
-    )
-    counted = found[:MOST_COUNTED]
-    facets = _by_facet(Counter(" ".join(each.facets or "" for each in counted).split()))
+    # One more tells whether those are all.
+    plan = plan_search(caller, query, merge_groups, other_than=other_than, limit=MOST_COUNTED + 1)
+    versions, text = finder_of(session).count(plan)
+    complete = versions <= MOST_COUNTED
+    if not complete:
+        text = text.rpartition("\n")[0]
+    facets = _by_facet(Counter(text.split()))
     return FacetsResponse(
-        counted=len(counted),
-        complete=len(found) <= MOST_COUNTED,
+        counted=min(versions, MOST_COUNTED),
+        complete=complete,
         kinds=_most_frequent(facets["k"]),
         sites=_most_frequent(facets["s"]),
         states=_most_frequent(facets["x"]),

@@ -1,4 +1,4 @@
-"""From what is asked for to the versions that are found."""
+"""From what is asked for to what the databases are asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.http.identity import Caller
 from pool_server.registry.filters import LabelBound, MergeKey, ModelQuery
-from pool_server.registry.search.plan import Finder, Found, RangeFilter, SearchPlan
+from pool_server.registry.search.plan import Finder, RangeFilter, SearchPlan
 from pool_server.registry.search.postgres import PostgresFinder
 from pool_server.registry.search.sqlite import SqliteFinder
 from pool_server.registry.search.terms import is_short, terms_of
@@ -17,30 +17,10 @@ from pool_server.registry.search.terms import is_short, terms_of
 _FINDERS: dict[str, Any] = {"sqlite": SqliteFinder, "postgresql": PostgresFinder}
 
 
-def find_versions(
-    session: Session,
-    caller: Caller,
-    query: ModelQuery,
-    merge_groups: Sequence[Sequence[MergeKey]] = (),
-    *,
-    other_than: str | None = None,
-    limit: int,
-    wants_facets: bool = False,
-) -> list[Found]:
-    """Return the first versions that pass every filter and that the caller may see.
-
-    Parameters
-    ----------
-    merge_groups : sequence of sequences of MergeKey
-        Of each group, a version must have at least one key.
-    other_than : str, optional
-        A digest to leave out.
-    """
-    plan = plan_search(
-        caller, query, merge_groups, other_than=other_than, limit=limit, wants_facets=wants_facets
-    )
+def finder_of(session: Session) -> Finder:
+    """Return the finder for the database of a session."""
     finder: Finder = _FINDERS[session.get_bind().dialect.name](session)
-    return finder.find(plan)
+    return finder
 
 
 def plan_search(
@@ -50,9 +30,18 @@ def plan_search(
     *,
     other_than: str | None = None,
     limit: int,
-    wants_facets: bool = False,
 ) -> SearchPlan:
-    """Return what a query asks the database for; see `find_versions`."""
+    """Return what a query asks the database for: what passes every filter, of what is seen.
+
+    Parameters
+    ----------
+    merge_groups : sequence of sequences of MergeKey
+        Of each group, a version must have at least one key.
+    other_than : str, optional
+        A digest to leave out.
+    limit : int
+        Most versions to find.
+    """
     ranges = [
         RangeFilter("label", each.key, each.relation, each.bound)
         for each in query.labels
@@ -69,5 +58,4 @@ def plan_search(
         after=query.after,
         other_than=other_than,
         limit=limit,
-        wants_facets=wants_facets,
     )

@@ -38,8 +38,6 @@ class SearchPlan:
         Where the page before has ended.
     limit : int
         Most versions to return.
-    wants_facets : bool
-        Whether the terms that are counted are asked for.
     """
 
     groups: TermGroups
@@ -49,18 +47,29 @@ class SearchPlan:
     limit: int
     after: Position | None = None
     other_than: str | None = None
-    wants_facets: bool = False
 
 
 class Found(NamedTuple):
-    """One version that was found; `key` is what it was ordered by.
-
-    `facets` has the terms that are counted, with spaces between them, if the plan wants them.
-    """
+    """One version that was found; `key` is what it was ordered by."""
 
     version_id: int
     key: int | float | str
-    facets: str | None
+
+
+class Counted(NamedTuple):
+    """Versions that were found, told together.
+
+    Attributes
+    ----------
+    versions : int
+        How many they are.
+    facets : str
+        The terms that are counted: a line for each version, in the order of the plan, with
+        spaces between them.
+    """
+
+    versions: int
+    facets: str
 
 
 class Finder(Protocol):
@@ -70,10 +79,13 @@ class Finder(Protocol):
     ----
     - Exactly those versions are found for which all conditions hold, each once.
     - They come in the plan's order, which is total: the key first, then the version's id.
-    - `find` makes at most four queries, whatever the number of versions.
+    - At most four queries are made, whatever the number of versions.
     - What a page took follows from the plan and the database alone, not from how the finder
       went about it.
     """
 
     def find(self, plan: SearchPlan) -> list[Found]:
         """Return the first versions of the plan's order."""
+
+    def count(self, plan: SearchPlan) -> Counted:
+        """Return what those that `find` returns have in common."""

@@ -2,55 +2,45 @@
 
 Its planner knows how frequent each term is, but takes conditions for independent of each other.
 Where they are not, it may walk through all versions in the order asked for, in the belief that a
-page will soon be full. So a first query walks through a limited number of versions. If that does
-not fill the page, but some times as many versions should, a second one walks that far. Otherwise
-what is asked for is rare, at least here, and is gathered by the indexes of the conditions, and put
-into order when all of it is there.
+page will soon be full. So a search is made in steps:
+
+1. Walk through the first few versions of the order. Often they fill the page.
+2. As many of those as were found, so many more are to be expected. Where the page would be full
+   sooner than all that there is could be gathered, walk that far.
+3. Otherwise what is asked for is rare, at least here: it is gathered by the indexes of the
+   conditions, and put into order when all of it is there.
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Select,
-    exists,
-    func,
-    literal,
-    null,
-    select,
-    tuple_,
-)
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
-from pool_server.records import (
-    LabelRecord,
-    MetricRecord,
-    ModelVersionRecord,
-    SearchEntryRecord,
+from pool_server.registry.search.plan import Counted, Found, RangeFilter, SearchPlan
+from pool_server.registry.search.statements import (
+    COUNT,
+    FIND,
+    Reading,
+    Values,
+    beside,
+    range_columns,
+    range_condition,
+    turned,
 )
-from pool_server.registry.filters import MetricRelation
-from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
 from pool_server.registry.search.terms import number_of
 
-MOST_WALKED = 1500
-# To walk on is quicker than to gather, up to so many times as far; less where each version on the
-# way is looked up in another table.
-MOST_TIMES, MOST_TIMES_WITH_RANGES = 5, 2
+FIRST_WALKED = 400
+# To gather a version takes three times as long as to walk past one, less where the values of
+# ranges are looked up on the way. How far it is worth to walk, in a pool of a hundred thousand:
+# N versions are looked at while (page / N) of all, three times as dear, would be gathered.
+WORTH, WORTH_WITH_RANGES = 300_000, 100_000
+# Half as far again as is needed if they go on to come as often.
+FURTHER = 1.5
 
-RELATIONS: dict[MetricRelation, Callable[[Any, Any], ColumnElement[bool]]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-}
+T = TypeVar("T")
 
 
 class PostgresFinder:
@@ -58,166 +48,143 @@ class PostgresFinder:
 
     Parameters
     ----------
-    most_walked : int
+    first : int
         How many versions the first query walks through.
+    worth : int, optional
+        Square of how many the second may walk through, for each version of a page.
     """
 
-    def __init__(self, session: Session, most_walked: int = MOST_WALKED) -> None:
+    def __init__(
+        self, session: Session, first: int = FIRST_WALKED, worth: int | None = None
+    ) -> None:
         self._session = session
-        self._most = most_walked
+        self._first = first
+        self._worth = worth
 
     def find(self, plan: SearchPlan) -> list[Found]:
-        if plan.limit > self._most:
-            # So many that the planner's guess of how far it has to walk is hardly ever wrong.
-            return self._run(walk(plan, None))
-        most = max(self._most, 2 * plan.limit)
-        found = self._run(walk(plan, most))
-        # Half as far again as is needed if they go on to come as often.
-        times = 1.5 * plan.limit / max(len(found), 1)
-        most_times = MOST_TIMES_WITH_RANGES if plan.ranges else MOST_TIMES
-        if len(found) < plan.limit and times <= most_times:
-            found = self._run(walk(plan, math.ceil(most * times)))
-        return found if len(found) == plan.limit else self._run(gather(plan))
+        return self._search(plan, FIND)
 
-    def _run(self, statement: Select[Any]) -> list[Found]:
-        return [Found(*row) for row in self._session.execute(statement).all()]
+    def count(self, plan: SearchPlan) -> Counted:
+        return self._search(plan, COUNT)
+
+    def _search(self, plan: SearchPlan, reading: Reading[T]) -> T:
+        most = max(self._first, 2 * plan.limit)
+        found = self._walk(plan, most, reading)
+        size = reading.size(found)
+        if size == plan.limit:
+            return found
+        worth = self._worth or (WORTH_WITH_RANGES if plan.ranges else WORTH)
+        needed = math.ceil(most * FURTHER * plan.limit / max(size, 1))
+        if needed <= math.sqrt(worth * plan.limit):
+            found = self._walk(plan, needed, reading)
+            if reading.size(found) == plan.limit:
+                return found
+        values = Values()
+        return reading.fetch(self._session, gathering(plan, reading.columns, values), values)
+
+    def _walk(self, plan: SearchPlan, most: int, reading: Reading[T]) -> T:
+        values = Values()
+        statement = walking(plan, most, reading.columns, values)
+        return reading.fetch(self._session, statement, values)
 
 
-def walk(plan: SearchPlan, most: int | None) -> Select[Any]:
-    """Select, of the first `most` versions of the order, those for which all conditions hold.
-
-    Of all versions if None; the database then decides where to begin.
-    """
+def walking(plan: SearchPlan, most: int, columns: str, values: Values) -> str:
+    """Select, of the first `most` versions of the order, those for which all conditions hold."""
+    rows, keys, conditions = "search_entries AS e", _entry_keys(plan), []
     if plan.order.by == "metric":
-        value, version_id = MetricRecord.value, MetricRecord.version_id
-        rows = select(MetricRecord).where(MetricRecord.name == plan.order.metric)
-        first: Any = aliased(MetricRecord, _ordered(plan, rows, value, version_id, most).subquery())
-        entry: Any = SearchEntryRecord
-        key = first.value
-        statement = select(entry.version_id, key, _facets(plan, entry)).join(
-            first, first.version_id == entry.version_id
-        )
-    else:
-        rows = select(SearchEntryRecord)
-        own = _own_key(plan, SearchEntryRecord)
-        identifier = SearchEntryRecord.version_id
-        entry = first = aliased(
-            SearchEntryRecord, _ordered(plan, rows, own, identifier, most).subquery()
-        )
-        key = _own_key(plan, entry)
-        statement = select(entry.version_id, key, _facets(plan, entry))
-    statement = statement.where(
-        *_conditions(plan, entry), *(_holds(wanted, entry) for wanted in plan.ranges)
+        rows, keys = "metrics AS e", ["e.value", "e.version_id"]
+        conditions.append(f"e.name = {values.bind(plan.order.metric)}")
+    if plan.after is not None:
+        conditions.append(beside(plan, keys, ">", plan.after, values))
+    first = (
+        f"(SELECT e.* FROM {rows} WHERE {' AND '.join(conditions) or 'true'} "
+        f"ORDER BY {turned(plan, keys)} LIMIT {values.bind(most)})"
     )
-    return statement.order_by(*_turned(plan, key, first.version_id)).limit(plan.limit)
-
-
-def gather(plan: SearchPlan) -> Select[Any]:
-    """Select those for which all conditions hold, to be ordered when they are all there."""
-    entry: Any = SearchEntryRecord
-    conditions = [*_conditions(plan, entry), *(_within(wanted, entry) for wanted in plan.ranges)]
-    key = _own_key(plan, entry)
-    if plan.order.by == "created":
-        conditions += _beyond(plan, key, entry.version_id)
-    # Materialized: how it is found does not depend on the order or the limit.
-    found = (
-        select(entry.version_id, key.label("key"), _facets(plan, entry).label("facets"))
-        .where(*conditions)
-        .cte("found")
-        .prefix_with("MATERIALIZED")
-    )
-    columns = found.c
-    if plan.order.by != "metric":
-        statement = select(columns.version_id, columns.key, columns.facets)
-        if plan.order.by == "name":
-            statement = statement.where(*_beyond(plan, columns.key, columns.version_id))
-        turned = _turned(plan, columns.key, columns.version_id)
-        return statement.order_by(*turned).limit(plan.limit)
-    value, version_id = MetricRecord.value, MetricRecord.version_id
+    source = f"{first} AS e"
+    if plan.order.by == "metric":
+        source = f"{first} AS o JOIN search_entries AS e ON e.version_id = o.version_id"
+        keys = ["o.value", "o.version_id"]
+    conditions = _conditions(plan, values) + [_holds(each, values) for each in plan.ranges]
     return (
-        select(columns.version_id, value, columns.facets)
-        .join(MetricRecord, version_id == columns.version_id)
-        .where(MetricRecord.name == plan.order.metric, *_beyond(plan, value, version_id))
-        # A sum, so that it does not go through all metrics by their index after all.
-        .order_by(*_turned(plan, value + 0, version_id))
-        .limit(plan.limit)
+        f"SELECT e.version_id, {keys[0]} AS key{columns} FROM {source} "
+        f"WHERE {' AND '.join(conditions) or 'true'} "
+        f"ORDER BY {turned(plan, keys)} LIMIT {values.bind(plan.limit)}"
     )
 
 
-def _own_key(plan: SearchPlan, entry: Any) -> Any:
-    return entry.sort_name if plan.order.by == "name" else entry.version_id
-
-
-def _turned(plan: SearchPlan, *columns: Any) -> list[Any]:
-    return [each.desc() if plan.order.descending else each for each in columns]
-
-
-def _ordered(
-    plan: SearchPlan, rows: Select[Any], key: Any, identifier: Any, most: int | None
-) -> Select[Any]:
-    """Return the first rows of the order, behind where the page before has ended."""
-    columns = (key,) if plan.order.by == "created" else (key, identifier)
-    turned = _turned(plan, *columns)
-    return rows.where(*_beyond(plan, key, identifier)).order_by(*turned).limit(most)
-
-
-def _beyond(plan: SearchPlan, key: Any, identifier: Any) -> list[ColumnElement[bool]]:
-    if plan.after is None:
-        return []
-    relation = RELATIONS["<" if plan.order.descending else ">"]
+def gathering(plan: SearchPlan, columns: str, values: Values) -> str:
+    """Select those for which all conditions hold, to be ordered when they are all there."""
+    keys = _entry_keys(plan)
+    conditions = _conditions(plan, values) + [_is_within(each, values) for each in plan.ranges]
+    if plan.order.by == "created" and plan.after is not None:
+        conditions.append(beside(plan, keys, ">", plan.after, values))
+    # Materialized: how it is found does not depend on the order or the limit.
+    gathered = (
+        f"WITH e AS MATERIALIZED (SELECT e.version_id, {keys[0]} AS key{columns} "
+        f"FROM search_entries AS e WHERE {' AND '.join(conditions) or 'true'})"
+    )
+    source, keys, conditions = "e", ["e.key"], []
     if plan.order.by == "metric":
-        after = tuple_(literal(plan.after.key), literal(plan.after.version_id))
-        return [relation(tuple_(key, identifier), after)]
-    return [relation(key, plan.after.key)]
+        source += (
+            " JOIN metrics AS o ON o.version_id = e.version_id "
+            f"AND o.name = {values.bind(plan.order.metric)}"
+        )
+        keys = ["o.value", "o.version_id"]
+    if plan.order.by != "created" and plan.after is not None:
+        conditions.append(beside(plan, keys, ">", plan.after, values))
+    key = keys[0]
+    if plan.order.by == "metric":
+        # A sum, so that it does not go through all metrics by their index after all.
+        keys = ["o.value + 0", "o.version_id"]
+    return (
+        f"{gathered} SELECT e.version_id, {key} AS key{columns} FROM {source} "
+        f"WHERE {' AND '.join(conditions) or 'true'} "
+        f"ORDER BY {turned(plan, keys)} LIMIT {values.bind(plan.limit)}"
+    )
 
 
-def _facets(plan: SearchPlan, entry: Any) -> Any:
-    return entry.facets if plan.wants_facets else null()
+def _entry_keys(plan: SearchPlan) -> list[str]:
+    """Return columns of entries of which no two have the same, in the plan's order if they can."""
+    return ["e.sort_name"] if plan.order.by == "name" else ["e.version_id"]
 
 
-def _conditions(plan: SearchPlan, entry: Any) -> list[ColumnElement[bool]]:
-    """Return all conditions but ranges."""
+def _conditions(plan: SearchPlan, values: Values) -> list[str]:
+    """Return all conditions on an entry but ranges."""
     all_of = [group[0] for group in plan.groups if len(group) == 1]
-    conditions = [entry.terms.op("@>")(_numbers(all_of))] if all_of else []
-    conditions += [entry.terms.op("&&")(_numbers(group)) for group in plan.groups if len(group) > 1]
+    conditions = [f"e.terms @> {_numbers(all_of, values)}"] if all_of else []
     conditions += [
-        entry.words.like(func.lower(literal(_escaped(part))), escape="\\") for part in plan.parts
+        f"e.terms && {_numbers(group, values)}" for group in plan.groups if len(group) > 1
     ]
+    conditions += [f"e.words LIKE lower({values.bind(_pattern(part))})" for part in plan.parts]
     if plan.other_than is not None:
-        same = select(ModelVersionRecord.id).where(ModelVersionRecord.digest == plan.other_than)
-        conditions.append(entry.version_id.not_in(same))
+        digest = values.bind(plan.other_than)
+        conditions.append(
+            f"e.version_id NOT IN (SELECT id FROM model_versions WHERE digest = {digest})"
+        )
     return conditions
 
 
-def _numbers(terms: Iterable[str]) -> ColumnElement[Any]:
-    return literal([number_of(term) for term in terms], ARRAY(BigInteger()))
+def _numbers(terms: Iterable[str], values: Values) -> str:
+    return f"CAST({values.bind([number_of(term) for term in terms])} AS bigint[])"
 
 
-def _escaped(part: str) -> str:
+def _pattern(part: str) -> str:
     """Return the pattern of what contains a text, whose own % and _ mean themselves."""
     for sign in "\\%_":
         part = part.replace(sign, f"\\{sign}")
     return f"%{part}%"
 
 
-def _range(wanted: RangeFilter) -> tuple[Any, Any, Any]:
-    """Return the table of a range, under a name of its own, with its columns name and number."""
-    if wanted.of == "metric":
-        row: Any = aliased(MetricRecord)
-        return row, row.name, row.value
-    row = aliased(LabelRecord)
-    return row, row.key, row.number
-
-
-def _within(wanted: RangeFilter, entry: Any) -> ColumnElement[bool]:
+def _is_within(wanted: RangeFilter, values: Values) -> str:
     """Return a range as a condition that the database may begin with."""
-    row, name, number = _range(wanted)
-    in_bounds = RELATIONS[wanted.relation](number, wanted.bound)
-    return exists().where(row.version_id == entry.version_id, name == wanted.name, in_bounds)
+    table, condition = range_condition(wanted, "r", values)
+    return f"EXISTS (SELECT 1 FROM {table} AS r WHERE r.version_id = e.version_id AND {condition})"
 
 
-def _holds(wanted: RangeFilter, entry: Any) -> ColumnElement[bool]:
+def _holds(wanted: RangeFilter, values: Values) -> str:
     """Return a range as a condition that the database asks of one version after the other."""
-    row, name, number = _range(wanted)
-    value = select(number).where(row.version_id == entry.version_id, name == wanted.name)
-    return RELATIONS[wanted.relation](value.scalar_subquery(), wanted.bound)
+    table, name, number = range_columns(wanted)
+    return (
+        f"(SELECT r.{number} FROM {table} AS r WHERE r.version_id = e.version_id "
+        f"AND r.{name} = {values.bind(wanted.name)}) {wanted.relation} {values.bind(wanted.bound)}"
+    )

@@ -18,31 +18,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from pool_server.registry.search.ordering import Position
-from pool_server.registry.search.plan import Found, RangeFilter, SearchPlan
+from pool_server.registry.search.plan import Counted, Found, RangeFilter, SearchPlan
+from pool_server.registry.search.statements import (
+    COUNT,
+    FIND,
+    Reading,
+    Values,
+    beside,
+    range_condition,
+    turned,
+)
 from pool_server.registry.search.terms import TermGroups
 
 MOST_COUNTED = 2000
 # So many are looked at sooner than it is counted what there is.
 FEW = 400
 
+T = TypeVar("T")
 Parts = tuple[str, ...]
 Place = Literal["terms", "order"] | Parts | RangeFilter
-
-
-class Values(dict[str, Any]):
-    """The values in a statement, each under a name of its own."""
-
-    def bind(self, value: Any) -> str:
-        """Return what stands for `value` in the statement."""
-        name = f"v{len(self)}"
-        self[name] = value
-        return f":{name}"
 
 
 @dataclass(frozen=True)
@@ -79,26 +79,33 @@ class SqliteFinder:
         self._few = min(FEW, most_counted)
 
     def find(self, plan: SearchPlan) -> list[Found]:
-        if plan.order.by == "created" and not plan.parts and not plan.ranges:
-            return self._read(plan, "terms")
-        found = self._probe(plan) if plan.limit <= self._few else None
-        if found is not None:
-            return found
+        if not _is_by_terms_alone(plan) and plan.limit <= self._few:
+            found = self._probe(plan)
+            if found is not None:
+                return found
+        return self._search(plan, FIND)
+
+    def count(self, plan: SearchPlan) -> Counted:
+        return self._search(plan, COUNT)
+
+    def _search(self, plan: SearchPlan, reading: Reading[T]) -> T:
+        if _is_by_terms_alone(plan):
+            return self._read(plan, "terms", reading)
         # One by one: of words that are all there, the index would go through every one's versions.
         words = [(part,) for part in plan.parts if _is_indexed(part)]
         most = max(self._most, 2 * plan.limit)
         counts, end = self._count(plan, ["terms", *words, *plan.ranges], most)
         smallest = min(counts, key=lambda each: each.count)
         if smallest.count <= most:
-            return self._read(plan, smallest.place) if smallest.count else []
+            return self._read(plan, smallest.place, reading)
         if plan.order.by == "created":
             place, end = _sparsest(plan, counts)
         else:
             place = "order"
-        found = self._read(plan, place, end)
-        if len(found) == plan.limit or end is None:
+        found = self._read(plan, place, reading, end)
+        if reading.size(found) == plan.limit or end is None:
             return found
-        return self._gather(plan)
+        return self._gather(plan, reading)
 
     def _probe(self, plan: SearchPlan) -> list[Found] | None:
         """Look at the first few versions that have all terms; None if more must be looked at."""
@@ -112,13 +119,13 @@ class SqliteFinder:
             metric = f" LEFT JOIN metrics AS o ON o.version_id = e.version_id AND o.name = {name}"
             conditions.append("o.version_id IS NOT NULL")
         if plan.order.by != "created" and plan.after is not None:
-            conditions.append(_beside(plan, columns, ">", plan.after, values))
+            conditions.append(beside(plan, columns, ">", plan.after, values))
         rows = self._session.execute(
             text(
-                f"SELECT e.version_id, {columns[0]}, {_facets(plan)}, "
+                f"SELECT e.version_id, {columns[0]}, "
                 f"{' AND '.join(conditions) or '1'} "
                 f"FROM ({first}) AS s CROSS JOIN search_entries AS e ON e.version_id = s.id"
-                f"{metric} ORDER BY {_turned(plan, columns)}"
+                f"{metric} ORDER BY {turned(plan, columns)}"
             ),
             values,
         ).all()
@@ -146,18 +153,20 @@ class SqliteFinder:
         counts = map(Count, places, numbers[::2], numbers[1::2])
         return list(counts), None if key is None else Position(key, version_id)
 
-    def _read(self, plan: SearchPlan, place: Place, end: Position | None = None) -> list[Found]:
-        """Return the first versions of the order, of those that one place has up to `end`."""
+    def _read(
+        self, plan: SearchPlan, place: Place, reading: Reading[T], end: Position | None = None
+    ) -> T:
+        """Read the first versions of the order, of those that one place has up to `end`."""
         values = Values()
         tables, conditions = _tables(plan, place, values)
         conditions += _entry_conditions(plan, place, values)
         columns = _order_columns(plan, by_index=_is_full_text(place))
         if end is not None:
-            conditions.append(_beside(plan, columns, "<=", end, values))
-        return self._run(plan, tables, conditions, columns, values)
+            conditions.append(beside(plan, columns, "<=", end, values))
+        return self._run(plan, reading, (tables, conditions), columns, values)
 
-    def _gather(self, plan: SearchPlan) -> list[Found]:
-        """Return the first versions of the order, of those that all places have."""
+    def _gather(self, plan: SearchPlan, reading: Reading[T]) -> T:
+        """Read the first versions of the order, of those that all places have."""
         values = Values()
         tables, conditions = _tables(plan, "terms", values)
         words = tuple(part for part in plan.parts if _is_indexed(part))
@@ -167,37 +176,31 @@ class SqliteFinder:
             for place in [*([words] if words else ()), *plan.ranges]
         ]
         conditions += _entry_conditions(plan, "terms", values, ranges=())
-        return self._run(plan, tables, conditions, _order_columns(plan, by_index=True), values)
+        columns = _order_columns(plan, by_index=True)
+        return self._run(plan, reading, (tables, conditions), columns, values)
 
     def _run(
         self,
         plan: SearchPlan,
-        tables: str,
-        conditions: list[str],
+        reading: Reading[T],
+        source: tuple[str, list[str]],
         columns: Sequence[str],
         values: Values,
-    ) -> list[Found]:
+    ) -> T:
+        tables, conditions = source
         if plan.after is not None:
-            conditions.append(_beside(plan, columns, ">", plan.after, values))
-        rows = self._session.execute(
-            text(
-                f"SELECT e.version_id, {columns[0]}, {_facets(plan)} FROM {tables} "
-                f"WHERE {' AND '.join(conditions) or '1'} "
-                f"ORDER BY {_turned(plan, columns)} "
-                f"LIMIT {values.bind(plan.limit)}"
-            ),
-            values,
+            conditions.append(beside(plan, columns, ">", plan.after, values))
+        statement = (
+            f"SELECT e.version_id, {columns[0]} AS key{reading.columns} FROM {tables} "
+            f"WHERE {' AND '.join(conditions) or '1'} "
+            f"ORDER BY {turned(plan, columns)} "
+            f"LIMIT {values.bind(plan.limit)}"
         )
-        return [Found(*row) for row in rows.all()]
+        return reading.fetch(self._session, statement, values)
 
 
-def _facets(plan: SearchPlan) -> str:
-    return "e.facets" if plan.wants_facets else "NULL"
-
-
-def _turned(plan: SearchPlan, columns: Sequence[str]) -> str:
-    turn = "DESC" if plan.order.descending else "ASC"
-    return ", ".join(f"{column} {turn}" for column in columns)
+def _is_by_terms_alone(plan: SearchPlan) -> bool:
+    return plan.order.by == "created" and not plan.parts and not plan.ranges
 
 
 def terms_expression(groups: TermGroups) -> str:
@@ -230,14 +233,14 @@ def _sparsest(plan: SearchPlan, counts: Sequence[Count]) -> tuple[Place, Positio
 def _ids(plan: SearchPlan, place: Place, values: Values, *, in_order: bool = True) -> str:
     """Return a query for the ids of a place, if that reads by id in the order of the plan."""
     if isinstance(place, RangeFilter):
-        table, condition = _range(place, "r", values)
+        table, condition = range_condition(place, "r", values)
         column = "NULL" if in_order else "r.version_id"
         return f"SELECT {column} AS id FROM {table} AS r WHERE {condition}"
     index, condition = _index(plan, place, values)
     query = f"SELECT s.rowid AS id FROM {index} AS s WHERE {condition}"
     if plan.order.by == "created" and plan.after is not None:
-        query += f" AND {_beside(plan, ['s.rowid'], '>', plan.after, values)}"
-    return f"{query} ORDER BY {_turned(plan, ['s.rowid'])}" if in_order else query
+        query += f" AND {beside(plan, ['s.rowid'], '>', plan.after, values)}"
+    return f"{query} ORDER BY {turned(plan, ['s.rowid'])}" if in_order else query
 
 
 def _index(plan: SearchPlan, place: Place, values: Values) -> tuple[str, str]:
@@ -250,17 +253,6 @@ def _is_full_text(place: Place) -> bool:
     return place == "terms" or isinstance(place, tuple)
 
 
-def _range(wanted: RangeFilter, alias: str, values: Values) -> tuple[str, str]:
-    table, name, number = {
-        "metric": ("metrics", "name", "value"),
-        "label": ("labels", "key", "number"),
-    }[wanted.of]
-    return table, (
-        f"{alias}.{name} = {values.bind(wanted.name)} "
-        f"AND {alias}.{number} {wanted.relation} {values.bind(wanted.bound)}"
-    )
-
-
 def _end_of_order(plan: SearchPlan, values: Values, most: int) -> list[str] | None:
     """Return two queries, for the key and the id of the last version to be gone through."""
     if plan.order.by == "created":
@@ -270,10 +262,10 @@ def _end_of_order(plan: SearchPlan, values: Values, most: int) -> list[str] | No
     if plan.order.by == "metric":
         tables = "metrics AS o"
     if plan.after is not None:
-        conditions.append(_beside(plan, columns, ">", plan.after, values))
+        conditions.append(beside(plan, columns, ">", plan.after, values))
     rest = (
         f"FROM {tables} WHERE {' AND '.join(conditions) or '1'} "
-        f"ORDER BY {_turned(plan, columns)} LIMIT 1 OFFSET {most}"
+        f"ORDER BY {turned(plan, columns)} LIMIT 1 OFFSET {most}"
     )
     identifier = columns[1] if len(columns) > 1 else "0"
     return [f"(SELECT {columns[0]} {rest})", f"(SELECT {identifier} {rest})"]
@@ -294,7 +286,7 @@ def _tables(plan: SearchPlan, place: Place, values: Values) -> tuple[str, list[s
     if place == "order":
         return "search_entries AS e", []
     if isinstance(place, RangeFilter):
-        table, condition = _range(place, "s", values)
+        table, condition = range_condition(place, "s", values)
         return f"{table} AS s {entry} s.version_id{ordering}", [condition]
     index, condition = _index(plan, place, values)
     return f"{index} AS s {entry} s.rowid{ordering}", [condition]
@@ -313,7 +305,7 @@ def _entry_conditions(
     conditions += [f"instr(e.words, lower({values.bind(part)}))" for part in plan.parts]
     for wanted in plan.ranges if ranges is None else ranges:
         if wanted is not place:
-            table, condition = _range(wanted, "r", values)
+            table, condition = range_condition(wanted, "r", values)
             conditions.append(
                 f"EXISTS (SELECT 1 FROM {table} AS r WHERE r.version_id = e.version_id "
                 f"AND {condition})"
@@ -339,15 +331,3 @@ def _order_columns(plan: SearchPlan, *, by_index: bool = False) -> list[str]:
     if plan.order.by == "name":
         return ["e.sort_name"]
     return ["s.rowid"] if by_index else ["e.version_id"]
-
-
-def _beside(
-    plan: SearchPlan, columns: Sequence[str], relation: str, position: Position, values: Values
-) -> str:
-    """Return the condition to be behind a position (``>``) or not behind it (``<=``)."""
-    if plan.order.descending:
-        relation = {">": "<", "<=": ">="}[relation]
-    key = values.bind(position.key)
-    if len(columns) == 1:
-        return f"{columns[0]} {relation} {key}"
-    return f"({', '.join(columns)}) {relation} ({key}, {values.bind(position.version_id)})"

@@ -20,6 +20,7 @@ from pool_server.records import (
 )
 from pool_server.registry.service import resolve_version
 from pool_server.settings import PoolSettings
+from pool_server.wire.models import LineageResponse
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
@@ -105,8 +106,9 @@ def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> 
         statements.clear()
         tree = trace_lineage(session, ADMIN, version.digest)
     parts.database.close()
-    assert len(tree.nodes) == 1001
-    assert min(node.depth for node in tree.nodes) == -1000
+    assert LineageResponse.model_validate(tree).model_dump() == tree
+    assert len(tree["nodes"]) == 1001
+    assert min(node["depth"] for node in tree["nodes"]) == -1000
     assert len(statements) <= 4
 
 

@@ -30,9 +30,9 @@ from pool_server.registry.filters import (
     ModelQuery,
     read_label,
 )
-from pool_server.registry.search.finding import find_versions, plan_search
+from pool_server.registry.search.finding import finder_of, plan_search
 from pool_server.registry.search.ordering import Order, Position
-from pool_server.registry.search.plan import Finder
+from pool_server.registry.search.plan import Finder, Found
 from pool_server.registry.search.postgres import PostgresFinder
 from pool_server.registry.search.sqlite import SqliteFinder
 from pool_server.registry.sharing import visible_to
@@ -91,7 +91,10 @@ def finders(session: Session) -> list[Finder]:
     """Return a finder as the server uses it, and one that takes every source for a large one."""
     if session.get_bind().dialect.name == "sqlite":
         return [SqliteFinder(session, most) for most in (2000, 41, 3)]
-    return [PostgresFinder(session, most) for most in (1500, 41, 3)]
+    return [
+        PostgresFinder(session),
+        *(PostgresFinder(session, 3, worth) for worth in (1, 100, 10_000)),
+    ]
 
 
 def look_at_all(session: Session, caller: Caller, query: ModelQuery) -> list[Plain]:
@@ -250,13 +253,18 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
     return query, [group for group in groups if sometimes(6, group)]
 
 
+def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Found]:
+    return finder_of(session).find(plan_search(caller, query, limit=query.limit))
+
+
 def all_pages(
     finder: Finder, caller: Caller, query: ModelQuery, groups: list[list[MergeKey]]
 ) -> list[int]:
     """Return what all pages together have, going on from cursors as clients send them."""
     found: list[int] = []
     while True:
-        page = finder.find(plan_search(caller, query, groups, limit=query.limit))
+        plan = plan_search(caller, query, groups, limit=query.limit)
+        page = finder.find(plan)
         found += [each.version_id for each in page]
         if len(page) < query.limit:
             return found
@@ -280,13 +288,25 @@ def test_random_queries_find_what_a_plain_look_finds(database: Database, seed: i
     assert len(sizes) > 5
 
 
+def test_what_is_counted_is_what_is_found(database: Database) -> None:
+    chance = random.Random(9)
+    with database.read() as session:
+        facets = dict(session.execute(text("SELECT version_id, facets FROM search_entries")).all())
+        for _ in range(25):
+            query, groups = random_query(chance)
+            plan = plan_search(chance.choice(CALLERS), query, groups, limit=query.limit)
+            for finder in finders(session):
+                lines = [facets[each.version_id] for each in finder.find(plan)]
+                assert finder.count(plan) == (len(lines), "\n".join(lines))
+
+
 def test_every_caller_is_shown_what_the_conditions_say(database: Database) -> None:
     states: list[Any] = [None, "available", "draft", "quarantined", "withdrawn", "any"]
     with database.read() as session:
         for caller in CALLERS:
             for state in states:
                 query = ModelQuery(state=state, limit=VERSIONS + 1)
-                found = find_versions(session, caller, query, limit=query.limit)
+                found = first_of(session, caller, query)
                 plain = look_at_all(session, caller, query)
                 assert {each.version_id for each in found} == {each.version_id for each in plain}
 
@@ -303,7 +323,7 @@ def test_the_number_of_queries_is_fixed(database: Database) -> None:
     with database.read() as session:
         for limit in limits:
             statements.clear()
-            assert len(find_versions(session, CALLERS[0], query, limit=limit)) <= limit
+            assert len(first_of(session, CALLERS[0], replace(query, limit=limit))) <= limit
             counts.add(len([each for each in statements if each.startswith("SELECT")]))
     assert max(counts) <= 2
 
@@ -412,7 +432,7 @@ def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None
         seen: list[int] = []
         while True:
             with database.read() as session:
-                page = find_versions(session, CALLERS[0], query, limit=query.limit)
+                page = first_of(session, CALLERS[0], query)
             seen += [each.version_id for each in page]
             if len(page) < query.limit:
                 break
