@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy.engine.interfaces import ExecutionContext
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -160,7 +161,23 @@ def open_postgres(url: URL, connections: int) -> Engine:
         hide_parameters=True,
     )
     ping_after_idling(engine)
+    plan_where_told(engine)
     return engine
+
+
+def plan_where_told(engine: Engine) -> None:
+    """Let PostgreSQL plan each time anew what has the execution option `plans_anew`.
+
+    What is asked again and again it plans once, for any value; where it depends on the values
+    how to go about it, that can take ten times as long.
+    """
+
+    @event.listens_for(engine, "do_execute")
+    def execute(cursor: Any, statement: str, values: Any, context: ExecutionContext) -> bool:
+        plans_anew = bool(context.execution_options.get("plans_anew"))
+        if plans_anew:
+            cursor.execute(statement, values, prepare=False)
+        return plans_anew
 
 
 def ping_after_idling(engine: Engine) -> None:

@@ -7,7 +7,7 @@ that the caller may see, and to what can be reached by those alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -15,7 +15,6 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     String,
-    and_,
     bindparam,
     exists,
     literal,
@@ -38,7 +37,7 @@ from pool_server.records import (
 )
 from pool_server.registry.sharing import has_all_rights, visible_to
 from pool_server.registry.sql import among
-from pool_server.registry.states import ANY, DELETED, readable_by, shown_to, viewer_of
+from pool_server.registry.states import DELETED, is_shown, readable_by, standing_columns
 
 
 class Step(NamedTuple):
@@ -52,17 +51,7 @@ class Step(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A version of a file of a family.
-
-    Attributes
-    ----------
-    withdrawn : str, optional
-        The reason of a withdrawal.
-    is_shown : bool
-        Whether the caller may be told of it.
-    is_recipe_shown : bool
-        Whether the caller may be told what it was made of; deleted versions keep that.
-    """
+    """A version of a file of a family; `withdrawn` is the reason of a withdrawal."""
 
     version_id: int
     digest: str
@@ -72,8 +61,10 @@ class Place(NamedTuple):
     kind: str
     withdrawn: str | None
     flagged: bool
-    is_shown: bool
-    is_recipe_shown: bool
+    site_id: int
+    visibility: str
+    is_granted: bool
+    state: str
 
 
 RecipeRow = tuple[str, dict[str, Any], bool]
@@ -107,15 +98,17 @@ def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]
     """
     above: list[Step] = []
     below: list[Step] = []
-    for is_above, *step in session.execute(_steps_around(), {"digest": digest}):
+    rows = session.connection().execute(_steps_around(), {"digest": digest}).all()
+    for is_above, *step in rows:
         (above if is_above else below).append(Step(*step))
     return above, below
 
 
 def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
     """Return every version of these files, whether or not the caller may be told of it."""
-    statement = _places(viewer_of(caller))
-    return [Place(*row) for row in session.execute(statement, {"digests": digests})]
+    values = {"digests": digests, "caller_site": caller.site_id}
+    rows = session.connection().execute(_places(), values).all()
+    return [Place(*row) for row in rows]
 
 
 def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:
@@ -125,12 +118,12 @@ def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> 
     """
     rows = session.execute(
         _recipes(caller)
-        .add_columns(shown_to(caller, ANY))
+        .add_columns(*standing_columns())
         .where(among(ModelVersionRecord.digest, "digests"))
         .order_by(ModelVersionRecord.id.desc()),
-        {"digests": digests},
+        {"digests": digests, "caller_site": caller.site_id},
     )
-    return [row[:-1] for row in rows if row.is_shown]
+    return [(row[0], row[1], row[2]) for row in rows if is_shown(caller, row)]
 
 
 def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]:
@@ -177,13 +170,8 @@ def _edges(caller: Caller) -> Select[int]:
         select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(_is_recipe_shown(caller))
+        .where(visible_to(caller), or_(readable_by(caller), ModelVersionRecord.state == DELETED))
     )
-
-
-def _is_recipe_shown(caller: Caller) -> ColumnElement[bool]:
-    is_there = or_(readable_by(caller), ModelVersionRecord.state == DELETED)
-    return and_(visible_to(caller), is_there)
 
 
 # To make these statements takes as long as to find a large family.
@@ -210,8 +198,8 @@ def _steps_around() -> Any:
     )
 
 
-@lru_cache(maxsize=128)
-def _places(viewer: Caller) -> Any:
+@cache
+def _places() -> Any:
     return (
         select(
             ModelVersionRecord.id,
@@ -222,8 +210,7 @@ def _places(viewer: Caller) -> Any:
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
             exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
-            shown_to(viewer, ANY),
-            _is_recipe_shown(viewer).label("is_recipe_shown"),
+            *standing_columns(),
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)

@@ -15,6 +15,7 @@ from pool_server.lineage import repository
 from pool_server.lineage.repository import Step
 from pool_server.registry.recipes import named_digests, without_names
 from pool_server.registry.repository import visible_addresses
+from pool_server.registry.states import DELETED, is_shown, is_visible
 from pool_server.wire.names import ModelAddress
 
 Lineage = dict[str, Any]
@@ -39,7 +40,12 @@ def trace_lineage(
     above, below = repository.steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
     places = repository.places_of(session, caller, family)
-    telling = {each.version_id for each in places if each.is_recipe_shown}
+    # Deleted versions keep what they were made of.
+    telling = {
+        each.version_id
+        for each in places
+        if is_shown(caller, each) or (each.state == DELETED and is_visible(caller, each))
+    }
     above = [each for each in above if each.version_id in telling]
     below = [each for each in below if each.version_id in telling]
     # What is reached only through a recipe that is not for the caller stays unsaid.
@@ -50,7 +56,7 @@ def trace_lineage(
     }
     known: dict[str, _Known] = defaultdict(_Known)
     for each in places:
-        if each.is_shown and each.digest in depths:
+        if is_shown(caller, each) and each.digest in depths:
             node = known[each.digest]
             node.addresses.append(str(ModelAddress(each.site, each.name, str(each.number))))
             node.kind = each.kind

@@ -8,7 +8,7 @@ the few that are get loaded with all that there is to tell of that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -49,7 +49,7 @@ from pool_server.registry.describing import describe_version
 from pool_server.registry.filters import MergeKey
 from pool_server.registry.repository import whole_versions
 from pool_server.registry.sql import among, exact_text, json_rows
-from pool_server.registry.states import shown_to, viewer_of
+from pool_server.registry.states import is_shown, standing_columns
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse, StateChoice
 
@@ -74,9 +74,9 @@ def describe_versions(
     """
     if not version_ids:
         return []
-    wanted = {"versions": list(version_ids)}
-    rows = session.execute(_described(viewer_of(caller), state), wanted).all()
-    shown = [row for row in rows if row.is_shown]
+    wanted = {"versions": list(version_ids), "caller_site": caller.site_id}
+    rows = session.connection().execute(_described(), wanted).all()
+    shown = [row for row in rows if is_shown(caller, row, state)]
     good = [row for row in shown if not row.is_marked]
     responses = _RESPONSES.validate_python([_describe(row, merge_groups) for row in good])
     found = {row.id: response for row, response in zip(good, responses, strict=True)}
@@ -127,8 +127,8 @@ def _shared_methods(keys: Sequence[tuple[str, str]], groups: MergeGroups) -> set
     return set.intersection(*({each.method for each in own & set(group)} for group in groups))
 
 
-@lru_cache(maxsize=128)
-def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, ...]]:
+@cache
+def _described() -> Select[*tuple[Any, ...]]:
     """Select all that is told of versions in good standing.
 
     To make this statement takes longer than to run it.
@@ -144,7 +144,6 @@ def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, 
             version.id,
             SiteRecord.name.label("site"),
             ModelRecord.name.label("name"),
-            ModelRecord.visibility,
             version.number.label("version"),
             version.kind,
             version.format,
@@ -153,7 +152,6 @@ def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, 
             version.file_name,
             version.description,
             version.fingerprint,
-            version.state,
             version.state_reason,
             version.state_changed_at,
             version.state_changed_by,
@@ -171,7 +169,7 @@ def _described(viewer: Caller, state: StateChoice | None) -> Select[*tuple[Any, 
             or_(*(select(mark).where(mark == version.id).exists() for mark in marks)).label(
                 "is_marked"
             ),
-            shown_to(viewer, state),
+            *standing_columns(),
         )
         .join(version.model)
         .join(ModelRecord.site)

@@ -20,13 +20,14 @@ A state only narrows: whether a caller may see the model at all is a question of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Label, and_, or_
+from sqlalchemy import ColumnElement, Label, and_, bindparam, or_, select
 
 from pool_server.errors import VersionStateError
 from pool_server.http.identity import Caller
-from pool_server.records import ModelRecord, ModelVersionRecord, now_utc
-from pool_server.registry.sharing import visible_to
+from pool_server.records import GrantRecord, ModelRecord, ModelVersionRecord, now_utc
+from pool_server.registry.sharing import CONSORTIUM, SITES, has_all_rights
 from pool_server.wire.models import StateChoice, VersionState
 
 DRAFT: VersionState = "draft"
@@ -92,18 +93,55 @@ def readable_by(caller: Caller) -> ColumnElement[bool]:
     return listed_for(caller, ANY)
 
 
-def viewer_of(caller: Caller) -> Caller:
-    """Return of a caller what decides of what is shown, so that statements can be kept by it."""
-    return Caller("", "", caller.site_id, "", caller.role, None, pool_wide=caller.pool_wide)
+def standing_columns() -> list[Label[Any]]:
+    """Select what decides whether a caller is shown a version: the fields of `Standing`.
 
-
-def shown_to(caller: Caller, state: StateChoice | None) -> Label[bool]:
-    """Return as a column ``is_shown`` whether a listing shows a version to `caller`.
-
-    For queries of many versions by id or digest: as a condition it would make SQLite go through
-    all versions in a state instead.
+    Whoever asks, in whichever state, the statement is the same: it is made, and planned, once.
+    The parameter ``caller_site`` is the number of the caller's site.
     """
-    return and_(visible_to(caller), listed_for(caller, state)).label("is_shown")
+    granted = select(GrantRecord.model_id).where(GrantRecord.site_id == bindparam("caller_site"))
+    return [
+        ModelRecord.site_id.label("site_id"),
+        ModelRecord.visibility.label("visibility"),
+        ModelRecord.id.in_(granted).label("is_granted"),
+        ModelVersionRecord.state.label("state"),
+    ]
+
+
+class Standing(Protocol):
+    """What was selected by `standing_columns`."""
+
+    @property
+    def site_id(self) -> int: ...
+    @property
+    def visibility(self) -> str: ...
+    @property
+    def is_granted(self) -> bool: ...
+    @property
+    def state(self) -> str: ...
+
+
+def is_visible(caller: Caller, version: Standing) -> bool:
+    """Tell what `visible_to` says of the model of one version."""
+    return (
+        has_all_rights(caller)
+        or version.visibility == CONSORTIUM
+        or version.site_id == caller.site_id
+        or (version.visibility == SITES and version.is_granted)
+    )
+
+
+def is_shown(caller: Caller, version: Standing, state: StateChoice | None = ANY) -> bool:
+    """Tell what `visible_to` and `listed_for` say of one version."""
+    return is_visible(caller, version) and _is_listed(caller, version, state)
+
+
+def _is_listed(caller: Caller, version: Standing, state: StateChoice | None) -> bool:
+    if version.state in INSIDE and version.site_id != caller.site_id and not curates_pool(caller):
+        return False
+    if state is None:
+        return version.state in {AVAILABLE, *INSIDE}
+    return version.state != DELETED if state == ANY else version.state == state
 
 
 def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:

@@ -6,7 +6,8 @@ page will soon be full. So a search is made in steps:
 
 1. Walk through the first few versions of the order. Often they fill the page.
 2. As many of those as were found, so many more are to be expected. Where the page would be full
-   sooner than all that there is could be gathered, walk that far.
+   sooner than all that there is could be gathered, walk that far; once more where that was just
+   not enough.
 3. Otherwise what is asked for is rare, at least here: it is gathered by the indexes of the
    conditions, and put into order when all of it is there.
 """
@@ -30,15 +31,16 @@ from pool_server.registry.search.statements import (
     range_condition,
     turned,
 )
-from pool_server.registry.search.terms import number_of
+from pool_server.registry.search.terms import CALLERS_LETTERS, number_of
 
 FIRST_WALKED = 400
-# To gather a version takes three times as long as to walk past one, less where the values of
-# ranges are looked up on the way. How far it is worth to walk, in a pool of a hundred thousand:
-# N versions are looked at while (page / N) of all, three times as dear, would be gathered.
-WORTH, WORTH_WITH_RANGES = 300_000, 100_000
-# Half as far again as is needed if they go on to come as often.
-FURTHER = 1.5
+# How far it is worth to walk on, in a pool of a hundred thousand: while N versions are looked at,
+# a share of (page / N) of all would be gathered, each so many times as dear. Therefore these are
+# squares, of versions for each one of a page, as they were measured: most dear is what is found
+# by several conditions in several tables, then what is found by parts of words.
+WORTH, WORTH_WITH_PARTS, WORTH_OF_SEVERAL = 500_000, 1_500_000, 5_000_000
+MOST_WALKED = 25_000
+MOST_WALKS = 3
 
 T = TypeVar("T")
 
@@ -68,17 +70,19 @@ class PostgresFinder:
         return self._search(plan, COUNT)
 
     def _search(self, plan: SearchPlan, reading: Reading[T]) -> T:
-        most = max(self._first, 2 * plan.limit)
-        found = self._walk(plan, most, reading)
-        size = reading.size(found)
-        if size == plan.limit:
-            return found
-        worth = self._worth or (WORTH_WITH_RANGES if plan.ranges else WORTH)
-        needed = math.ceil(most * FURTHER * plan.limit / max(size, 1))
-        if needed <= math.sqrt(worth * plan.limit):
-            found = self._walk(plan, needed, reading)
-            if reading.size(found) == plan.limit:
+        # A little more than a page, for where nearly all will do.
+        most = max(self._first, math.ceil(1.25 * plan.limit))
+        worth = min(MOST_WALKED, math.sqrt((self._worth or worth_of(plan)) * plan.limit))
+        for _ in range(MOST_WALKS):
+            found = self._walk(plan, most, reading)
+            size = reading.size(found)
+            if size == plan.limit:
                 return found
+            # With a margin for chance, which is the larger the fewer were found.
+            margin = 1 + 2 / math.sqrt(max(size, 4))
+            most = math.ceil(margin * most * plan.limit / max(size, 1))
+            if most > worth:
+                break
         values = Values()
         return reading.fetch(self._session, gathering(plan, reading.columns, values), values)
 
@@ -86,6 +90,13 @@ class PostgresFinder:
         values = Values()
         statement = walking(plan, most, reading.columns, values)
         return reading.fetch(self._session, statement, values)
+
+
+def worth_of(plan: SearchPlan) -> int:
+    by_terms = any(group[0][0] not in CALLERS_LETTERS for group in plan.groups)
+    if len(plan.ranges) + bool(plan.parts) + by_terms > 1 and plan.ranges:
+        return WORTH_OF_SEVERAL
+    return WORTH_WITH_PARTS if plan.parts else WORTH
 
 
 def walking(plan: SearchPlan, most: int, columns: str, values: Values) -> str:

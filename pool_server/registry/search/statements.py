@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.orm import Session
 
 from pool_server.registry.search.ordering import Position
@@ -49,17 +49,24 @@ class Reading(Generic[T]):
 
 
 def fetch_found(session: Session, statement: str, values: Values) -> list[Found]:
-    return [Found(*row) for row in session.execute(text(statement), values).all()]
+    return [Found(*row) for row in _run(session, statement, values)]
 
 
 def fetch_counted(session: Session, statement: str, values: Values) -> Counted:
     # To read a thousand rows takes longer than to have them put together.
     add = {"sqlite": "group_concat", "postgresql": "string_agg"}[session.get_bind().dialect.name]
-    count, facets = session.execute(
-        text(f"SELECT count(*), {add}(facets, {values.bind(chr(10))}) FROM ({statement}) AS found"),
-        values,
-    ).one()
+    statement = (
+        f"SELECT count(*), {add}(facets, {values.bind(chr(10))}) FROM ({statement}) AS found"
+    )
+    ((count, facets),) = _run(session, statement, values)
     return Counted(count, facets or "")
+
+
+def _run(session: Session, statement: str, values: Values) -> Sequence[Row[*tuple[Any, ...]]]:
+    connection = session.connection()
+    # Where to begin depends on how frequent is what is asked for.
+    options = {"plans_anew": True}
+    return connection.execute(text(statement), values, execution_options=options).all()
 
 
 FIND = Reading("", fetch_found, len)

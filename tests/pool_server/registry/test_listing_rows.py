@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select
@@ -12,6 +13,7 @@ from pool_server.database import Database, open_engine
 from pool_server.http.identity import Caller
 from pool_server.records import (
     AliasRecord,
+    MetricRecord,
     ModelRecord,
     ModelVersionRecord,
     RecipeRecord,
@@ -35,7 +37,10 @@ from pool_server.settings import PoolSettings
 from tests.benchmarks.large_pool import fill_pool
 
 VERSIONS = 120
+# Of which less than 17 digits would tell others.
+AWKWARD_NUMBERS = (0.1 + 0.2, 5e-324, 1.7976931348623157e308, -2 / 3, 1e22, 123456789.123456789)
 ADMIN = Caller("t", "test", 1, "admin", "admin", None, pool_wide=True)
+STRANGER = Caller("t", "test", 30, "site-29", "viewer", None)
 MEMBER = Caller("t", "test", 2, "site-01", "viewer", None)
 
 
@@ -70,6 +75,14 @@ def add_all_else(session: Session) -> None:
                 [
                     {"version_id": version_id, "code": code, "detail": "", "inherited": inherited}
                     for code, inherited in (("DUO:0000042", True), ("DUO:0000007", False))
+                ],
+            )
+        if number % 5 == 0:
+            session.execute(
+                insert(MetricRecord),
+                [
+                    {"version_id": version_id, "name": f"exact_{place}", "value": value}
+                    for place, value in enumerate(AWKWARD_NUMBERS)
                 ],
             )
         if number % 4 == 0:
@@ -143,3 +156,19 @@ def test_what_a_caller_is_not_shown_is_not_described(database: Database) -> None
     assert seen[ADMIN] & set(hidden)
     assert seen[MEMBER]
     assert not seen[MEMBER] & set(hidden)
+
+
+@pytest.mark.parametrize("state", [None, "available", "draft", "quarantined", "withdrawn", "any"])
+@pytest.mark.parametrize("caller", [ADMIN, MEMBER, STRANGER], ids=["admin", "member", "stranger"])
+def test_what_is_described_is_what_the_conditions_say(
+    database: Database, caller: Caller, state: Any
+) -> None:
+    with database.look() as session:
+        told = describe_versions(session, caller, range(1, VERSIONS + 1), state)
+        expected = session.scalars(
+            select(ModelVersionRecord.digest)
+            .join(ModelVersionRecord.model)
+            .where(visible_to(caller), listed_for(caller, state))
+            .order_by(ModelVersionRecord.id)
+        ).all()
+    assert [each.digest for each in told] == list(expected)
