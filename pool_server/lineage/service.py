@@ -40,12 +40,12 @@ def trace_lineage(
     above, below = repository.steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
     places = repository.places_of(session, caller, family)
+    shown = [each for each in places if is_shown(caller, each)]
+    telling = {each.version_id for each in shown}
     # Deleted versions keep what they were made of.
-    telling = {
-        each.version_id
-        for each in places
-        if is_shown(caller, each) or (each.state == DELETED and is_visible(caller, each))
-    }
+    telling.update(
+        each.version_id for each in places if each.state == DELETED and is_visible(caller, each)
+    )
     above = [each for each in above if each.version_id in telling]
     below = [each for each in below if each.version_id in telling]
     # What is reached only through a recipe that is not for the caller stays unsaid.
@@ -55,8 +55,8 @@ def trace_lineage(
         root: 0,
     }
     known: dict[str, _Known] = defaultdict(_Known)
-    for each in places:
-        if is_shown(caller, each) and each.digest in depths:
+    for each in shown:
+        if each.digest in depths:
             node = known[each.digest]
             node.addresses.append(str(ModelAddress(each.site, each.name, str(each.number))))
             node.kind = each.kind

@@ -36,11 +36,12 @@ from pool_server.registry.search.terms import CALLERS_LETTERS, number_of
 FIRST_WALKED = 400
 # How far it is worth to walk on, in a pool of a hundred thousand: while N versions are looked at,
 # a share of (page / N) of all would be gathered, each so many times as dear. Therefore these are
-# squares, of versions for each one of a page, as they were measured: most dear is what is found
-# by several conditions in several tables, then what is found by parts of words.
+# squares, of versions for each one of a page, as they were measured. Parts of words are dear to
+# gather by, and most of all several conditions in several tables.
 WORTH, WORTH_WITH_PARTS, WORTH_OF_SEVERAL = 500_000, 1_500_000, 5_000_000
 MOST_WALKED = 25_000
 MOST_WALKS = 3
+MOST_LOOKED_UP = 1000
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class PostgresFinder:
 
     def _search(self, plan: SearchPlan, reading: Reading[T]) -> T:
         # A little more than a page, for where nearly all will do.
-        most = max(self._first, math.ceil(1.25 * plan.limit))
+        most = max(self._first * (3 if has_several(plan) else 1), math.ceil(1.25 * plan.limit))
         worth = min(MOST_WALKED, math.sqrt((self._worth or worth_of(plan)) * plan.limit))
         for _ in range(MOST_WALKS):
             found = self._walk(plan, most, reading)
@@ -92,9 +93,14 @@ class PostgresFinder:
         return reading.fetch(self._session, statement, values)
 
 
-def worth_of(plan: SearchPlan) -> int:
+def has_several(plan: SearchPlan) -> bool:
+    """Tell whether a range and something else are asked for: each is more frequent than both."""
     by_terms = any(group[0][0] not in CALLERS_LETTERS for group in plan.groups)
-    if len(plan.ranges) + bool(plan.parts) + by_terms > 1 and plan.ranges:
+    return bool(plan.ranges) and len(plan.ranges) + bool(plan.parts) + by_terms > 1
+
+
+def worth_of(plan: SearchPlan) -> int:
+    if has_several(plan):
         return WORTH_OF_SEVERAL
     return WORTH_WITH_PARTS if plan.parts else WORTH
 
@@ -115,7 +121,10 @@ def walking(plan: SearchPlan, most: int, columns: str, values: Values) -> str:
     if plan.order.by == "metric":
         source = f"{first} AS o JOIN search_entries AS e ON e.version_id = o.version_id"
         keys = ["o.value", "o.version_id"]
-    conditions = _conditions(plan, values) + [_holds(each, values) for each in plan.ranges]
+    # Of a rare range it is quicker to make a set first than to look up thousands.
+    is_rare = len(plan.ranges) == 1 and not has_several(plan) and most > MOST_LOOKED_UP
+    ask = _is_within if is_rare else _holds
+    conditions = _conditions(plan, values) + [ask(each, values) for each in plan.ranges]
     return (
         f"SELECT e.version_id, {keys[0]} AS key{columns} FROM {source} "
         f"WHERE {' AND '.join(conditions) or 'true'} "
@@ -187,7 +196,7 @@ def _pattern(part: str) -> str:
 
 
 def _is_within(wanted: RangeFilter, values: Values) -> str:
-    """Return a range as a condition that the database may begin with."""
+    """Return a range as a condition that the database may begin with, or make a set of."""
     table, condition = range_condition(wanted, "r", values)
     return f"EXISTS (SELECT 1 FROM {table} AS r WHERE r.version_id = e.version_id AND {condition})"
 
