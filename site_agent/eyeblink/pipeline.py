@@ -16,6 +16,7 @@ from site_agent.errors import BlinkAnalysisError, ConditioningError
 from site_agent.eyeblink.blinks import find_blinks
 from site_agent.eyeblink.camera import CameraReader
 from site_agent.eyeblink.conditioning import ConditioningResult, analyse_conditioning
+from site_agent.eyeblink.doubts import doubts_of
 from site_agent.eyeblink.face_models import FaceModels
 from site_agent.eyeblink.filters import filtered_trace
 from site_agent.eyeblink.footage import VideoFootage
@@ -31,7 +32,7 @@ from site_agent.eyeblink.openness import (
 from site_agent.eyeblink.outputs import check_requested, write_outputs
 from site_agent.eyeblink.recording import Recording, describe_recording, other_times
 from site_agent.eyeblink.recording_start import recording_start
-from site_agent.eyeblink.records import EyeTrace, Gap, as_written
+from site_agent.eyeblink.records import EyeTrace, as_written
 from site_agent.eyeblink.sampling import Progress, count_remarks, sample_crowd, sample_face
 from site_agent.eyeblink.session import (
     AnalysedSession,
@@ -46,8 +47,6 @@ from site_agent.eyeblink.session import (
 from site_agent.eyeblink.traces import read_trace
 from site_agent.eyeblink.trial_files import read_trials
 from site_agent.eyeblink.trials import TrialList
-
-LOWEST_RATE_HZ = 12.0
 
 
 def run_blink_analysis(
@@ -315,7 +314,7 @@ def _analyse(
         settings=settings,
         sources=recorded.sources,
         recording=recorded.recording,
-        warnings=(*recorded.warnings, *remarks, *_doubts(trace, calibration.reliable)),
+        warnings=(*recorded.warnings, *remarks, *doubts_of(trace, calibration.reliable)),
         analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,
         start=recorded.start,
@@ -356,30 +355,6 @@ def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession
         trials=tuple(trials.trials),
         warnings=(*session.warnings, *remarks),
     )
-
-
-def _doubts(trace: EyeTrace, calibration_reliable: bool) -> list[str]:
-    """Say what makes the results of a session doubtful."""
-    doubts = []
-    valid_pct = 100.0 * float(np.mean(trace.valid)) if len(trace.frames) else 0.0
-    if valid_pct == 0.0:
-        doubts.append("no frame has an eye aspect ratio: there is nothing to find blinks in")
-    elif valid_pct < 75.0:
-        reasons = {Gap(code).text: int(np.sum(trace.gaps == code)) for code in set(trace.gaps)}
-        reasons.pop("", None)
-        listed = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-        doubts.append(f"only {valid_pct:.0f} % of the frames have an eye aspect ratio ({listed})")
-    if valid_pct > 0.0 and not calibration_reliable:
-        doubts.append(
-            "the eye aspect ratio hardly changes: FEC is not calibrated (no full blink was seen, "
-            "or the landmark model does not follow the lids)"
-        )
-    if trace.frame_rate_hz < LOWEST_RATE_HZ:
-        doubts.append(
-            f"{trace.frame_rate_hz:.1f} frames/s: blinks fall between frames below "
-            f"{LOWEST_RATE_HZ:.0f} frames/s"
-        )
-    return doubts
 
 
 def _finish(session: AnalysedSession, out_dir: Path, progress: Progress | None) -> BlinkSession:

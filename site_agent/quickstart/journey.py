@@ -9,25 +9,21 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from pool_server.wire.names import ModelAddress
 from site_agent.cache import ModelCache
 from site_agent.pool_client import ModelQuery, PoolClient
+from site_agent.quickstart.at_once import SharedProgress, run_two_at_once
 from site_agent.quickstart.records import (
     BlinkResult,
-    Progress,
     QuickstartResult,
     QuickstartSettings,
     Reporter,
     ScoredModel,
 )
-
-T = TypeVar("T")
 
 DETECTOR_NAME = "face"
 LANDMARKS_NAME = "face-68"
@@ -164,7 +160,7 @@ class _Journey:
         styles = [name for name in SITE_STYLES if name != "mixed"]
         per_site = settings.persons_per_site
         jobs: list[Callable[[], Path]] = []
-        shares = _Shares(settings.sites + 2, self.reporter.progress)
+        shares = SharedProgress(settings.sites + 2, self.reporter.progress)
         for index in range(settings.sites):
             name = _site_name(index)
             jobs.append(
@@ -202,7 +198,7 @@ class _Journey:
                 progress=shares.of(settings.sites + 1),
             )
         )
-        *datasets, test, _ = _in_parallel(jobs)
+        *datasets, test, _ = run_two_at_once(jobs)
         pictures = settings.sites * per_site * settings.pictures_per_person
         self.reporter.done(
             f"{pictures} training pictures of {settings.sites * per_site} persons, "
@@ -239,7 +235,7 @@ class _Journey:
             oversampling_translation_jitter=_BOX_JITTER,
             num_threads=1,
         )
-        shares = _Shares(2 * len(sites), self.reporter.progress)
+        shares = SharedProgress(2 * len(sites), self.reporter.progress)
         jobs: list[Callable[[], object]] = []
         for index, site in enumerate(sites):
             dataset = read_imglab_xml(site.dataset)
@@ -265,7 +261,7 @@ class _Journey:
                     training_scores=False,
                 )
             )
-        _in_parallel(jobs)
+        run_two_at_once(jobs)
         sizes = ", ".join(f"{site.landmarks.stat().st_size / 1e6:.1f} MB" for site in sites)
         self.reporter.done(f"{len(sites)} detectors and {len(sites)} landmark models ({sizes})")
 
@@ -331,7 +327,7 @@ class _Journey:
         from site_agent.evaluation import evaluate_detector, evaluate_landmarks
 
         dataset = read_imglab_xml(test_dataset)
-        shares = _Shares(len(detectors) + len(landmarks), self.reporter.progress)
+        shares = SharedProgress(len(detectors) + len(landmarks), self.reporter.progress)
         jobs: list[Callable[[], ScoredModel]] = []
 
         def score_detector(path: Path, index: int) -> ScoredModel:
@@ -352,7 +348,7 @@ class _Journey:
             jobs.append(partial(score_detector, path, index))
         for index, path in enumerate(landmarks, start=len(detectors)):
             jobs.append(partial(score_landmarks, path, index))
-        scored = _in_parallel(jobs)
+        scored = run_two_at_once(jobs)
         self.reporter.done(f"{len(scored)} models on {len(dataset.images)} pictures")
         return tuple(scored[: len(detectors)]), tuple(scored[len(detectors) :])
 
@@ -403,33 +399,6 @@ class _Journey:
             f"{match.found} found, {match.true} drawn, {len(match.pairs)} of them matched"
         )
         return BlinkResult(match.true, match.found, len(match.pairs))
-
-
-class _Shares:
-    """Joins the progress of several jobs that run at once into one."""
-
-    def __init__(self, count: int, progress: Progress) -> None:
-        self._done = [0.0] * count
-        self._progress = progress
-
-    def of(self, index: int) -> Progress:
-        def tell(fraction: float | None, text: str) -> None:
-            if fraction is not None:
-                self._done[index] = fraction
-            self._progress(sum(self._done) / len(self._done), text)
-
-        return tell
-
-
-def _in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T]:
-    """Run two jobs at a time; the first error stops what has not begun."""
-    with ThreadPoolExecutor(max_workers=2) as workers:
-        futures: list[Future[T]] = [workers.submit(job) for job in jobs]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _site_name(index: int) -> str:
