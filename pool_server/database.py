@@ -7,7 +7,8 @@ then wrote would fail at once whenever another had written in between.
 **PostgreSQL** lets many processes write at once (READ COMMITTED). Between a look and an insert
 somebody else may have inserted: unique constraints and row locks (``with_for_update``) decide,
 and who loses does it again: `write_with_retry`, or `pool_server.http.middleware`, which handles
-the whole request anew. Readers see one snapshot, however many queries they make.
+the whole request anew. Who reads in a transaction (`Database.read`) sees one snapshot, however
+many queries that takes.
 """
 
 from __future__ import annotations

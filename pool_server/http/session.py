@@ -46,7 +46,8 @@ def reading_session(parts: Parts) -> Iterator[Session]:
 
 
 async def looking_session(parts: Parts) -> AsyncIterator[Session]:
-    # Without a transaction there is nothing to begin and to end that would have to be waited for.
+    # PostgreSQL is told nothing at the end, for there is no transaction; SQLite ends one that only
+    # read without touching its disk. So nothing is waited for here, but at a forced stop.
     with parts.database.look() as session:
         yield session
 

@@ -77,4 +77,4 @@ def lineage_of_digest(
 
 
 def _answer(lineage: Lineage) -> Response:
-    return Response(to_json(lineage), media_type="application/json")
+    return Response(to_json(lineage, inf_nan_mode="null"), media_type="application/json")

@@ -49,7 +49,7 @@ from pool_server.registry.describing import describe_version
 from pool_server.registry.filters import MergeKey
 from pool_server.registry.repository import whole_versions
 from pool_server.registry.sql import among, exact_text, json_rows
-from pool_server.registry.states import is_shown, standing_columns
+from pool_server.registry.states import is_shown, standing_columns, standing_of
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse, StateChoice
 
@@ -83,6 +83,9 @@ def describe_versions(
     marked = [row.id for row in shown if row.is_marked]
     if marked:
         for version in session.scalars(_whole(), {"versions": marked}):
+            # Somebody may have changed it since.
+            if not is_shown(caller, standing_of(version, caller), state):
+                continue
             keys = [(each.method, each.key) for each in version.merge_keys]
             found[version.id] = describe_version(version, _shared_methods(keys, merge_groups))
     return [found[each] for each in version_ids if each in found]
@@ -213,7 +216,7 @@ _LISTS: dict[str, tuple[Any, ...]] = {
 
 
 def _lists() -> ScalarSelect[Any]:
-    """Select all lists of a version as one value: to read one JSON is quicker than five."""
+    """Select all lists of a version as one value: to read one JSON is quicker than six."""
     parts = [
         select(
             literal(name, Text).label("name"),

@@ -150,7 +150,8 @@ def list_versions_of(
     ------
     ModelNotFoundError
     """
-    get_model(session, caller, site, name)
+    if repository.find_visible_id(session, caller, site, name) is None:
+        raise _no_model(site, name)
     return list_models(session, caller, query)
 
 

@@ -94,7 +94,7 @@ def readable_by(caller: Caller) -> ColumnElement[bool]:
 
 
 def standing_columns() -> list[Label[Any]]:
-    """Select what decides whether a caller is shown a version: the fields of `Standing`.
+    """Select what decides whether a caller is shown a version: the fields of `Standing`, in order.
 
     Whoever asks, in whichever state, the statement is the same: it is made, and planned, once.
     The parameter ``caller_site`` is the number of the caller's site.
@@ -121,6 +121,23 @@ class Standing(Protocol):
     def state(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class KnownStanding:
+    """A `Standing` of what was loaded whole."""
+
+    site_id: int
+    visibility: str
+    is_granted: bool
+    state: str
+
+
+def standing_of(version: ModelVersionRecord, caller: Caller) -> KnownStanding:
+    """Return the standing of a version, whose model was loaded with its grants."""
+    model = version.model
+    is_granted = any(each.site_id == caller.site_id for each in model.grants)
+    return KnownStanding(model.site_id, model.visibility, is_granted, version.state)
+
+
 def is_visible(caller: Caller, version: Standing) -> bool:
     """Tell what `visible_to` says of the model of one version."""
     return (
@@ -133,22 +150,23 @@ def is_visible(caller: Caller, version: Standing) -> bool:
 
 def is_shown(caller: Caller, version: Standing, state: StateChoice | None = ANY) -> bool:
     """Tell what `visible_to` and `listed_for` say of one version."""
-    return is_visible(caller, version) and _is_listed(caller, version, state)
+    listed = _is_listed(caller, version.site_id, version.state, state)
+    return listed and is_visible(caller, version)
 
 
-def _is_listed(caller: Caller, version: Standing, state: StateChoice | None) -> bool:
-    if version.state in INSIDE and version.site_id != caller.site_id and not curates_pool(caller):
+def _is_listed(caller: Caller, site_id: int, found: str, wanted: StateChoice | None) -> bool:
+    """Tell what `listed_for` says of a version of a site in a state."""
+    inside = found in INSIDE and (site_id == caller.site_id or curates_pool(caller))
+    if not (inside or found in {AVAILABLE, WITHDRAWN}):
         return False
-    if state is None:
-        return version.state in {AVAILABLE, *INSIDE}
-    return version.state != DELETED if state == ANY else version.state == state
+    if wanted is None:
+        return found != WITHDRAWN
+    return wanted in {ANY, found}
 
 
 def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:
     """Tell what `readable_by` says of one version, whose model must be loaded."""
-    if version.state in INSIDE:
-        return version.model.site_id == caller.site_id or curates_pool(caller)
-    return version.state != DELETED
+    return _is_listed(caller, version.model.site_id, version.state, ANY)
 
 
 def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:

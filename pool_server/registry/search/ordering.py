@@ -102,7 +102,7 @@ class Order:
 
     def _is_key(self, key: object) -> bool:
         if self.by == "name":
-            return isinstance(key, str) and len(key) <= 160 and "\0" not in key
+            return isinstance(key, str) and len(key) <= 160 and key.isascii() and key.isprintable()
         if self.by == "metric":
             return isinstance(key, float) and math.isfinite(key)
         return _is_identifier(key)

@@ -52,9 +52,11 @@ class PostgresFinder:
     Parameters
     ----------
     first : int
-        How many versions the first query walks through.
+        How many versions the first query walks through; more for long pages, and where a range
+        and something else are asked for.
     worth : int, optional
-        Square of how many the second may walk through, for each version of a page.
+        Square of how many the next ones may walk through, for each version of a page; by default
+        as it was measured.
     """
 
     def __init__(
@@ -74,11 +76,15 @@ class PostgresFinder:
         # A little more than a page, for where nearly all will do.
         most = max(self._first * (3 if has_several(plan) else 1), math.ceil(1.25 * plan.limit))
         worth = min(MOST_WALKED, math.sqrt((self._worth or worth_of(plan)) * plan.limit))
+        size = -1
         for _ in range(MOST_WALKS):
-            found = self._walk(plan, most, reading)
+            found, before = self._walk(plan, most, reading), size
             size = reading.size(found)
             if size == plan.limit:
                 return found
+            # Further on there is nothing, or hardly anything.
+            if size == before:
+                break
             # With a margin for chance, which is the larger the fewer were found.
             margin = 1 + 2 / math.sqrt(max(size, 4))
             most = math.ceil(margin * most * plan.limit / max(size, 1))

@@ -9,6 +9,7 @@ from sqlalchemy import event
 
 from pool_server.app import create_first_admin, open_parts
 from pool_server.http.identity import Caller
+from pool_server.lineage.repository import Place
 from pool_server.lineage.service import trace_lineage
 from pool_server.records import (
     ModelRecord,
@@ -19,6 +20,7 @@ from pool_server.records import (
     TokenRecord,
 )
 from pool_server.registry.service import resolve_version
+from pool_server.registry.states import standing_columns
 from pool_server.settings import PoolSettings
 from pool_server.wire.models import LineageResponse
 from tests.pool_server.model_files import network_bytes, sha256
@@ -80,6 +82,11 @@ def test_a_family(pool: PoolDriver) -> None:
     }
     below = {node["digest"]: node["depth"] for node in lineage_of(pool, "a")["nodes"]}
     assert below == {digests["a"]: 0, digests["merged"]: 1, digests["again"]: 1}
+
+
+def test_places_have_what_decides_of_them_by_name() -> None:
+    names = [each.name for each in standing_columns()]
+    assert list(Place._fields[-len(names) :]) == names
 
 
 def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:

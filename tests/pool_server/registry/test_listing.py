@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +149,10 @@ def test_pages_together_are_the_whole_list(shelf: PoolDriver, limit: int) -> Non
     assert pages == -(-len(ALL) // limit)
 
 
+def cursor_of(*parts: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -168,6 +174,7 @@ def test_pages_together_are_the_whole_list(shelf: PoolDriver, limit: int) -> Non
         {"mergeable_with": "not an address"},
         {"mergeable_with": "sha256:12"},
         {"cursor": "nonsense"},
+        {"sort": "name", "cursor": cursor_of("v2", "name", "\ud800", 1)},
         {"text": "a b c d e f g h i"},
         {"label": ["a"] * 33},
     ],

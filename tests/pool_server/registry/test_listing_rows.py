@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import event, insert, select, update
 from sqlalchemy.orm import Session
 
 from pool_server.database import Database, open_engine
@@ -158,7 +158,10 @@ def test_what_a_caller_is_not_shown_is_not_described(database: Database) -> None
     assert not seen[MEMBER] & set(hidden)
 
 
-@pytest.mark.parametrize("state", [None, "available", "draft", "quarantined", "withdrawn", "any"])
+STATES = [None, "available", "draft", "quarantined", "withdrawn", "any", "deleted"]
+
+
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("caller", [ADMIN, MEMBER, STRANGER], ids=["admin", "member", "stranger"])
 def test_what_is_described_is_what_the_conditions_say(
     database: Database, caller: Caller, state: Any
@@ -172,3 +175,40 @@ def test_what_is_described_is_what_the_conditions_say(
             .order_by(ModelVersionRecord.id)
         ).all()
     assert [each.digest for each in told] == list(expected)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_what_is_changed_between_two_queries_is_not_shown(database: Database) -> None:
+    """A flagged version of another site is put into quarantine while it is being described."""
+    with database.look() as session:
+        marked = next(
+            each
+            for each in describe_versions(session, MEMBER, range(1, VERSIONS + 1), "available")
+            if each.flags and each.site != MEMBER.site
+        )
+    changed = False
+
+    def change(state: str) -> None:
+        with database.write() as session:
+            session.execute(
+                update(ModelVersionRecord)
+                .where(ModelVersionRecord.digest == marked.digest)
+                .values(state=state)
+            )
+
+    def interfere(_c: Any, _cur: Any, statement: str, *_rest: Any) -> None:
+        nonlocal changed
+        is_second = "FROM model_versions" in statement and "json_agg" not in statement
+        if not changed and is_second:
+            changed = True
+            change("quarantined")
+
+    event.listen(database.engine, "before_cursor_execute", interfere)
+    try:
+        with database.look() as session:
+            told = describe_versions(session, MEMBER, range(1, VERSIONS + 1), None)
+    finally:
+        event.remove(database.engine, "before_cursor_execute", interfere)
+        change("available")
+    assert changed
+    assert marked.digest not in {each.digest for each in told}
