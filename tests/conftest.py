@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,11 @@ SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
 # compile all of the program again, which takes it longer than what it is started for.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell that starts the tests in its background lets them ignore Ctrl-C, and so would all that
+# they start: that what is interrupted ends as it should could not be seen.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: a red run means that something changed. New examples are looked
 # for with `pytest --hypothesis-profile=explore`.
