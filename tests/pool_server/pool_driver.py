@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +15,8 @@ import httpx
 from pool_server.app import create_first_admin
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
-from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.server_process import ServerProcess, started_process
 
 SMALL_PART_BYTES = 64 * 1024
 # Tests come from one address and are many; those of the limits themselves set others.
@@ -44,7 +40,7 @@ class PoolDriver:
     stack: ExitStack = field(default_factory=ExitStack)
     secrets: dict[tuple[str, str], str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
-    processes: tuple[subprocess.Popen[str], ...] = ()
+    processes: tuple[ServerProcess, ...] = ()
 
     clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
@@ -201,68 +197,16 @@ def pool_of_processes(
         # All are started before the first is waited for.
         logs = [folder / f"log-{number}" for number in range(count)]
         started = [stack.enter_context(started_process(folder, log, **environment)) for log in logs]
-        urls = [read_first_line(*each)[0] for each in zip(started, logs, strict=True)]
+        urls = [each.wait_until_ready()[0] for each in started]
         yield PoolDriver(
             urls[0], secret, chosen, stack, others=tuple(urls[1:]), processes=tuple(started)
         )
 
 
-# While it loads nothing becomes garbage; to look for some takes a fifth of the time.
-SERVER_PROGRAM = """
-import gc
-gc.disable()
-import json, logging, sys
-from pathlib import Path
-from pool_server.server import run_server
-from pool_server.settings import PoolSettings
-gc.enable()
-logging.basicConfig(level=logging.INFO)
-run_server(
-    PoolSettings(data_folder=Path(sys.argv[1]), port=0),
-    on_ready=lambda url, secret: print(json.dumps([url, secret]), flush=True),
-)
-"""
-
-
 @contextmanager
 def pool_process(
     folder: Path, log: Path | None = None, **environment: str
-) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
+) -> Iterator[tuple[ServerProcess, str, str | None]]:
     """Run a server as a process of its own; gives it, its URL and the first secret."""
     with started_process(folder, log, **environment) as process:
-        yield process, *read_first_line(process, log)
-
-
-@contextmanager
-def started_process(
-    folder: Path, log: Path | None = None, **environment: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Start a server as a process of its own, and kill it in the end."""
-    with ExitStack() as stack:
-        errors = stack.enter_context(log.open("ab")) if log else subprocess.DEVNULL
-        process = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-c", SERVER_PROGRAM, str(folder)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=PROJECT_ROOT,
-                env={**os.environ, **environment},
-            )
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def read_first_line(
-    process: subprocess.Popen[str], log: Path | None = None
-) -> tuple[str, str | None]:
-    """Wait until a server answers; gives its URL and the first secret."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, f"the server did not start: {log.read_text()[-3000:] if log else 'no log'}"
-    url, secret = json.loads(line)
-    return url, secret
+        yield process, *process.wait_until_ready()

@@ -7,7 +7,6 @@ whose bytes go to a bucket.
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +38,7 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
+from tests.pool_server.server_process import ServerProcess
 from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = pytest.mark.postgres
@@ -65,7 +65,7 @@ class Pair:
     pool: PoolDriver
     url: str
     other_url: str
-    process: subprocess.Popen[str]
+    process: ServerProcess
 
     def clients(self, site: str) -> tuple[httpx.Client, httpx.Client]:
         """Return clients of a site at the one process and at the other."""

@@ -1,0 +1,110 @@
+"""Servers as processes of their own, which are there in a moment.
+
+To start Python and load the whole server takes seconds, and the tests start hundreds. So one
+process loads it once, and each server is forked from there: as real as any other, with a number
+of its own, to be killed or stopped.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from pool_server.server import run_server
+from pool_server.settings import PoolSettings
+from tests.conftest import PROJECT_ROOT
+
+START_TIMEOUT_S = 120.0
+
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload([__name__])
+
+
+class ServerProcess:
+    """A server that was started; `poll`, `wait` and the rest are as of `subprocess.Popen`."""
+
+    def __init__(self, process: ForkServerProcess, answers: Connection, log: Path | None) -> None:
+        assert process.pid is not None
+        self.pid = process.pid
+        self._process = process
+        self._answers = answers
+        self._log = log
+
+    def wait_until_ready(self) -> tuple[str, str | None]:
+        """Wait until it answers; gives its URL and the first secret."""
+        said = None
+        with suppress(EOFError):
+            if self._answers.poll(START_TIMEOUT_S):
+                said = self._answers.recv()
+        log = self._log.read_text()[-3000:] if self._log else "no log"
+        assert said is not None, f"the server did not start: {log}"
+        url, secret = said
+        return url, secret
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        self._process.join(timeout_s)
+        code = self._process.exitcode
+        assert code is not None, f"the server has not ended within {timeout_s} s"
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@contextmanager
+def started_process(
+    folder: Path, log: Path | None = None, **environment: str
+) -> Iterator[ServerProcess]:
+    """Start a server as a process of its own, and kill it in the end."""
+    answers, answering = _forking.Pipe(duplex=False)
+    process = _forking.Process(
+        target=_serve, args=(folder, log, {**os.environ, **environment}, answering)
+    )
+    process.start()
+    # The server's end is the server's alone: where that ends, this side hears of it.
+    answering.close()
+    server = ServerProcess(process, answers, log)
+    try:
+        yield server
+    finally:
+        server.kill()
+        server.wait()
+        process.close()
+        answers.close()
+
+
+def _serve(
+    folder: Path, log: Path | None, environment: Mapping[str, str], answering: Connection
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(PROJECT_ROOT)
+    _write_to(log)
+    gc.enable()
+    logging.basicConfig(level=logging.INFO, force=True)
+    run_server(
+        PoolSettings(data_folder=folder, port=0),
+        on_ready=lambda url, secret: answering.send((url, secret)),
+    )
+
+
+def _write_to(log: Path | None) -> None:
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else nothing
+    os.dup2(nothing, 1)
+    os.dup2(errors, 2)
