@@ -44,7 +44,7 @@ class ServerProcess:
         with suppress(EOFError):
             if self._answers.poll(START_TIMEOUT_S):
                 said = self._answers.recv()
-        log = self._log.read_text()[-3000:] if self._log else "no log"
+        log = self._log.read_text()[-3000:] if self._log and self._log.exists() else "no log"
         assert said is not None, f"the server did not start: {log}"
         url, secret = said
         return url, secret
