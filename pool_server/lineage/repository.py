@@ -96,11 +96,9 @@ def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]
     Whoever asks: what is shown to whom, the places of the children tell. A step of several
     versions comes several times.
     """
-    above: list[Step] = []
-    below: list[Step] = []
     rows = session.connection().execute(_steps_around(), {"digest": digest}).all()
-    for is_above, *step in rows:
-        (above if is_above else below).append(Step(*step))
+    above = [Step(*row[1:]) for row in rows if row.is_above]
+    below = [Step(*row[1:]) for row in rows if not row.is_above]
     return above, below
 
 
@@ -108,7 +106,7 @@ def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[
     """Return every version of these files, whether or not the caller may be told of it."""
     values = {"digests": digests, "caller_site": caller.site_id}
     rows = session.connection().execute(_places(), values).all()
-    return [Place(*row) for row in rows]
+    return list(map(Place._make, rows))
 
 
 def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:

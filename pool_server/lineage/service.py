@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -19,6 +18,9 @@ from pool_server.registry.states import DELETED, is_shown, is_visible
 from pool_server.wire.names import ModelAddress
 
 Lineage = dict[str, Any]
+
+_NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
+"""The fields of a `LineageNode` of which the pool knows nothing but the digest."""
 
 
 def trace_lineage(
@@ -54,38 +56,39 @@ def trace_lineage(
         **_distances(root, ((each.child, each.parent) for each in above), sign=-1),
         root: 0,
     }
-    known: dict[str, _Known] = defaultdict(_Known)
+    nodes: dict[str, dict[str, Any]] = {
+        digest: {**_NODE, "digest": digest, "depth": depth, "addresses": []}
+        for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
+    }
+    placed = set()
     for each in shown:
-        if each.digest in depths:
-            node = known[each.digest]
-            node.addresses.append(str(ModelAddress(each.site, each.name, str(each.number))))
-            node.kind = each.kind
-            node.withdrawn = node.withdrawn or each.withdrawn
-            node.flagged = node.flagged or bool(each.flagged)
+        node = nodes.get(each.digest)
+        if node is not None:
+            placed.add(each.digest)
+            node["addresses"].append(str(ModelAddress(each.site, each.name, str(each.number))))
+            node["kind"] = each.kind
+            node["withdrawn"] = node["withdrawn"] or each.withdrawn
+            node["flagged"] = node["flagged"] or bool(each.flagged)
     recipes = (
         repository.recipes_of_all(session, caller, list(depths))
         if with_recipes
         else repository.recipes_of(session, caller, root)
     )
-    placed = set(known)
     foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
     named = {digest for document in foreign for digest in named_digests(document)} - placed
     placed.update(visible_addresses(session, caller, named))
     for digest, document, knows_inputs in recipes:
-        known[digest].recipe = document if knows_inputs else without_names(document, placed)
-    recipe = known[root].recipe
+        told = document if knows_inputs else without_names(document, placed)
+        nodes[digest]["recipe"] = told
+    recipe = nodes[root]["recipe"]
     if not with_recipes:
-        known[root].recipe = None
-    nodes = [
-        {"digest": digest, "depth": depth, **vars(known[digest])}
-        for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
-    ]
+        nodes[root]["recipe"] = None
     edges = [
         {"parent": parent, "child": child, "weight": weight, "method": method}
         for parent, child, weight, method in dict.fromkeys(each[:4] for each in [*above, *below])
         if parent in depths and child in depths
     ]
-    return {"root": root, "nodes": nodes, "edges": edges, "recipe": recipe}
+    return {"root": root, "nodes": list(nodes.values()), "edges": edges, "recipe": recipe}
 
 
 def trace_digest(
@@ -104,17 +107,6 @@ def trace_digest(
             hint="The recipe beside a merged file names what it was made from.",
         )
     return trace_lineage(session, caller, digest, with_recipes=with_recipes)
-
-
-@dataclass
-class _Known:
-    """What the pool knows of one digest of a family: the fields of `LineageNode`."""
-
-    addresses: list[str] = field(default_factory=list)
-    kind: str | None = None
-    withdrawn: str | None = None
-    flagged: bool = False
-    recipe: dict[str, Any] | None = None
 
 
 def _ends(steps: Iterable[Step]) -> Iterator[str]:
