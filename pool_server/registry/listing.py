@@ -48,8 +48,9 @@ from pool_server.records import (
 from pool_server.registry.describing import describe_version
 from pool_server.registry.filters import MergeKey
 from pool_server.registry.repository import whole_versions
+from pool_server.registry.sharing import may
 from pool_server.registry.sql import among, exact_text, json_rows
-from pool_server.registry.states import is_shown, standing_columns, standing_of
+from pool_server.registry.states import is_listed, is_shown, standing_columns
 from pool_server.wire.data_use import label_of
 from pool_server.wire.models import ModelVersionResponse, StateChoice
 
@@ -84,7 +85,9 @@ def describe_versions(
     if marked:
         for version in session.scalars(_whole(), {"versions": marked}):
             # Somebody may have changed it since.
-            if not is_shown(caller, standing_of(version, caller), state):
+            model = version.model
+            listed = is_listed(caller, model.site_id, version.state, state)
+            if not (listed and may(caller, model, "see")):
                 continue
             keys = [(each.method, each.key) for each in version.merge_keys]
             found[version.id] = describe_version(version, _shared_methods(keys, merge_groups))

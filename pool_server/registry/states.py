@@ -121,23 +121,6 @@ class Standing(Protocol):
     def state(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class KnownStanding:
-    """A `Standing` of what was loaded whole."""
-
-    site_id: int
-    visibility: str
-    is_granted: bool
-    state: str
-
-
-def standing_of(version: ModelVersionRecord, caller: Caller) -> KnownStanding:
-    """Return the standing of a version, whose model was loaded with its grants."""
-    model = version.model
-    is_granted = any(each.site_id == caller.site_id for each in model.grants)
-    return KnownStanding(model.site_id, model.visibility, is_granted, version.state)
-
-
 def is_visible(caller: Caller, version: Standing) -> bool:
     """Tell what `visible_to` says of the model of one version."""
     return (
@@ -150,11 +133,11 @@ def is_visible(caller: Caller, version: Standing) -> bool:
 
 def is_shown(caller: Caller, version: Standing, state: StateChoice | None = ANY) -> bool:
     """Tell what `visible_to` and `listed_for` say of one version."""
-    listed = _is_listed(caller, version.site_id, version.state, state)
+    listed = is_listed(caller, version.site_id, version.state, state)
     return listed and is_visible(caller, version)
 
 
-def _is_listed(caller: Caller, site_id: int, found: str, wanted: StateChoice | None) -> bool:
+def is_listed(caller: Caller, site_id: int, found: str, wanted: StateChoice | None) -> bool:
     """Tell what `listed_for` says of a version of a site in a state."""
     inside = found in INSIDE and (site_id == caller.site_id or curates_pool(caller))
     if not (inside or found in {AVAILABLE, WITHDRAWN}):
@@ -166,7 +149,7 @@ def _is_listed(caller: Caller, site_id: int, found: str, wanted: StateChoice | N
 
 def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:
     """Tell what `readable_by` says of one version, whose model must be loaded."""
-    return _is_listed(caller, version.model.site_id, version.state, ANY)
+    return is_listed(caller, version.model.site_id, version.state, ANY)
 
 
 def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:

@@ -7,7 +7,6 @@ of its own, to be killed or stopped.
 
 from __future__ import annotations
 
-import gc
 import logging
 import multiprocessing
 import os
@@ -44,10 +43,12 @@ class ServerProcess:
         with suppress(EOFError):
             if self._answers.poll(START_TIMEOUT_S):
                 said = self._answers.recv()
-        log = self._log.read_text()[-3000:] if self._log and self._log.exists() else "no log"
-        assert said is not None, f"the server did not start: {log}"
+        assert said is not None, f"the server did not start: {self._end_of_log()}"
         url, secret = said
         return url, secret
+
+    def _end_of_log(self) -> str:
+        return self._log.read_text()[-3000:] if self._log and self._log.exists() else "no log"
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -95,7 +96,6 @@ def _serve(
     os.environ.update(environment)
     os.chdir(PROJECT_ROOT)
     _write_to(log)
-    gc.enable()
     logging.basicConfig(level=logging.INFO, force=True)
     run_server(
         PoolSettings(data_folder=folder, port=0),
