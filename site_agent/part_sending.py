@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import queue
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -26,11 +26,13 @@ from site_agent.errors import (
 )
 from site_agent.file_chunks import Progress, chunks, megabytes
 from site_agent.pool_connection import PoolConnection
+from site_agent.transfer_threads import TransferThreads
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.
 HASHING_SHARE = 0.1
 _WORKERS = 3
 _DAMAGED_ATTEMPTS = 3
+_TELL_EVERY_S = 0.2
 
 
 @dataclass
@@ -48,7 +50,7 @@ class PartSender:
     sent_bytes: int = 0
     _there_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _threads: TransferThreads = field(default_factory=lambda: TransferThreads("upload"))
 
     def send(self, parts: list[UploadPart]) -> None:
         """Send `parts`.
@@ -60,21 +62,39 @@ class PartSender:
             was given up meanwhile: announced again, it begins anew.
         """
         self._there_bytes = self.upload.size_bytes - sum(part.size_bytes for part in parts)
-        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="upload") as workers:
-            futures = [workers.submit(self._send_part, part) for part in parts]
-            try:
-                # In slices, so that Ctrl-C is heard while parts are on their way.
-                while wait(futures, timeout=0.2, return_when=FIRST_EXCEPTION).not_done:
-                    if any(future.done() and future.exception() for future in futures):
+        left: queue.SimpleQueue[UploadPart] = queue.SimpleQueue()
+        for part in parts:
+            left.put(part)
+        ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        with self._threads as threads:
+            for _ in range(min(_WORKERS, len(parts))):
+                threads.start(lambda: self._send_parts(left, ended))
+            for _ in parts:
+                while True:
+                    try:
+                        error = ended.get(timeout=_TELL_EVERY_S)
                         break
-                    self._tell()
-            finally:
-                self._stopped.set()
-                workers.shutdown(wait=True, cancel_futures=True)
-        errors = [future.exception() for future in futures if not future.cancelled()]
-        for error in errors:
-            if error is not None and not isinstance(error, _StoppedError):
-                raise error
+                    except queue.Empty:
+                        self._tell()
+                if error is not None:
+                    raise error
+
+    def _send_parts(
+        self,
+        left: queue.SimpleQueue[UploadPart],
+        ended: queue.SimpleQueue[BaseException | None],
+    ) -> None:
+        """Send what is `left`, and put into `ended` how each part ended."""
+        while not self._threads.stopped.is_set():
+            try:
+                part = left.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._send_part(part)
+                ended.put(None)
+            except BaseException as error:
+                ended.put(error)
 
     def _send_part(self, part: UploadPart) -> None:
         with self.path.open("rb") as file:
@@ -144,7 +164,7 @@ class PartSender:
 
     def _outgoing(self, file: BinaryIO, part: UploadPart) -> Iterator[bytes]:
         for chunk in self._pieces(file, part):
-            if self._stopped.is_set():
+            if self._threads.stopped.is_set():
                 raise _StoppedError
             yield chunk
             with self._lock:

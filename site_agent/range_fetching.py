@@ -6,15 +6,15 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 
 from site_agent.errors import PoolUnreachableError
 from site_agent.storage_connection import StorageConnection
+from site_agent.transfer_threads import TransferThreads
 
 # What is fetched ahead waits in memory: their product bounds it.
 RANGE_BYTES = 8 << 20
-WORKERS = 4
+AT_ONCE = 4
 
 _Arrivals = queue.SimpleQueue[bytes | BaseException | None]
 """The chunks of one range as they come; at last None, or what went wrong."""
@@ -34,28 +34,28 @@ def fetched_ranges(
     PoolClientError
         From inside the block, where the next bytes cannot be had.
     """
-    stopped = threading.Event()
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="download") as workers:
+    with TransferThreads("download") as threads:
 
         def start(first: int) -> _Arrivals:
             arrivals: _Arrivals = queue.SimpleQueue()
             end = min(first + RANGE_BYTES, size_bytes)
-            workers.submit(
-                _fetch, lambda: storage.stream(url, first, end - 1), end - first, arrivals, stopped
+            threads.start(
+                lambda: _fetch(
+                    lambda: storage.stream(url, first, end - 1),
+                    end - first,
+                    arrivals,
+                    threads.stopped,
+                )
             )
             return arrivals
 
-        try:
-            yield _in_order(deque(range(position, size_bytes, RANGE_BYTES)), start)
-        finally:
-            stopped.set()
-            workers.shutdown(wait=True, cancel_futures=True)
+        yield _in_order(deque(range(position, size_bytes, RANGE_BYTES)), start)
 
 
 def _in_order(firsts: deque[int], start: Callable[[int], _Arrivals]) -> Iterator[bytes]:
     under_way: deque[_Arrivals] = deque()
     while firsts or under_way:
-        while firsts and len(under_way) < WORKERS:
+        while firsts and len(under_way) < AT_ONCE:
             under_way.append(start(firsts.popleft()))
         arrivals = under_way[0]
         while (chunk := arrivals.get()) is not None:

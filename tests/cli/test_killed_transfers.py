@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,24 +109,58 @@ def test_a_killed_download_goes_on(
     assert [path.name for path in target.parent.iterdir()] == ["mine.dat"]
 
 
+# At the second speed nothing more arrives: a pool that has fallen silent holds nobody.
+@pytest.mark.parametrize("bytes_per_s_then", [LINE_BYTES_PER_S, 1])
 def test_an_interrupted_upload_says_130(
-    pool: LivePool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: LivePool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bytes_per_s_then: int,
 ) -> None:
-    import signal
-
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     other = tmp_path / "other.dat"
     write_model(make_paper_size_predictor(4, levels=4), other)
+    name = f"site-a/interrupted-{bytes_per_s_then}"
     with UnreliableLine(pool.url) as line:
         line.bytes_per_s = LINE_BYTES_PER_S
-        process = start_process(
-            "upload", other, "--name", "site-a/interrupted", POOL_ENDPOINT=line.url
-        )
+        process = start_process("upload", other, "--name", name, POOL_ENDPOINT=line.url)
         wait_until(lambda: line.sent_bytes > PART_BYTES)
-        process.send_signal(signal.SIGINT)
-        started_s = time.monotonic()
+        line.bytes_per_s = bytes_per_s_then
+        assert_ends_at_ctrl_c(process)
+
+
+@pytest.mark.parametrize("bytes_per_s_then", [LINE_BYTES_PER_S, 1])
+def test_an_interrupted_download_says_130(
+    pool: LivePool,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bytes_per_s_then: int,
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    with PoolClient(pool.url, pool.tokens["site-a"]) as client:
+        client.upload(model, "site-a/large")
+    target = tmp_path / "folder" / "mine.dat"
+    target.parent.mkdir()
+    with UnreliableLine(pool.url) as line:
+        line.bytes_per_s = LINE_BYTES_PER_S
+        process = start_process("download", "site-a/large", "-o", target, POOL_ENDPOINT=line.url)
+        wait_until(lambda: line.received_bytes > PART_BYTES)
+        line.bytes_per_s = bytes_per_s_then
+        assert_ends_at_ctrl_c(process)
+    assert list(target.parent.iterdir()) == [], "nothing half is to be seen"
+
+
+def assert_ends_at_ctrl_c(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    started_s = time.monotonic()
+    try:
         _, error = process.communicate(timeout=30)
-        assert time.monotonic() - started_s < 5
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    assert time.monotonic() - started_s < 5
     assert process.returncode == 130
     assert "Error: interrupted" in error
     assert "Hint: run the same command again: it goes on where it was" in error

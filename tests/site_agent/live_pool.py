@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -95,6 +94,7 @@ class UnreliableLine:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
+        self._closed = threading.Event()
         self._start(self._accept)
 
     @property
@@ -115,6 +115,7 @@ class UnreliableLine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closed.set()
         # Closing alone does not wake a thread that is in accept().
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -161,7 +162,7 @@ class UnreliableLine:
                 else:
                     self.received_bytes += len(chunk)
                 if self.bytes_per_s is not None:
-                    time.sleep(len(chunk) / self.bytes_per_s)
+                    self._closed.wait(len(chunk) / self.bytes_per_s)
                 limit = self.cut_after_bytes
                 if limit is not None and passed > limit and self.cuts_left > 0:
                     self.cuts_left -= 1

@@ -1,0 +1,48 @@
+"""Threads of a transfer: waited for, except by who presses Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from site_agent.transfer_threads import TransferThreads
+
+
+def test_a_block_waits_for_its_threads_and_tells_them_to_stop() -> None:
+    ended = []
+    with TransferThreads("test") as threads:
+        for number in range(3):
+
+            def work(number: int = number) -> None:
+                threads.stopped.wait(10)
+                ended.append((number, threads.stopped.is_set()))
+
+            threads.start(work)
+    assert sorted(ended) == [(0, True), (1, True), (2, True)]
+
+
+def test_a_failed_block_waits_too() -> None:
+    ended = []
+    threads = TransferThreads("test")
+    threads.start(lambda: ended.append(threads.stopped.wait(10)))
+    with pytest.raises(ValueError, match="no line"), threads:
+        raise ValueError("no line")
+    assert ended == [True]
+
+
+def test_an_interrupted_block_waits_for_nobody() -> None:
+    silent = threading.Event()
+    threads = TransferThreads("test")
+    threads.start(lambda: assert_set(silent))
+    try:
+        with pytest.raises(KeyboardInterrupt), threads:
+            raise KeyboardInterrupt
+        assert threads.stopped.is_set()
+        assert [thread for thread in threading.enumerate() if thread.name == "test-0"]
+    finally:
+        silent.set()
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(60)
