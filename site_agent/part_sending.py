@@ -69,15 +69,17 @@ class PartSender:
         with self._threads as threads:
             for _ in range(min(_WORKERS, len(parts))):
                 threads.start(lambda: self._send_parts(left, ended))
-            for _ in parts:
-                while True:
-                    try:
-                        error = ended.get(timeout=_TELL_EVERY_S)
-                        break
-                    except queue.Empty:
-                        self._tell()
-                if error is not None:
-                    raise error
+            unfinished = len(parts)
+            while unfinished:
+                try:
+                    error = ended.get(timeout=_TELL_EVERY_S)
+                except queue.Empty:
+                    pass
+                else:
+                    if error is not None:
+                        raise error
+                    unfinished -= 1
+                self._tell()
 
     def _send_parts(
         self,
