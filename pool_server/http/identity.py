@@ -187,6 +187,26 @@ def require_valid(token: TokenRecord) -> None:
         )
 
 
+def look_again(session: Session, caller: Caller) -> Caller:
+    """Return what a caller may at this moment, for work that takes longer than asking for it.
+
+    Raises
+    ------
+    NotAuthenticatedError, SuspendedError
+        Meanwhile the token was revoked or expired, the site suspended, or the user disabled.
+    """
+    token = session.scalar(
+        select(TokenRecord)
+        .join(TokenRecord.site)
+        .outerjoin(TokenRecord.user)
+        .options(contains_eager(TokenRecord.site), contains_eager(TokenRecord.user))
+        .where(TokenRecord.id == caller.token_id)
+    )
+    assert token is not None, "tokens are never deleted"
+    require_valid(token)
+    return caller_of(token, address=caller.address, request_id=caller.request_id)
+
+
 def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") -> Caller:
     """Return what a token, loaded with its site and user, may now."""
     role, pool_wide = cast("Role", token.role), token.pool_wide

@@ -22,10 +22,17 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from aggregators.methods import Recipe
-from pool_server.errors import MergeRefusedError, PoolError, TransactionError
+from pool_server.errors import (
+    MergeRefusedError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    PoolError,
+    SuspendedError,
+    TransactionError,
+)
 from pool_server.http.audit import record_act
 from pool_server.http.error_table import ERROR_TABLE
-from pool_server.http.identity import Caller, caller_of, require_valid
+from pool_server.http.identity import Caller, caller_of, look_again, require_valid
 from pool_server.http.session import ServerParts
 from pool_server.merges import repository
 from pool_server.merges.child import MergeStoppedError, run_merge
@@ -170,6 +177,7 @@ class MergeWorker:
     ) -> UploadResponse:
         parts = self.parts
         self._go_on(job, 0.99, "publishing")
+        caller = self._look_again(job, caller)
         announced = UploadRequest(
             site=request.site,
             name=request.name,
@@ -184,7 +192,28 @@ class MergeWorker:
             return upload
         store_parts(parts, caller, upload, result)
         self._go_on(job, 0.99, "publishing")
+        # Storing a large result takes long, too.
+        caller = self._look_again(job, caller)
         return complete_upload(parts, caller, upload.upload_id)
+
+    def _look_again(self, job: MergeJobRecord, caller: Caller) -> Caller:
+        """Return what who asked may now, after up to hours of work.
+
+        Raises
+        ------
+        MergeRefusedError
+            The result is not theirs to publish any more.
+        """
+        try:
+            with self.parts.database.read() as session:
+                now = look_again(session, caller)
+            now.require_upload_to(job.site.name)
+        except (NotAuthenticatedError, SuspendedError, NotAllowedError) as error:
+            raise MergeRefusedError(
+                f"the merge was asked for with token {job.created_by}, which may not publish its "
+                f"result any more: {error.message}"
+            ) from error
+        return now
 
     def _link(self, caller: Caller, upload: UploadResponse, recipe: Recipe) -> None:
         """Link what was made with what it replaces; the recipe is this process's own word."""

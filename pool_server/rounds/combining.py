@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pool_server.errors import FormatRefusedError, SignatureRequiredError
-from pool_server.http.identity import Caller
+from pool_server.http.identity import Caller, look_again
 from pool_server.http.session import ServerParts
 from pool_server.records import RoundRecord
 from pool_server.rounds import repository, service
@@ -35,6 +35,8 @@ def finish_round(
     ------
     RoundNotFoundError, NotAllowedError, SiteNotFoundError, RoundOpenError, RoundClosedError,
     ModelKindError, TooManyUploadsError, FormatRefusedError
+    NotAuthenticatedError, SuspendedError
+        The caller was shut out while the pool combined.
     SignatureRequiredError
         The pool demands signatures, and cannot sign the result for the site. A draft will not
         do here: all sites of the round go on with the result.
@@ -68,6 +70,10 @@ def _combine_and_publish(
 ) -> None:
     result = folder / "result"
     made = _run_combination(parts, found, result)
+    with parts.database.read() as session:
+        # Combining takes minutes: a token revoked meanwhile ends no round.
+        caller = look_again(session, caller)
+    caller.require_upload_to(request.site)
     upload, _ = announce_result(
         parts,
         caller,

@@ -1,0 +1,122 @@
+"""Who is shut out while the pool works for them publishes nothing by that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import update
+
+from pool_server.database import Database
+from pool_server.merges import running
+from pool_server.records import TokenRecord, now_utc
+from pool_server.rounds import combining
+from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.rounds.round_driver import (
+    SITES,
+    contribute,
+    contribution_bytes,
+    show,
+    start_round,
+    upload_base,
+)
+from tests.pool_server.users.test_users import change, join
+
+
+def token_of(pool: PoolDriver, name: str) -> str:
+    tokens = pool.admin.get("/api/v1/tokens").json()["items"]
+    return str(next(each["token_id"] for each in tokens if each["name"] == name))
+
+
+def revoke(pool: PoolDriver) -> None:
+    assert pool.admin.delete(f"/api/v1/tokens/{token_of(pool, 'ada')}").status_code == 204
+
+
+def expire(pool: PoolDriver) -> None:
+    database = Database.open(pool.settings)
+    with database.write() as session:
+        session.execute(
+            update(TokenRecord).where(TokenRecord.name == "ada").values(expires_at=now_utc())
+        )
+    database.close()
+
+
+def disable(pool: PoolDriver) -> None:
+    assert change(pool.admin, "merges", "ada", disabled=True).status_code == 200
+
+
+def demote(pool: PoolDriver) -> None:
+    assert change(pool.admin, "merges", "ada", role="viewer").status_code == 200
+
+
+def suspend(pool: PoolDriver) -> None:
+    changed = pool.admin.patch("/api/v1/sites/merges", json={"suspended": True})
+    assert changed.status_code == 200
+
+
+def after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, act: Callable[[], None]) -> None:
+    """Let something happen each time that a step of the pool's work has been done."""
+    step = getattr(module, name)
+
+    def changed(*words: Any, **named: Any) -> Any:
+        done = step(*words, **named)
+        act()
+        return done
+
+    monkeypatch.setattr(module, name, changed)
+
+
+def merge_of(client: httpx.Client) -> dict[str, Any]:
+    inputs = [upload(client, f"merges/face-{seed}", landmark_bytes(seed)) for seed in (1, 4)]
+    asked: dict[str, Any] = ask(client, recipe_of(inputs)).json()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("step", "shut_out", "words"),
+    [
+        ("run_merge", revoke, "this token was revoked"),
+        ("run_merge", expire, "this token expired"),
+        ("run_merge", disable, "user merges/ada is disabled"),
+        ("run_merge", demote, "a viewer token cannot upload"),
+        ("run_merge", suspend, "site 'merges' is suspended"),
+        ("store_parts", revoke, "this token was revoked"),
+    ],
+)
+def test_a_merge_is_not_published(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    shut_out: Callable[[PoolDriver], None],
+    words: str,
+) -> None:
+    with pool_in_thread(tmp_path, merge_poll_interval_s=0.05) as pool:
+        after(monkeypatch, running, step, lambda: shut_out(pool))
+        asked = merge_of(join(pool, "merges", "ada"))
+        job = wait_for(pool.admin, asked["merge_id"], OVER)
+        assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
+        assert (
+            f"token merges/ada, which may not publish its result any more: {words}"
+            in (job["refusal"]["message"])
+        )
+        assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404
+
+
+def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        base, address = upload_base(pool, "base")
+        key = start_round(pool, address, SITES[:2])["round_id"]
+        for seed, site in enumerate(SITES[:2], start=20):
+            content = contribution_bytes(base, seed)
+            assert contribute(pool.member(site), key, site, content).status_code == 201
+        ada = join(pool, SITES[0], "ada")
+        after(monkeypatch, combining, "_run_combination", lambda: revoke(pool))
+        finish = {"site": SITES[0], "name": "refined"}
+        refused = ada.post(f"/api/v1/rounds/{key}/finish", json=finish)
+        assert error_of(refused) == (401, "not_authenticated")
+        assert "revoked" in refused.json()["error"]["message"]
+        assert show(pool.admin, key)["ready"], "the round goes on"
