@@ -122,7 +122,12 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
         found = replace(listed, trials=moved, remarks=(*listed.remarks, *placed.remarks))
     else:
         us_onsets_s = onsets["US"].onsets_s if "US" in onsets else np.empty(0)
-        seen = trials_from_onsets(cs_onsets_s, us_onsets_s)
+        seen = trials_from_onsets(
+            cs_onsets_s,
+            us_onsets_s,
+            pairing_window_ms=timing.ttl.pairing_window_ms,
+            same_pulse_ms=timing.ttl.same_pulse_ms,
+        )
         moved = correct_latency(
             seen.trials, latency_ms=timing.latency_ms, us_latency_ms=timing.us_latency_ms
         )

@@ -95,7 +95,8 @@ class CalibrationSettings:
     closed_from : str
         ``percentile``: the percentile of EAR that `closed_percentile` says. ``air-puffs``: the
         median of the lowest EAR in the 0.3 s after each air puff (US) of the trials, which
-        closes the eye by reflex; for sessions without full blinks.
+        closes the eye by reflex; for sessions without full blinks. Trials of the CS alone do
+        not count, even where they say when a puff would have come.
     closed_percentile : float
         Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the
         lids together for some 50 ms, hence about 1 % of the time.

@@ -46,7 +46,7 @@ from site_agent.eyeblink.session import (
 )
 from site_agent.eyeblink.traces import read_trace
 from site_agent.eyeblink.trial_files import read_trials
-from site_agent.eyeblink.trials import TrialList
+from site_agent.eyeblink.trials import TrialList, TrialType
 
 
 def run_blink_analysis(
@@ -327,8 +327,12 @@ def _calibrated(
 ) -> tuple[Calibration, tuple[str, ...]]:
     if settings.closed_from == "percentile":
         return calibrate(signal.ear, settings), ()
-    puffs_s = [trial.us_onset_s for trial in trials.trials] if trials is not None else []
-    puffs_s = [puff_s for puff_s in puffs_s if np.isfinite(puff_s)]
+    # A trial of the CS alone may say when the puff would have come; none came.
+    puffs_s = [
+        trial.us_onset_s
+        for trial in (trials.trials if trials is not None else ())
+        if trial.trial_type is not TrialType.CS_ONLY and np.isfinite(trial.us_onset_s)
+    ]
     closed_ear = closed_ear_at_puffs(signal.timestamps_s, signal.ear, puffs_s)
     if closed_ear is None:
         remark = (

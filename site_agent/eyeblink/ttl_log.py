@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from pathlib import Path
@@ -62,7 +63,9 @@ def read_ttl_log(path: Path | str, settings: TtlSettings | None = None) -> Trial
     ``time_ms``, ...):
 
     - changes: ``time_s, channel, state`` with states 1/0, high/low, on/off or rising/falling;
-    - events: ``time_s, event`` with names such as ``CS`` and ``US`` (also ``CS on``, ``CS_off``);
+      where a channel is never low, every row of it is an onset;
+    - events: ``time_s, event`` with names such as ``CS`` and ``US`` (also ``CS on``, ``CS_off``),
+      a column ``value`` with the codes of markers beside them or not (BIDS events);
     - levels: ``time_s, CS, US``, one column a channel, high above half of the column's range.
 
     Pulses on other channels are ignored. Times stay on the log's clock; see `correct_latency`.
@@ -77,9 +80,10 @@ def read_ttl_log(path: Path | str, settings: TtlSettings | None = None) -> Trial
     times_s = _times(table)
     channel_column = next((name for name in _CHANNEL_COLUMNS if name in table.columns), None)
     if channel_column is not None:
-        onsets, found = _long_onsets(table, times_s, channel_column, settings)
+        onsets, found, noticed = _long_onsets(table, times_s, channel_column, settings)
     else:
         onsets, found = _wide_onsets(table, times_s, settings)
+        noticed = ()
     absent = [
         name for name in (settings.cs_channel, settings.us_channel) if _key(name) not in onsets
     ]
@@ -103,7 +107,7 @@ def read_ttl_log(path: Path | str, settings: TtlSettings | None = None) -> Trial
         same_pulse_ms=settings.same_pulse_ms,
     )
     remarks = tuple(f"the channel {name!r} does not occur in the log" for name in absent)
-    return with_changes(paired, remarks=remarks + paired.remarks, path=table.path)
+    return with_changes(paired, remarks=remarks + noticed + paired.remarks, path=table.path)
 
 
 def _times(table: TextTable) -> list[float]:
@@ -135,12 +139,12 @@ def _times(table: TextTable) -> list[float]:
 
 def _long_onsets(
     table: TextTable, times_s: Sequence[float], channel_column: str, settings: TtlSettings
-) -> tuple[dict[str, list[float]], list[str]]:
-    """Onsets by channel from one change or event a line, and the channels found."""
-    state_column = next((name for name in _STATE_COLUMNS if name in table.columns), None)
-    wanted = {_key(settings.cs_channel), _key(settings.us_channel)}
-    onsets: dict[str, list[float]] = {}
-    high: dict[str, bool] = {}
+) -> tuple[dict[str, list[float]], list[str], tuple[str, ...]]:
+    """Onsets by channel from one change or event a line, the channels found, and remarks."""
+    wanted = {_key(name): name for name in (settings.cs_channel, settings.us_channel)}
+    state_column = _state_column(table, channel_column, wanted)
+    switched = _switched_by_number([row.cells[channel_column] for row in table.rows])
+    changes: dict[str, list[tuple[float, bool | None]]] = {}
     found: dict[str, None] = {}
     problems: list[tuple[int, str]] = []
     order = sorted(range(len(times_s)), key=times_s.__getitem__)
@@ -151,21 +155,70 @@ def _long_onsets(
         if state_column is not None:
             state = row.cells[state_column]
         elif _key(name) not in wanted:
-            name, state = _split_event(name)
+            name, state = _split_event(name, switched)
         if _key(name) not in wanted:
             continue
         try:
-            is_high = _is_high(state)
+            changes.setdefault(_key(name), []).append((times_s[index], _level(state)))
         except ValueError:
             text = f"{state_column} is {state!r}, expected 1 or 0 (or high/low, on/off)"
             problems.append((row.line, text))
-            continue
-        if is_high and (state_column is None or not high.get(_key(name), False)):
-            onsets.setdefault(_key(name), []).append(times_s[index])
-        high[_key(name)] = is_high
     if problems:
         raise TrialFileError(table.path, problems)
-    return onsets, list(found)
+    onsets, remarks = {}, []
+    for key, told in changes.items():
+        if state_column is None:
+            rises_s = [time_s for time_s, is_high in told if is_high]
+        else:
+            rises_s, remark = _rises(wanted[key], told)
+            remarks += [remark] if remark else []
+        if rises_s:
+            onsets[key] = rises_s
+    return onsets, list(found), tuple(remarks)
+
+
+def _state_column(table: TextTable, channel_column: str, wanted: Iterable[str]) -> str | None:
+    """Return the column of the states; None where there is none.
+
+    ``value`` is one only where a channel is both high and low in it: in BIDS events it is the
+    code of a marker, or ``n/a``.
+    """
+    for column in _STATE_COLUMNS:
+        if column not in table.columns:
+            continue
+        if column != "value":
+            return column
+        levels: dict[str, set[bool | None]] = {key: set() for key in wanted}
+        for row in table.rows:
+            key = _key(row.cells[channel_column])
+            # A word that is no state is told of where the others are states.
+            with contextlib.suppress(ValueError):
+                levels.get(key, set()).add(_level(row.cells[column]))
+        if any({True, False} <= each for each in levels.values()):
+            return column
+    return None
+
+
+def _rises(channel: str, told: Sequence[tuple[float, bool | None]]) -> tuple[list[float], str]:
+    """Return when a channel went high, in the order of `told`, and a remark or nothing.
+
+    Where it is never low, only the rises were logged: every row is one. A state that is not
+    given is low where others are.
+    """
+    states = [is_high for _, is_high in told]
+    if False not in states and (all(states) or True not in states):
+        return [time_s for time_s, _ in told], ""
+    known = [bool(is_high) for is_high in states]
+    follows = list(zip([False, *known[:-1]], known, strict=True))
+    onsets_s = [told[i][0] for i, pair in enumerate(follows) if pair == (False, True)]
+    repeated = follows.count((True, True))
+    # A log of samples repeats both levels; one of changes should repeat neither.
+    if not repeated or (False, False) in follows[1:]:
+        return onsets_s, ""
+    return onsets_s, (
+        f"{repeated} rows say that the channel {channel!r} goes high where it was high already; "
+        "they were taken as the same pulse: are the rows of its end missing?"
+    )
 
 
 def _wide_onsets(
@@ -193,7 +246,7 @@ def _levels(table: TextTable, column: str) -> list[float]:
         cell = row.cells[column]
         try:
             levels.append(
-                float(_is_high(cell))
+                float(cell.strip().lower() in _HIGH)
                 if cell.strip().lower() in _HIGH | _LOW
                 else parse_number(cell)
             )
@@ -204,21 +257,47 @@ def _levels(table: TextTable, column: str) -> list[float]:
     return levels
 
 
-def _split_event(name: str) -> tuple[str, str]:
-    """Split ``CS_on`` to the channel and its state; other names are events of their own."""
-    parts = re.split(r"[\s_\-:]+", name.strip())
-    if len(parts) > 1 and parts[-1].lower() in _HIGH | _LOW:
-        return "_".join(parts[:-1]), parts[-1]
+def _split_event(name: str, switched: set[str]) -> tuple[str, str]:
+    """Split ``CS_on`` to the channel and its state; other names are events of their own.
+
+    ``CS 1`` is split only where `switched` has the channel: 1 may be the number of a trial.
+    """
+    channel, last = _apart(name)
+    if channel and last in _HIGH | _LOW and (not last.isdigit() or _key(channel) in switched):
+        return channel, last
     return name, "1"
 
 
-def _is_high(state: str) -> bool:
+def _switched_by_number(names: Sequence[str]) -> set[str]:
+    """Channels whose events end in 1 and in 0, and in no other number."""
+    numbers: dict[str, set[str]] = {}
+    for name in set(names):
+        channel, last = _apart(name)
+        if channel and last.isdigit():
+            numbers.setdefault(_key(channel), set()).add(last)
+    return {channel for channel, found in numbers.items() if found == {"0", "1"}}
+
+
+def _apart(name: str) -> tuple[str, str]:
+    """Split off the last word of an event, in lower case; the first is empty where it is one."""
+    parts = re.split(r"[\s_\-:]+", name.strip())
+    return "_".join(parts[:-1]), parts[-1].lower()
+
+
+def _level(state: str) -> bool | None:
+    """Tell whether a state is high; None where it is not given.
+
+    Raises
+    ------
+    ValueError
+    """
     word = state.strip().lower()
     if word in _HIGH:
         return True
     if word in _LOW:
         return False
-    return parse_number(word) > 0.5
+    number = parse_number(word)
+    return None if math.isnan(number) else number > 0.5
 
 
 def _key(name: str) -> str:

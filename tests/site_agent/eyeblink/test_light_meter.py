@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from site_agent.eyeblink.light_meter import LightMeter, light_regions, trials_by
 from site_agent.eyeblink.pipeline import run_trace_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.trial_files import TrialTiming, read_trials
+from site_agent.eyeblink.ttl_log import TtlSettings
 
 RATE_HZ = 60
 CS_AT_S = (2.0, 9.0, 17.5)
@@ -61,6 +63,18 @@ def test_the_lights_alone_tell_the_trials(video: Path) -> None:
     assert [str(trial.trial_type) for trial in found.trials] == ["paired", "paired", "cs_only"]
     np.testing.assert_allclose([t.cs_onset_s for t in found.trials], CS_AT_S, atol=FRAME_S)
     np.testing.assert_allclose([t.us_onset_s for t in found.trials[:2]], US_AT_S, atol=FRAME_S)
+
+
+def test_the_settings_of_pulses_hold_for_lights_too(video: Path) -> None:
+    short = TrialTiming(detect_led=CS_LIGHT, detect_us_led=US_LIGHT)
+    short = replace(short, ttl=TtlSettings(pairing_window_ms=300.0))
+    found = trials_by_lights(watched(video, short), None, short)
+    kinds = [str(trial.trial_type) for trial in found.trials]
+    assert kinds == ["cs_only", "us_only", "cs_only", "us_only", "cs_only"]
+    same = replace(short, ttl=TtlSettings(same_pulse_ms=7500.0))
+    found = trials_by_lights(watched(video, same), None, same)
+    assert [str(trial.trial_type) for trial in found.trials] == ["paired", "cs_only"]
+    assert any("1 CS onsets within 7500 ms" in remark for remark in found.remarks)
 
 
 def test_a_list_of_trials_takes_its_clock_from_the_light(video: Path, tmp_path: Path) -> None:

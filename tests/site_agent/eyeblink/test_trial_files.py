@@ -16,6 +16,8 @@ from site_agent.datasets.synthetic.conditioning import (
     draw_conditioning_session,
 )
 from site_agent.errors import MissingExtraError, TrialFileError
+from site_agent.eyeblink.blinks import BlinkSettings
+from site_agent.eyeblink.openness import CalibrationSettings
 from site_agent.eyeblink.pipeline import run_trace_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.trial_files import TrialTiming, read_trials
@@ -98,6 +100,26 @@ def test_latency(drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path)
     )
     expected = [trial.cs_onset_s for trial in drawn.trials]
     assert onsets_of(summary.files["trials"]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_a_puff_that_never_came_says_nothing_of_the_closed_eye(tmp_path: Path) -> None:
+    # Two puffs close the eye to 0.10; at five probes of the CS alone it stays open.
+    puffs_s, probes_s = (5.0, 10.0), (15.0, 20.0, 25.0, 30.0, 35.0)
+    ear = [0.10 if any(at < n / 50 < at + 0.2 for at in puffs_s) else 0.30 for n in range(2000)]
+    rows = "\n".join(f"{n / 50},{value}" for n, value in enumerate(ear))
+    (tmp_path / "ear.csv").write_text(f"timestamp_s,ear\n{rows}\n")
+    lines = [f"paired,{at - 0.45},{at}" for at in puffs_s]
+    lines += [f"cs_only,{at - 0.45},{at}" for at in probes_s]
+    (tmp_path / "trials.csv").write_text("\n".join(["trial_type,cs_onset_s,us_onset_s", *lines]))
+    by_puffs = BlinkSettings(calibration=CalibrationSettings(closed_from="air-puffs"))
+    summary = run_trace_analysis(
+        tmp_path / "ear.csv",
+        out_dir=tmp_path / "out",
+        trials=tmp_path / "trials.csv",
+        settings=BlinkAnalysisSettings(blinks=by_puffs),
+    )
+    assert summary.closed_ear == pytest.approx(0.10, abs=0.02)
+    assert summary.calibrated
 
 
 def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Path) -> None:

@@ -167,6 +167,59 @@ def test_pulses_become_trials(tmp_path: Path, kind: str) -> None:
     assert found.trials[0].us_onset_s == pytest.approx(1.45)
 
 
+FIVE_PAIRED = [(onset_s, onset_s + 0.45) for onset_s in (1.0, 11.0, 21.0, 31.0, 41.0)]
+ONSET_LOGS = {
+    "rising edges": ("time_s,channel,edge", "{time},{channel},rising"),
+    "state always 1": ("time_s,channel,state", "{time},{channel},1"),
+    "markers": ("onset\tduration\ttrial_type\tvalue", "{time}\t0.4\t{channel}\t{code}"),
+    "markers 0 and 1": ("onset\tduration\ttrial_type\tvalue", "{time}\t0\t{channel}\t{bit}"),
+    "no markers": ("onset\tduration\ttrial_type\tvalue", "{time}\t0.4\t{channel}\tn/a"),
+    "named markers": ("onset\ttrial_type\tvalue", "{time}\t{channel}\tS {code}"),
+    "state not given": ("time_s,channel,state", "{time},{channel},"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(ONSET_LOGS))
+def test_where_a_channel_is_never_low_every_row_is_an_onset(tmp_path: Path, kind: str) -> None:
+    header, line = ONSET_LOGS[kind]
+    lines = [header]
+    for cs_s, us_s in FIVE_PAIRED:
+        lines.append(line.format(time=cs_s, channel="CS", code=1, bit=0))
+        lines.append(line.format(time=us_s, channel="US", code=2, bit=1))
+    found = read_ttl_log(written(tmp_path, "\n".join(lines) + "\n"))
+    assert [(t.cs_onset_s, t.us_onset_s) for t in found.trials] == FIVE_PAIRED
+
+
+def test_a_column_value_of_both_levels_holds_states(tmp_path: Path) -> None:
+    text = "time_s,channel,value\n1,CS,5.0\n1.5,CS,0.1\n5,CS,5.0\n5.4,CS,0.0\n5.2,US,5\n"
+    found = read_ttl_log(written(tmp_path, text))
+    assert [t.cs_onset_s for t in found.trials] == [1.0, 5.0]
+    assert found.trials[1].us_onset_s == 5.2
+    with pytest.raises(TrialFileError, match="line 7: value is 'S 1'"):
+        read_ttl_log(written(tmp_path, text + "9,CS,S 1\n"))
+
+
+def test_rises_without_falls_are_told(tmp_path: Path) -> None:
+    rows = ["0,CS,0", *[f"{cs_s},CS,1" for cs_s, _ in FIVE_PAIRED]]
+    found = read_ttl_log(written(tmp_path, "\n".join(["time_s,channel,state", *rows]) + "\n"))
+    assert len(found.trials) == 1
+    assert any("4 rows say that the channel 'CS' goes high" in each for each in found.remarks)
+    # Samples repeat their levels: nothing to remark on.
+    samples = [f"{n / 10},CS,{int(n % 100 > 90)}" for n in range(300)]
+    sampled = read_ttl_log(written(tmp_path, "\n".join(["time_s,channel,state", *samples]) + "\n"))
+    assert [t.cs_onset_s for t in sampled.trials] == [9.1, 19.1, 29.1]
+    assert not any("goes high" in each for each in sampled.remarks)
+
+
+def test_the_number_of_a_trial_is_no_state(tmp_path: Path) -> None:
+    rows = [f"{at_s},{name} {n}" for n, (cs_s, us_s) in enumerate(FIVE_PAIRED, start=1)
+            for at_s, name in ((cs_s, "CS"), (us_s, "US"))]  # fmt: skip
+    with pytest.raises(TrialFileError, match="the channels found are: CS 1, US 1, CS 2"):
+        read_ttl_log(written(tmp_path, "\n".join(["time_s,event", *rows]) + "\n"))
+    switched = "time_s,event\n1,CS 1\n1.2,CS 0\n5,CS 1\n5.2,CS 0\n"
+    assert [t.cs_onset_s for t in read_ttl_log(written(tmp_path, switched)).trials] == [1.0, 5.0]
+
+
 def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
     text = "time_s,channel,state\n" + "".join(
         f"{time},{channel},{state}\n"
