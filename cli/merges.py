@@ -190,7 +190,7 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionRe
 
 
 def _checked_id(text: str) -> str:
-    if not _MERGE_ID.match(text):
+    if not _MERGE_ID.fullmatch(text):
         raise UsageError(f"{text!r} is no merge; 'poolctl merges ls' lists them")
     return text
 

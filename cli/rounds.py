@@ -310,7 +310,7 @@ def read_deadline(text: str, now: datetime) -> datetime:
     ------
     UsageError
     """
-    if match := _SPAN.match(text.strip()):
+    if match := _SPAN.fullmatch(text.strip()):
         return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:
         moment = datetime.fromisoformat(text.strip())

@@ -55,7 +55,7 @@ def abort(
 ) -> Reply:
     """End uploads; the parts that arrived are thrown away. What became a model stays one."""
     for each in uploads:
-        if not _UPLOAD_ID.match(each):
+        if not _UPLOAD_ID.fullmatch(each):
             raise UsageError(f"{each!r} is no upload; 'poolctl uploads ls' lists them")
     with invocation.pool() as pool:
         for each in uploads:

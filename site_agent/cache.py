@@ -195,7 +195,7 @@ class ModelCache:
         entries = []
         for path in self._blobs.glob("*") if self._blobs.is_dir() else ():
             digest = path.name.removesuffix(_PART)
-            if not re.match(DIGEST_PATTERN, digest):
+            if not re.fullmatch(DIGEST_PATTERN, digest):
                 continue
             try:
                 status = path.stat()
@@ -273,7 +273,7 @@ class ModelCache:
 
 def _checked(digest: str) -> str:
     """Refuse what could lead out of the cache's folder."""
-    if not re.match(DIGEST_PATTERN, digest):
+    if not re.fullmatch(DIGEST_PATTERN, digest):
         raise NotFoundError(f"{digest!r} is no digest: expected 64 digits 0-9, a-f")
     return digest
 

@@ -210,7 +210,7 @@ def _word(text: str) -> str:
     ------
     PoolRefusedRequestError
     """
-    if not re.match(NAME_PATTERN, text):
+    if not re.fullmatch(NAME_PATTERN, text):
         raise PoolRefusedRequestError(
             f"{text[:80]!r} is no name or identifier; expected a-z, 0-9, '.', '_' and '-'"
         )

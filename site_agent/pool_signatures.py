@@ -93,7 +93,7 @@ class PoolSignatures(ABC):
 
     def revoke_key(self, site: str, key_id: str, reason: Revocation) -> KeyResponse:
         """End a key: what it signed before stays good only if it is `superseded`."""
-        if not re.match(DIGEST_PATTERN, key_id):
+        if not re.fullmatch(DIGEST_PATTERN, key_id):
             raise PoolRefusedRequestError(f"{key_id!r} is no key; see: poolctl keys ls")
         request = KeyRevocationRequest(reason=reason)
         path = f"{_keys_path(site)}/{key_id}/revoke"
@@ -184,7 +184,7 @@ class PoolSignatures(ABC):
 
 
 def _keys_path(site: str) -> str:
-    if not re.match(NAME_PATTERN, site):
+    if not re.fullmatch(NAME_PATTERN, site):
         raise PoolRefusedRequestError(
             f"{site!r} is no name of a site", hint="poolctl admin sites ls lists them"
         )

@@ -77,7 +77,7 @@ def key_file(folder: Path, site: str) -> Path:
     SigningKeyError
         `site` is no name of a site.
     """
-    if not re.match(NAME_PATTERN, site):
+    if not re.fullmatch(NAME_PATTERN, site):
         raise SigningKeyError(f"{site!r} is no name of a site")
     return folder / f"{site}{_SUFFIX}"
 

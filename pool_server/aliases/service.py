@@ -107,7 +107,7 @@ def require_alias_name(alias: str) -> None:
         raise AliasRefusedError(
             f"{LATEST!r} always means the newest version", hint="Choose another name: best, stable."
         )
-    if not _ALIAS.match(alias):
+    if not _ALIAS.fullmatch(alias):
         raise AliasRefusedError(
             f"{alias[:80]!r} cannot be an alias; expected a letter a-z, then up to 63 of a-z, 0-9, "
             "'.', '_', '-'",

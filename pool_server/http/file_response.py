@@ -32,7 +32,7 @@ def requested_range(header: str | None, size_bytes: int) -> tuple[int, int] | No
     UnsatisfiableRangeError
         There is no such byte.
     """
-    match = _RANGE.match(header.replace(" ", "")) if header else None
+    match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
     if match is None:
         return None
     if match[3] is not None:

@@ -77,7 +77,7 @@ class RequestContext:
 
     def _limit(self, scope: Scope) -> int | None:
         """Return the most bytes of a body; parts have a limit of their own, by upload."""
-        if scope["method"] == "PUT" and _PART_PATH.match(scope["path"]):
+        if scope["method"] == "PUT" and _PART_PATH.fullmatch(scope["path"]):
             return None
         return self.max_request_bytes
 
@@ -107,7 +107,7 @@ class Exchange:
         self._replaying: list[Message] = []
         self._started = time.monotonic()
         wanted = self._headers.get("x-request-id", "")
-        self.request_id = wanted if _REQUEST_ID.match(wanted) else secrets.token_hex(8)
+        self.request_id = wanted if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(8)
         scope["pool_request_id"] = self.request_id
 
     def announces_too_much(self) -> bool:

@@ -58,7 +58,7 @@ def _decode(cursor: str, expected: re.Pattern[str]) -> re.Match[str]:
         ).decode("ascii")
     except (binascii.Error, ValueError):
         text = ""
-    match = expected.match(text)
+    match = expected.fullmatch(text)
     if match is None:
         raise QueryError(
             "`cursor` is none that this pool gave out",

@@ -67,7 +67,7 @@ def drop_snapshots(target: Path, keep: int) -> Dropped:
 
 def _copies_without(blobs: Path, needed: set[str]) -> Iterator[Path]:
     for path in list(blobs.glob("[0-9a-f][0-9a-f]/*")):
-        match = _COPY.match(path.name)
+        match = _COPY.fullmatch(path.name)
         if match is not None and (match[2] or match[1] not in needed):
             yield path
 

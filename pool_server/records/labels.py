@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
 
 def number_in(value: str) -> float | None:
     """Return a label's value as a number; None for one that is none, or not finite."""
-    number = float(value) if _NUMBER.match(value) else math.inf
+    number = float(value) if _NUMBER.fullmatch(value) else math.inf
     return number if math.isfinite(number) else None
 
 

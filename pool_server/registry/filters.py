@@ -40,7 +40,7 @@ class LabelFilter:
         QueryError
         """
         key, equals, value = text.partition("=")
-        if not _LABEL_KEY.match(key) or (equals and not value):
+        if not _LABEL_KEY.fullmatch(key) or (equals and not value):
             raise QueryError(
                 f"label={text!r} is no filter; expected KEY=VALUE, or KEY alone for any value",
                 hint="Keys begin with a letter and have only a-z, 0-9, '_', '.', '-'.",
@@ -64,7 +64,7 @@ class LabelBound:
         ------
         QueryError
         """
-        match = _BOUND.match(text)
+        match = _BOUND.fullmatch(text)
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None or match[2] == "=":
             raise QueryError(
@@ -90,7 +90,7 @@ class MetricFilter:
         ------
         QueryError
         """
-        match = _BOUND.match(text)
+        match = _BOUND.fullmatch(text)
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None:
             raise QueryError(
@@ -187,7 +187,7 @@ def read_digest(text: str) -> str:
     ------
     QueryError
     """
-    if not _DIGEST.match(text):
+    if not _DIGEST.fullmatch(text):
         raise QueryError(f"{text!r} is no SHA-256 digest; expected 64 characters of 0-9, a-f")
     return text
 

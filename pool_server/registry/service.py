@@ -76,11 +76,11 @@ def resolve_version(
     elif reference.startswith("sha256:"):
         digest = read_digest(reference.removeprefix("sha256:"))
         version = repository.find_by_digest(session, model_id, digest, readable, versions=versions)
-    elif _NUMBER.match(reference):
+    elif _NUMBER.fullmatch(reference):
         version = repository.find_by_number(
             session, model_id, int(reference), readable, versions=versions
         )
-    elif _ALIAS.match(reference):
+    elif _ALIAS.fullmatch(reference):
         version = repository.find_by_alias(
             session, model_id, reference, readable, versions=versions
         )

@@ -99,7 +99,7 @@ class LocalStorage:
         sizes: dict[int, int] = {}
         with translated("list parts"), given_up_when_missing(), os.scandir(folder) as entries:
             for entry in entries:
-                if _PART.match(entry.name):
+                if _PART.fullmatch(entry.name):
                     sizes[int(entry.name)] = entry.stat().st_size
         return sizes
 
@@ -169,7 +169,7 @@ class LocalStorage:
         with translated("list the model files"):
             for folder in sorted(self.blobs.iterdir()):
                 for blob in sorted(folder.iterdir()):
-                    if _DIGEST.match(blob.name):
+                    if _DIGEST.fullmatch(blob.name):
                         yield blob.name
 
     def remove_content(self, digest: str) -> None:
@@ -208,12 +208,12 @@ class LocalStorage:
 
     def _upload_folder(self, handle: str) -> Path:
         # Handles and digests come from the database; a wrong one must still never be a path.
-        if not _UPLOAD_ID.match(handle):
+        if not _UPLOAD_ID.fullmatch(handle):
             raise StorageFailedError(f"{handle!r} is no upload identifier")
         return self.uploads / handle
 
     def _blob(self, digest: str) -> Path:
-        if not _DIGEST.match(digest):
+        if not _DIGEST.fullmatch(digest):
             raise StorageFailedError(f"{digest!r} is no SHA-256 digest")
         return self.blobs / digest[:2] / digest
 

@@ -106,7 +106,7 @@ class S3Storage:
         arguments: dict[str, object] = {}
         headers = {"Content-Length": str(size_bytes)}
         if upload.checksum is not None:
-            if checksum is None or not _CHECKSUM[upload.checksum].match(checksum):
+            if checksum is None or not _CHECKSUM[upload.checksum].fullmatch(checksum):
                 raise PartMismatchError(
                     f"part {number} is announced with the checksum {checksum!r}, expected "
                     f"its {upload.checksum} in hexadecimal",

@@ -42,7 +42,7 @@ def require_settings(settings: PoolSettings) -> None:
     """Raise `StorageSettingsError` for settings with which no bucket can be used."""
     key_id = settings.s3_access_key_id.get_secret_value()
     secret = settings.s3_secret_access_key.get_secret_value()
-    if not _BUCKET.match(settings.s3_bucket):
+    if not _BUCKET.fullmatch(settings.s3_bucket):
         raise _refused(
             "S3_BUCKET", f"{settings.s3_bucket!r}", "the name of a bucket that is there already"
         )

@@ -104,6 +104,6 @@ class S3Places:
 
 def _required(pattern: re.Pattern[str], word: str) -> str:
     # They come from the database or the bucket; a wrong one must still never be a key.
-    if not pattern.match(word):
+    if not pattern.fullmatch(word):
         raise StorageFailedError(f"{word!r} is no identifier or digest of the pool")
     return word

@@ -216,7 +216,7 @@ class Term(BaseModel):
         word, _, detail = (part.strip() for part in text.partition("="))
         known = _BY_SHORTHAND.get(word.upper())
         code = known.code if known else word
-        if code == TIME_LIMIT and _MONTHS.match(detail):
+        if code == TIME_LIMIT and _MONTHS.fullmatch(detail):
             detail = _months_after(today, int(detail)).isoformat()
         # Once more inside, where the sentence would be wrapped in pydantic's own words.
         _require_known(code, detail)

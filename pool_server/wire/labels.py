@@ -56,7 +56,7 @@ class CoreLabel(BaseModel):
         if self.type == "choice":
             return value in self.values
         patterns = {"count": _COUNT, "number": _NUMBER}
-        return self.type not in patterns or bool(patterns[self.type].match(value))
+        return self.type not in patterns or bool(patterns[self.type].fullmatch(value))
 
 
 YES_NO = ("yes", "no", "mixed")
@@ -197,7 +197,7 @@ class VocabularyResponse(BaseModel):
             if key in known and not known[key].takes(value)
         ]
         low, high = labels.get("age_min_months", ""), labels.get("age_max_months", "")
-        if _NUMBER.match(low) and _NUMBER.match(high) and float(low) > float(high):
+        if _NUMBER.fullmatch(low) and _NUMBER.fullmatch(high) and float(low) > float(high):
             problems.append(
                 f"label age_min_months={low} is above age_max_months={high}; expected the age of "
                 "the youngest and of the oldest"

@@ -57,7 +57,7 @@ class ModelAddress:
         ValueError
             Naming what is wrong with `text` and what an address looks like.
         """
-        match = _ADDRESS.match(text)
+        match = _ADDRESS.fullmatch(text)
         if match is None:
             raise ValueError(
                 f"{text!r} is no model address; expected SITE/NAME, SITE/NAME@VERSION, "

@@ -145,8 +145,8 @@ def open_bundle(path: Path) -> Bundle:
                 f"{path}: {what}: {file_bytes:,} bytes, expected {expected_bytes:,}"
             )
         _require_structure(path, file, spans, len(content))
-    records = tuple(span for span in spans if _RECORD_PATH.match(span.member.path))
-    blobs = {span.member.sha256: span for span in spans if _BLOB_PATH.match(span.member.path)}
+    records = tuple(span for span in spans if _RECORD_PATH.fullmatch(span.member.path))
+    blobs = {span.member.sha256: span for span in spans if _BLOB_PATH.fullmatch(span.member.path)}
     return Bundle(path, hashlib.sha256(content).hexdigest(), records, blobs)
 
 

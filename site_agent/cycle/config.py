@@ -231,7 +231,7 @@ def span_s(value: float | str) -> float:
     ValueError
     """
     if isinstance(value, str):
-        found = _SPAN.match(value.strip())
+        found = _SPAN.fullmatch(value.strip())
         seconds = float(found[1]) * _UNITS[found[2]] if found else -1.0
     else:
         seconds = float(value)
@@ -248,7 +248,7 @@ def margin_of(value: float | str) -> tuple[float, bool]:
     ValueError
     """
     if isinstance(value, str):
-        found = _PERCENT.match(value.strip())
+        found = _PERCENT.fullmatch(value.strip())
         if found is None:
             raise ValueError('expected a number, or a percentage such as "1%"')
         return float(found[1]) / 100, True

@@ -57,7 +57,7 @@ class Order:
         if word == "name":
             return cls("name", descending)
         metric = word.removeprefix(_METRIC_PREFIX)
-        if metric != word and _METRIC_NAME.match(metric):
+        if metric != word and _METRIC_NAME.fullmatch(metric):
             return cls("metric", descending, metric)
         raise QueryError(
             f"sort={text[:80]!r} is no order; expected created, name or metric.NAME",

@@ -39,6 +39,8 @@ def test_a_body_over_the_limit_is_refused(pool: PoolDriver) -> None:
     assert error_of(pool.admin.post("/api/v1/sites", content=huge)) == (413, "too_large")
     unannounced = pool.admin.post("/api/v1/sites", content=iter([huge]))
     assert error_of(unannounced) == (413, "too_large")
+    beside_a_part = f"/api/v1/uploads/{'0' * 32}/parts/1%0A"
+    assert error_of(pool.admin.put(beside_a_part, content=huge)) == (413, "too_large")
 
 
 def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None:

@@ -69,7 +69,9 @@ def test_publishing_copies_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "blobs" / DIGEST[:2] / DIGEST).stat().st_ino == inode
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 32, "0" * 31 + "/"])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "", "A" * 32, "0" * 31 + "/", "0" * 32 + "\n"]
+)
 def test_nothing_but_identifiers_and_digests_become_paths(tmp_path: Path, name: str) -> None:
     storage = LocalStorage(tmp_path)
     for act in (storage.received_parts, storage.discard, storage.has_content, storage.open_content):
