@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.addresses import model_file, size_words
-from cli.errors import OutputExistsError, UsageError
-from cli.existing_files import place_for_model, words_on_existing
+from cli.existing_files import (
+    place_for_model,
+    refuse_input,
+    require_free,
+    words_on_existing,
+)
 from cli.options import DryRunOption, ForceOption, command, single
 from cli.output import Invocation, Reply
 
@@ -80,7 +84,8 @@ def convert(
     from aggregators.formats.conversion import convert_model
 
     file = model_file(invocation, model)
-    _refuse_replacing(output, file.path)
+    require_free(output, force=True)
+    refuse_input(output, [file.path], "--output", what="the model")
     source = recognise(file.path).name
     with (
         place_for_model(output, force=force) as place,
@@ -114,13 +119,6 @@ def convert(
         return Reply(data, told, [str(output)])
     size = size_words(output.stat().st_size)
     return Reply(data, [f"{output}  ({what}, {size})", f"sha256 {digest}"], [str(output)])
-
-
-def _refuse_replacing(output: Path, source: Path) -> None:
-    if output.is_dir():
-        raise OutputExistsError(f"{output}: is a folder; expected the name of a file")
-    if output.exists() and output.samefile(source):
-        raise UsageError(f"--output {output}: is the model itself; choose another name")
 
 
 def _format_of(output: Path, content: Model) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.errors import InputMissingError, OutputExistsError, UsageError
+from cli.errors import InputMissingError, UsageError
+from cli.existing_files import require_free, require_free_copies
 from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import ForceOption, command, single
 from cli.output import Invocation, Reply, TableText
@@ -90,7 +93,7 @@ def split(
 
     Writes one imglab XML for each part: NAME-site-1.xml, ..., NAME-train.xml, NAME-test.xml.
     Images stay where they are unless --copy is given. Copies of the same file stay together,
-    and with --by person all images of a person.
+    and with --by person all images of a person. Other files are replaced only with --force.
     """
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
@@ -99,7 +102,11 @@ def split(
     parts = split_dataset(faces, site_shares(sites, test), group_of=group_of, seed=seed)
     folder = out or (dataset if dataset.is_dir() else dataset.parent)
     targets = {name: folder / f"{dataset.stem}-{name}.xml" for name in parts}
-    _refuse_existing(targets.values(), force=force)
+    for path in targets.values():
+        require_free(path, force=force)
+    if copy:
+        copies = [_copies(part, targets[name]) for name, part in parts.items()]
+        require_free_copies(chain.from_iterable(copies), force=force)
     folder.mkdir(parents=True, exist_ok=True)
     items = []
     with invocation.progress("split") as report:
@@ -183,16 +190,18 @@ def convert(
 
     imglab XML is what training reads, with landmarks in whole pixels. .pts files count pixels
     from 1 unless --pts-origin says otherwise; images are copied beside them. A face that the
-    detector does not find gets the box that it typically draws around such landmarks.
+    detector does not find gets the box that it typically draws around such landmarks. Other files
+    of the same names, images, too, are replaced only with --force.
     """
     reading = take_reading(settings)
     faces = read_face_file(dataset, reading)
     target = to or _target(output)
-    _refuse_existing([output], force=force or target is Target.PTS)
     if renumber:
         from site_agent.datasets import renumber_parts
 
         faces = renumber_parts(faces)
+    kept = _with_parts(faces, parts) if parts else faces
+    _require_free_targets(kept, output, target, copy=copy, force=force)
     data: dict[str, Any] = {"dataset": dataset, "output": output, "format": target.value}
     words = []
     if boxes is Boxes.DETECTOR or (detector is not None and boxes is None):
@@ -247,10 +256,27 @@ def _grouping(
     return by_table(faces, table, column=columns[0], file_column=columns[1])
 
 
-def _refuse_existing(paths: Any, *, force: bool) -> None:
-    existing = [] if force else [path for path in paths if path.exists()]
-    if existing:
-        raise OutputExistsError(f"{existing[0]}: is there already")
+def _require_free_targets(
+    faces: FaceDataset, output: Path, target: Target, *, copy: bool, force: bool
+) -> None:
+    """Refuse what `_written` would replace, before a detector looks at every image."""
+    if target is not Target.PTS:
+        require_free(output, force=force)
+        require_free_copies(_copies(faces, output) if copy else (), force=force)
+        return
+    from site_agent.datasets.pts_files import pts_places
+
+    places = pts_places(faces, output)
+    for _, _, file, _ in places:
+        require_free(file, force=force)
+    require_free_copies(((image.path, to) for image, _, _, to in places), force=force)
+
+
+def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
+    """Where images are copied from and to, beside annotations at `path`."""
+    from site_agent.datasets.conversion import copy_places
+
+    return copy_places(faces, path.with_suffix("")).items()
 
 
 def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:

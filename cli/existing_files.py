@@ -1,16 +1,18 @@
 """What becomes of files that are where a command wants to write.
 
-One rule for all commands: a file is replaced only with ``--force``, or by the same bytes.
+One rule for all commands: a file is replaced only with ``--force``, or by the same bytes; and what
+a command reads is not replaced even so.
 """
 
 from __future__ import annotations
 
+import filecmp
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cli.errors import OutputExistsError
+from cli.errors import OutputExistsError, UsageError
 
 
 def require_free(path: Path, *, force: bool) -> None:
@@ -25,6 +27,54 @@ def require_free(path: Path, *, force: bool) -> None:
         raise OutputExistsError(f"{path}: is a folder; expected the name of a file")
     if path.exists() and not force:
         raise OutputExistsError(f"{path}: is there already")
+
+
+def refuse_input(
+    path: Path, inputs: Iterable[Path], option: str, *, what: str = "an input"
+) -> None:
+    """Refuse a path at which a file is that the command reads, under whatever name.
+
+    Raises
+    ------
+    UsageError
+        Naming the option, and what the file is.
+    """
+    found = _identity(path)
+    if found is not None and any(_identity(other) == found for other in inputs):
+        raise UsageError(f"{option} {path}: is {what} itself; choose another name")
+
+
+def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> None:
+    """Refuse copies of files (source, target) that would replace others, before any is made.
+
+    A target that is its source, or that holds the same bytes, is none that is replaced.
+
+    Raises
+    ------
+    UsageError
+        A target is the source of another copy: it would be lost before it is copied.
+    OutputExistsError
+        Another file is there, and `force` is false; or a folder.
+    """
+    copies = list(copies)
+    sources = {_identity(source) for source, _ in copies}
+    for source, target in copies:
+        found = _identity(target)
+        if found is None or found == _identity(source):
+            continue
+        if found in sources:
+            raise UsageError(f"{target}: is itself to be copied; choose another folder")
+        same = target.is_file() and source.is_file() and filecmp.cmp(source, target, shallow=False)
+        require_free(target, force=force or same)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from all others; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def words_on_existing(path: Path, *, force: bool) -> str:

@@ -9,8 +9,9 @@ import typer
 
 from cli.addresses import model_files
 from cli.errors import InputMissingError, UsageError
+from cli.existing_files import refuse_input, require_free
 from cli.face_files import READING_OPTIONS, read_face_file, take_reading
-from cli.options import command, single
+from cli.options import ForceOption, command, single
 from cli.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -61,12 +62,14 @@ def predict(
         Path | None, typer.Option(metavar="DIR", help="Draw the faces into copies of the images.")
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="At once; 0: as many as processors.")] = 0,
+    force: ForceOption = False,
     **reading: Any,
 ) -> Reply:
     """Find faces and landmarks in images.
 
     Boxes are left, top, right, bottom in pixels, all edges inside the box; landmarks are x, y in
-    pixels, not rounded (--json).
+    pixels, not rounded (--json). --xml and --overlay replace files only with --force, and never
+    one of the inputs.
     """
     from site_agent.prediction import predict_images, prediction_rows, write_predictions_xml
 
@@ -74,6 +77,13 @@ def predict(
     wanted = {"detector": detector, "landmarks": landmarks}
     words = {role: word for role, word in wanted.items() if word and word != "stock"}
     files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
+    paths = images if isinstance(images, list) else [image.path for image in images.images]
+    if xml is not None:
+        models = [file.path for file in files.values()]
+        refuse_input(xml, [*map(Path, inputs), *paths, *models], "--xml")
+        require_free(xml, force=force)
+    if overlay is not None:
+        _require_free_overlays(paths, overlay, force=force)
     finder = None
     if detector == "stock":
         from site_agent.faces.detector import open_detector
@@ -111,6 +121,13 @@ def predict(
         notes.append(f"overlays {overlay}")
     data = {"items": prediction_rows(predictions), "xml": xml, "overlays": overlays}
     return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
+
+
+def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:
+    from site_agent.overlays import overlay_paths
+
+    for path in overlay_paths(images, folder):
+        require_free(path, force=force)
 
 
 def _images(

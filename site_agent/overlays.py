@@ -57,23 +57,63 @@ def draw_overlay(image: UInt8, faces: Iterable[PredictedFace]) -> UInt8:
     return canvas
 
 
-def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -> list[Path]:
-    """Write a PNG with the predictions drawn in for each image, named after it.
+def overlay_paths(images: Iterable[Path], folder: Path | str) -> list[Path]:
+    """Return where the picture of each image goes: named after it, and each name once.
 
     Raises
     ------
     PredictionInputError
-        The folder cannot be written.
+        One of them is an image that is to be drawn into, such as a photograph in the same folder.
     """
-    folder = Path(folder)
+    images, folder = list(images), Path(folder)
+    own = {_identity(image) for image in set(images)} - {None}
+    paths: list[Path] = []
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    for image in images:
+        stem = image.stem
+        name, number = f"{stem}.png", counts.get(stem, 1)
+        # Images of several folders may share a name; so may names that differ in case.
+        while name.lower() in taken:
+            number += 1
+            name = f"{stem}-{number}.png"
+        counts[stem] = number
+        taken.add(name.lower())
+        paths.append(folder / name)
+        if _identity(paths[-1]) in own:
+            raise PredictionInputError(
+                f"{paths[-1]}: is one of the images themselves; overlays need another folder"
+            )
+    return paths
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -> list[Path]:
+    """Write a PNG with the predictions drawn in for each image, named as `overlay_paths` says.
+
+    Files of these names are replaced, the images themselves never.
+
+    Raises
+    ------
+    PredictionInputError
+        The folder cannot be written, or is where the images are.
+    """
+    predictions, folder = list(predictions), Path(folder)
     written: list[Path] = []
+    paths = overlay_paths((each.path for each in predictions), folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for prediction in predictions:
+        for prediction, path in zip(predictions, paths, strict=True):
             if prediction.problem:
                 continue
             image = read_image(prediction.path, apply_orientation=prediction.upright)
-            path = _free_name(folder, prediction.path.stem, written)
             _write_png(draw_overlay(image, prediction.faces), path)
             written.append(path)
     except OSError as error:
@@ -81,16 +121,6 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
             f"{folder}: overlays cannot be written: {error.strerror or error}"
         ) from error
     return written
-
-
-def _free_name(folder: Path, stem: str, taken: list[Path]) -> Path:
-    # Images of several folders may share a name.
-    path = folder / f"{stem}.png"
-    number = 2
-    while path in taken:
-        path = folder / f"{stem}-{number}.png"
-        number += 1
-    return path
 
 
 def _write_png(image: UInt8, path: Path) -> None:

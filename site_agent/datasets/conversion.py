@@ -30,6 +30,13 @@ _COVERED = 0.6
 _WIDEST = 3.0
 
 
+def copy_places(dataset: FaceDataset, folder: Path) -> dict[Path, Path]:
+    """Return where `copy_images` puts the copy of each image."""
+    unique = list(dict.fromkeys(image.path for image in dataset.images))
+    names = free_names(unique)
+    return {path: folder / name for path, name in zip(unique, names, strict=True)}
+
+
 def copy_images(
     dataset: FaceDataset,
     folder: Path,
@@ -37,15 +44,15 @@ def copy_images(
 ) -> FaceDataset:
     """Copy the images of a data set into a folder, and return the data set with the copies.
 
-    Names are kept; of several files of the same name the later ones get a number.
+    Names are kept; of several files of the same name the later ones get a number. What is there
+    under these names (`copy_places`) is replaced.
 
     Raises
     ------
     AnnotationFileError
         An image cannot be read, or not be written.
     """
-    unique = list(dict.fromkeys(image.path for image in dataset.images))
-    places = dict(zip(unique, free_names(unique), strict=True))
+    places = copy_places(dataset, folder)
     copied: dict[Path, Path] = {}
     images = []
     try:
@@ -53,7 +60,7 @@ def copy_images(
         for done, image in enumerate(dataset.images):
             if progress is not None:
                 progress(done / len(dataset.images), f"copying {image.path.name}")
-            target = folder / places[image.path]
+            target = places[image.path]
             if image.path not in copied:
                 if not (target.exists() and target.samefile(image.path)):
                     shutil.copyfile(image.path, target)

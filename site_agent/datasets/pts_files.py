@@ -150,6 +150,31 @@ def read_pts_folder(
     return FaceDataset(path, path.stem, "", found)
 
 
+def pts_places(
+    dataset: FaceDataset, folder: Path
+) -> list[tuple[AnnotatedImage, FaceBox, Path, Path]]:
+    """Return for each face its image, its box, and where `write_pts_folder` puts both.
+
+    Returns
+    -------
+    list of (image, box, file, copy)
+        `file` is the ``.pts`` file, `copy` that of the image.
+    """
+    places = []
+    taken: set[str] = set()
+    for image, box in dataset.boxes():
+        if not box.parts:
+            continue
+        stem, number = image.path.stem, 1
+        while stem.lower() in taken:
+            number += 1
+            stem = f"{image.path.stem}_{number}"
+        taken.add(stem.lower())
+        copy = folder / f"{stem}{image.path.suffix}"
+        places.append((image, box, folder / f"{stem}.pts", copy))
+    return places
+
+
 def write_pts_folder(
     dataset: FaceDataset,
     names: Iterable[str],
@@ -160,6 +185,7 @@ def write_pts_folder(
     """Write one ``.pts`` file for each face, and a copy of its image beside it.
 
     The second face of ``one.jpg`` becomes ``one_2.pts`` with ``one_2.jpg``: a file holds one face.
+    What is there under these names (`pts_places`) is replaced.
 
     Parameters
     ----------
@@ -183,24 +209,14 @@ def write_pts_folder(
     folder, names = Path(folder), list(names)
     absent = (math.nan, math.nan)
     written: list[Path] = []
-    taken: set[str] = set()
-    for image, box in dataset.boxes():
-        if not box.parts:
-            continue
-        stem, number = image.path.stem, 1
-        while stem.lower() in taken:
-            number += 1
-            stem = f"{image.path.stem}_{number}"
-        taken.add(stem.lower())
+    for image, box, file, copy in pts_places(dataset, folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            copy = folder / f"{stem}{image.path.suffix}"
             if not (copy.exists() and copy.samefile(image.path)):
                 shutil.copyfile(image.path, copy)
         except OSError as error:
             problem = f"the image {image.path} cannot be copied: {error.strerror}"
             raise AnnotationFileError(dataset.path or image.path, image.line, problem) from error
-        file = folder / f"{stem}.pts"
         points = np.array([box.parts.get(name, absent) for name in names], dtype=np.float64)
         write_pts(points, file, origin=origin)
         written.append(file)

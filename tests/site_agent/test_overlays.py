@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from site_agent.errors import PredictionInputError
 from site_agent.faces.images import read_image
-from site_agent.overlays import draw_overlay, write_overlays
+from site_agent.overlays import draw_overlay, overlay_paths, write_overlays
 from site_agent.prediction import ImagePrediction, PredictedFace
 
 LANDMARK = np.array([80, 255, 200])
@@ -75,3 +75,22 @@ def test_each_image_gets_a_picture_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PredictionInputError, match="overlays cannot be written"):
         write_overlays(predictions, tmp_path / "file")
+
+
+def test_the_images_themselves_are_never_drawn_over(tmp_path: Path) -> None:
+    from PIL import Image
+
+    path = tmp_path / "face.png"
+    Image.fromarray(grey(30, 20)).save(path)
+    before = path.read_bytes()
+    with pytest.raises(PredictionInputError, match=r"face\.png: is one of the images themselves"):
+        write_overlays([ImagePrediction(path, 30, 20, ())], tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_names_differ_in_more_than_case() -> None:
+    images = [Path("a/face.jpg"), Path("b/Face.png"), Path("c/face-2.jpg"), Path("d/face.bmp")]
+    names = [path.name for path in overlay_paths(images, "out")]
+    assert names == ["face.png", "Face-2.png", "face-2-2.png", "face-3.png"]
+    many = [Path(f"{number}/face.jpg") for number in range(20_000)]
+    assert len({path.name for path in overlay_paths(many, "out")}) == 20_000

@@ -1,0 +1,142 @@
+"""What is there already: replaced only when asked for, and what is read never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from site_agent.datasets import FaceDataset, write_imglab_xml
+from tests.cli.conftest import Run
+from tests.site_agent.datasets.drawn import faces_in, picture
+
+
+@pytest.fixture
+def faces(tmp_path: Path) -> FaceDataset:
+    """Two small pictures with a face each, in a folder of their own."""
+    (tmp_path / "faces").mkdir()
+    return faces_in(tmp_path / "faces", 2)
+
+
+def marks(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_predictions_do_not_replace_annotations(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    before = marks(faces.path.parent)
+    words = ("predict", faces.path, "--detector", "stock")
+    for force in ((), ("--force",)):
+        refused = poolctl(*words, "--xml", faces.path, *force, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert "faces.xml: is an input itself" in refused.error["message"]
+    linked = tmp_path / "linked.xml"
+    linked.symlink_to(faces.path)
+    assert poolctl(*words, "--xml", linked, "--force", "--json").error["code"] == "usage"
+    image = faces.images[0].path
+    assert poolctl(*words, "--xml", image, "--force", "--json").error["code"] == "usage"
+    assert marks(faces.path.parent) == before
+    other = tmp_path / "other.xml"
+    other.write_text("by hand")
+    refused = poolctl(*words, "--xml", other, "--json")
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert other.read_text() == "by hand"
+    assert poolctl(*words, "--xml", other, "--force", "--json").data["xml"] == str(other)
+    assert other.read_text().startswith("<?xml")
+
+
+def test_overlays_do_not_replace_photographs(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    folder, seen = faces.path.parent, tmp_path / "seen"
+    before = marks(folder)
+    words = ("predict", folder, "--detector", "stock", "--overlay")
+    for force in ((), ("--force",)):
+        refused = poolctl(*words, folder, *force, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "prediction_input")
+        assert "is one of the images themselves" in refused.error["message"]
+    assert marks(folder) == before
+    assert len(poolctl(*words, seen, "--json").data["overlays"]) == 2
+    assert poolctl(*words, seen, "--json").error["code"] == "file_exists"
+    assert poolctl(*words, seen, "--force").code == 0
+
+
+def test_converting_does_not_replace_other_landmarks_and_pictures(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    out = tmp_path / "out"
+    words = ("dataset", "convert", faces.path, "-o", out)
+    assert poolctl(*words).code == 0
+    [name, other] = [image.path.name for image in faces.images]
+    corrected = out / Path(name).with_suffix(".pts")
+    corrected.write_text(corrected.read_text().replace("n_points", "N_POINTS"))
+    before = marks(out)
+    refused = poolctl(*words, "--json")
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert marks(out) == before
+    for path in out.glob("*.pts"):
+        path.unlink()
+    picture(out / other, 77)
+    before = marks(out)
+    refused = poolctl(*words, "--json")
+    assert refused.error["code"] == "file_exists"
+    assert other in refused.error["message"], "the same picture is not in the way, another is"
+    assert marks(out) == before
+    assert poolctl(*words, "--force").code == 0
+    assert (out / other).read_bytes() == faces.images[1].path.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".xml", ".json"])
+def test_copies_do_not_replace_other_pictures(
+    suffix: str, faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    name = faces.images[1].path.name
+    own = picture(tmp_path / "mine" / name, 77).read_bytes()
+    words = ("dataset", "convert", faces.path, "-o", tmp_path / f"mine{suffix}", "--copy")
+    refused = poolctl(*words, "--json")
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [name]
+    assert (tmp_path / "mine" / name).read_bytes() == own
+    assert poolctl(*words, "--force").code == 0
+    assert (tmp_path / "mine" / name).read_bytes() == faces.images[1].path.read_bytes()
+
+
+def test_the_copies_of_a_split_do_not_replace_other_pictures(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    words = ("dataset", "split", faces.path, "--sites", 2, "-o", tmp_path, "--copy")
+    for image in faces.images:
+        picture(tmp_path / "faces-site-2" / image.path.name, 77)
+    before = marks(tmp_path / "faces-site-2")
+    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    assert marks(tmp_path / "faces-site-2") == before
+    assert not (tmp_path / "faces-site-1.xml").exists()
+    assert poolctl(*words, "--force").code == 0
+
+
+def test_a_picture_that_is_yet_to_be_copied_is_never_replaced(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    first, second = faces.images
+    namesake = picture(tmp_path / "other" / second.path.name, 5)
+    images = (replace(first, path=namesake), second)
+    both = tmp_path / "both.xml"
+    write_imglab_xml(replace(faces, images=images), both)
+    before = second.path.read_bytes()
+    words = ("dataset", "convert", both, "--force", "--json")
+    refused = poolctl(*words, "-o", second.path.parent)
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert "is itself to be copied" in refused.error["message"]
+    copied = poolctl(*words, "-o", f"{second.path.parent}.xml", "--copy")
+    assert copied.error["code"] == "usage"
+    assert second.path.read_bytes() == before
+    with Image.open(second.path) as opened:
+        assert opened.size == (64, 48)
