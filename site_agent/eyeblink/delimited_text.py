@@ -15,14 +15,29 @@ LARGEST_TABLE_BYTES = 256 * 1024 * 1024
 _DELIMITERS = ("\t", ";", ",")
 _MISSING = frozenset({"", "n/a", "na", "nan", "none", "null", "-", "."})
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row: `cells` by column name, and its line in the file counted from 1."""
+    """One row: `cells` by column name, and its line in the file counted from 1.
+
+    `by_comma` tells that commas separate the cells.
+    """
 
     line: int
     cells: Mapping[str, str]
+    by_comma: bool = False
+
+    def number(self, column: str) -> float:
+        """Return the number in a cell, as `parse_number`.
+
+        Raises
+        ------
+        ValueError
+            It is no finite number.
+        """
+        return parse_number(self.cells[column], by_comma=self.by_comma)
 
 
 @dataclass(frozen=True)
@@ -46,7 +61,7 @@ def read_text_table(path: Path) -> TextTable:
         The file is missing, empty, too large or no text, or a row does not have as many cells as
         the header.
     """
-    text = _decode(path, _read(path))
+    text = read_text(path)
     numbered = [
         (number, line)
         for number, line in enumerate(text.splitlines(), start=1)
@@ -54,8 +69,8 @@ def read_text_table(path: Path) -> TextTable:
     ]
     if not numbered:
         raise TrialFileError(path, [(0, "is empty; expected a header line and one line a trial")])
-    delimiter = max(_DELIMITERS, key=numbered[0][1].count)
-    header = [_column_name(cell) for cell in _cells(numbered[0][1], delimiter)]
+    delimiter = delimiter_of(numbered[0][1])
+    header = [column_name(cell) for cell in split_cells(numbered[0][1], delimiter)]
     while header and not header[-1]:
         header.pop()
     repeated = {name for name in header if header.count(name) > 1}
@@ -66,7 +81,7 @@ def read_text_table(path: Path) -> TextTable:
     rows: list[TableRow] = []
     problems: list[tuple[int, str]] = []
     for number, line in numbered[1:]:
-        cells = [cell.strip() for cell in _cells(line, delimiter)]
+        cells = [cell.strip() for cell in split_cells(line, delimiter)]
         extra = [cell for cell in cells[len(header) :] if cell]
         if extra:
             problems.append(
@@ -74,14 +89,22 @@ def read_text_table(path: Path) -> TextTable:
             )
             continue
         cells += [""] * (len(header) - len(cells))
-        rows.append(TableRow(number, dict(zip(header, cells, strict=False))))
+        named = dict(zip(header, cells, strict=False))
+        rows.append(TableRow(number, named, by_comma=delimiter == ","))
     if problems:
         raise TrialFileError(path, problems)
     return TextTable(path, tuple(header), tuple(rows))
 
 
-def parse_number(text: str) -> float:
+def parse_number(text: str, *, by_comma: bool = False) -> float:
     """Return a number, NaN for an empty cell, ``n/a`` and the like; decimal commas are read.
+
+    Parameters
+    ----------
+    text : str
+    by_comma : bool
+        Commas separate the cells of the table: a quoted ``5,000`` is more likely five thousand
+        than five, and refused.
 
     Raises
     ------
@@ -91,6 +114,8 @@ def parse_number(text: str) -> float:
     stripped = text.strip()
     if stripped.lower() in _MISSING:
         return math.nan
+    if by_comma and _MAYBE_THOUSANDS.fullmatch(stripped):
+        raise ValueError(stripped)
     if _DECIMAL_COMMA.fullmatch(stripped):
         stripped = stripped.replace(",", ".")
     value = float(stripped)
@@ -99,34 +124,54 @@ def parse_number(text: str) -> float:
     return value
 
 
-def _read(path: Path) -> bytes:
+def read_text(path: Path) -> str:
+    """Return a text file's content.
+
+    Raises
+    ------
+    TrialFileError
+        The file is missing, too large or no text.
+    """
     try:
         if path.stat().st_size > LARGEST_TABLE_BYTES:
             raise TrialFileError(
                 path, [(0, f"is larger than {LARGEST_TABLE_BYTES >> 20} MiB: is it the video?")]
             )
-        return path.read_bytes()
+        return decode_text(path, path.read_bytes())
     except OSError as error:
         raise TrialFileError(path, [(0, error.strerror or str(error))]) from error
 
 
-def _decode(path: Path, data: bytes) -> str:
+def decode_text(path: Path, data: bytes) -> str:
+    """Return the text that a file, or its beginning, holds.
+
+    Raises
+    ------
+    TrialFileError
+        It is no text.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "utf-16"
-    elif b"\0" in data:
+        # The beginning of a file may end within a character.
+        return data.decode("utf-16", errors="replace")
+    if b"\0" in data:
         raise TrialFileError(path, [(0, "holds zero bytes; expected a text file (CSV or TSV)")])
-    else:
-        encoding = "utf-8-sig"
     try:
-        return data.decode(encoding)
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         # Only names of trials can hold such characters: any single-byte reading will do.
         return data.decode("latin-1")
 
 
-def _cells(line: str, delimiter: str) -> list[str]:
+def delimiter_of(line: str) -> str:
+    """Return what separates the columns of a table, by its header."""
+    return max(_DELIMITERS, key=line.count)
+
+
+def split_cells(line: str, delimiter: str) -> list[str]:
+    """Return the cells of a line, without quotation marks around them."""
     return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
 
 
-def _column_name(cell: str) -> str:
+def column_name(cell: str) -> str:
+    """Return the name in lower case, blanks and hyphens as underscores."""
     return re.sub(r"[\s\-]+", "_", cell.strip().lower())

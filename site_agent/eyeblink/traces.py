@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from site_agent.errors import TraceFileError
+from site_agent.errors import TraceFileError, TrialFileError
+from site_agent.eyeblink.delimited_text import (
+    column_name,
+    decode_text,
+    delimiter_of,
+    parse_number,
+    read_text,
+    split_cells,
+)
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, mean_of_valid_eyes
+from site_agent.eyeblink.video_times import TIME_COLUMNS
 
 Cell = TypeVar("Cell", float, int, bool)
+Line = tuple[int, str]
+"""A line and its number in the file, counted from 1."""
 
 _LOOKED_AT_LINES = 50
+_LOOKED_AT_BYTES = 65_536
+_LONGEST_USUAL_STEP_S = 1.0
 
 
 def read_trace(path: Path | str, *, frame_rate_hz: float | None = None) -> EyeTrace:
@@ -25,10 +36,13 @@ def read_trace(path: Path | str, *, frame_rate_hz: float | None = None) -> EyeTr
     Parameters
     ----------
     path : path
-        One value a line (``x`` where no face was found; a leading ``* `` is ignored), or a
-        table with a header in which these columns are looked for: ``timestamp_s`` or ``frame``;
-        ``ear``, or ``ear_left`` and ``ear_right`` (also ``EAR2D6_l`` and ``EAR2D6_r``);
-        ``valid`` (also ``EAR2D6_valid``). ``frames.csv`` of this program is such a table.
+        One value a line (``x`` or nothing where no face was found; a leading ``* `` is ignored),
+        or a table with a header in which these columns are looked for: ``timestamp_s`` or
+        ``timestamp_ms`` (also ``time_s``, ``time_ms``) or ``frame``; ``ear``, or ``ear_left`` and
+        ``ear_right`` (also ``EAR2D6_l`` and ``EAR2D6_r``); ``valid`` (also ``EAR2D6_valid``).
+        ``timestamp`` and ``time`` are taken as seconds where that can be. ``frames.csv`` of this
+        program is such a table. Separators, decimal commas, encodings and lines that begin with
+        ``#`` are those of a list of trials (see `delimited_text.read_text_table`).
     frame_rate_hz : float, optional
         Needed where the file has no times.
 
@@ -40,11 +54,13 @@ def read_trace(path: Path | str, *, frame_rate_hz: float | None = None) -> EyeTr
     path = Path(path)
     if frame_rate_hz is not None and not (0 < frame_rate_hz < 100_000):
         raise TraceFileError(f"frame rate {frame_rate_hz}: expected more than 0 frames a second")
-    lines = _read_lines(path)
-    first = next((line for line in lines if line.strip()), "")
-    if not first:
+    try:
+        lines = _lines_of(read_text(path))
+    except TrialFileError as error:
+        raise TraceFileError(str(error)) from error
+    if not lines:
         raise TraceFileError(f"{path}: the file is empty, expected eye aspect ratios")
-    read_columns = _table_columns if _is_header(first) else _plain_columns
+    read_columns = _table_columns if _is_header(lines[0][1]) else _plain_columns
     return _as_trace(path, read_columns(path, lines), frame_rate_hz)
 
 
@@ -54,20 +70,25 @@ def looks_like_trace(path: Path | str) -> bool:
     A log file or a list of trials in the same folder is no trace. False where the file cannot be
     read.
     """
+    path = Path(path)
     try:
-        with Path(path).open(encoding="utf-8-sig") as file:
-            lines = [line for line in islice(file, _LOOKED_AT_LINES) if line.strip()]
-    except (OSError, UnicodeDecodeError):
+        with path.open("rb") as file:
+            head = file.read(_LOOKED_AT_BYTES)
+        lines = _lines_of(decode_text(path, head))
+    except (OSError, TrialFileError):
         return False
+    if len(head) == _LOOKED_AT_BYTES:
+        del lines[-1:]  # it may be cut off
+    del lines[_LOOKED_AT_LINES:]
     if not lines:
         return False
-    if _is_header(lines[0]):
-        names = set(_split(lines[0]))
+    if _is_header(lines[0][1]):
+        names = set(_names(lines[0][1]))
         return bool(names.intersection(_MEAN_NAMES)) or all(
             names.intersection(eye) for eye in (_LEFT_NAMES, _RIGHT_NAMES)
         )
     try:
-        _plain_columns(Path(path), lines)
+        _plain_columns(path, lines)
     except TraceFileError:
         return False
     return True
@@ -86,27 +107,21 @@ class _Columns:
     valid: list[bool]
 
 
-def _read_lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TraceFileError(
-            f"{path}: byte {error.start} is no text; expected a text file of eye aspect ratios"
-        ) from error
-    except OSError as error:
-        raise TraceFileError(f"{path}: {error.strerror or error}") from error
-    if "\0" in text:
-        raise TraceFileError(f"{path}: holds zero bytes; expected a text file")
-    return text.splitlines()
+def _lines_of(text: str) -> list[Line]:
+    """Return the lines without comments, from the first to the last that is not blank."""
+    # Text that Windows made of Windows' text ends its lines with \r\r\n.
+    numbered = enumerate(text.replace("\r\r\n", "\n").splitlines(), start=1)
+    lines = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
+    filled = [index for index, (_, line) in enumerate(lines) if line.strip()]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
 def _is_header(line: str) -> bool:
-    return any(_delimiter(line) in line and name in _split(line) for name in _KNOWN_NAMES) or (
-        line.strip().lower() in _KNOWN_NAMES
-    )
+    return not _KNOWN_NAMES.isdisjoint(_names(line))
 
 
-_TIME_NAMES = ("timestamp_s", "time_s", "timestamp")
+_BARE_TIME_NAMES = ("timestamp", "time")
+_TIME_NAMES = (*TIME_COLUMNS, *_BARE_TIME_NAMES)
 _FRAME_NAMES = ("frame", "frame_number")
 _LEFT_NAMES = ("ear_left", "ear2d6_l", "ear_l", "left_ear")
 _RIGHT_NAMES = ("ear_right", "ear2d6_r", "ear_r", "right_ear")
@@ -115,49 +130,38 @@ _VALID_NAMES = ("valid", "ear2d6_valid", "ear_valid")
 _KNOWN_NAMES = {*_TIME_NAMES, *_FRAME_NAMES, *_LEFT_NAMES, *_RIGHT_NAMES, *_MEAN_NAMES}
 
 
-def _delimiter(line: str) -> str:
-    return max((",", ";", "\t"), key=line.count)
+def _names(line: str) -> list[str]:
+    return [column_name(cell) for cell in split_cells(line, delimiter_of(line))]
 
 
-def _split(line: str) -> list[str]:
-    return [cell.strip().lower() for cell in line.split(_delimiter(line))]
-
-
-def _plain_columns(path: Path, lines: Sequence[str]) -> _Columns:
-    numbers: list[int] = []
-    ear: list[float] = []
-    for number, line in enumerate(lines, start=1):
-        word = line.strip().removeprefix("*").strip()
-        if not word:
-            continue
-        numbers.append(number)
-        ear.append(_ear_value(path, number, word))
+def _plain_columns(path: Path, lines: Sequence[Line]) -> _Columns:
+    # A blank line is a frame without a value: all after it would move earlier without it.
+    words = [(number, line.strip().removeprefix("*").strip()) for number, line in lines]
+    ear = [_ear_value(path, number, word) for number, word in words]
+    numbers = [number for number, _ in words]
     return _Columns(numbers, None, None, None, None, ear, [True] * len(ear))
 
 
 def _ear_value(path: Path, line: int, word: str) -> float:
-    """Read one value; "x", "nan" and an empty cell are NaN."""
-    if word.lower() in {"x", "", "nan", "na", "none", "null"}:
+    """Read one value; "x", "inf", an empty cell and what else is no number to tables are NaN."""
+    if word.lower().lstrip("+-") in {"x", "inf", "infinity"}:
         return float("nan")
     try:
-        value = float(word)
+        value = parse_number(word)
     except ValueError as error:
         raise TraceFileError(
             f"{path}, line {line}: found {word[:40]!r}, expected an eye aspect ratio or x"
         ) from error
-    if not np.isfinite(value):
-        return float("nan")
-    if not -0.01 <= value <= 10.0:
+    if not (np.isnan(value) or -0.01 <= value <= 10.0):
         raise TraceFileError(
             f"{path}, line {line}: found {word[:40]}, expected an eye aspect ratio from 0 to 10"
         )
     return value
 
 
-def _table_columns(path: Path, lines: Sequence[str]) -> _Columns:
-    header_line = next(number for number, line in enumerate(lines) if line.strip())
-    names = _split(lines[header_line])
-    delimiter = _delimiter(lines[header_line])
+def _table_columns(path: Path, lines: Sequence[Line]) -> _Columns:
+    header_line, header = lines[0]
+    names = _names(header)
 
     def position(candidates: Sequence[str]) -> int | None:
         return next((names.index(name) for name in candidates if name in names), None)
@@ -167,10 +171,10 @@ def _table_columns(path: Path, lines: Sequence[str]) -> _Columns:
     mean_at, valid_at = position(_MEAN_NAMES), position(_VALID_NAMES)
     if mean_at is None and (left_at is None or right_at is None):
         raise TraceFileError(
-            f"{path}, line {header_line + 1}: found the columns {', '.join(names)[:200]}; "
+            f"{path}, line {header_line}: found the columns {', '.join(names)[:200]}; "
             "expected ear, or ear_left and ear_right"
         )
-    rows = list(_rows(path, lines, header_line, delimiter, len(names)))
+    rows = list(_rows(path, lines[1:], delimiter_of(header), len(names)))
 
     def column(at: int | None, read: Callable[[Path, int, str], Cell]) -> list[Cell] | None:
         return None if at is None else [read(path, number, row[at]) for number, row in rows]
@@ -179,9 +183,12 @@ def _table_columns(path: Path, lines: Sequence[str]) -> _Columns:
     ear = column(mean_at, _ear_value)
     if ear is None:
         ear = mean_of_valid_eyes(np.array(left), np.array(right)).tolist()
+    times_s = column(time_at, _time_value)
+    if time_at is not None and times_s is not None:
+        times_s = _seconds(path, names[time_at], times_s)
     return _Columns(
         lines=[number for number, _ in rows],
-        times_s=column(time_at, _time_value),
+        times_s=times_s,
         frames=column(frame_at, _frame_value),
         ear_left=left,
         ear_right=right,
@@ -191,12 +198,16 @@ def _table_columns(path: Path, lines: Sequence[str]) -> _Columns:
 
 
 def _rows(
-    path: Path, lines: Sequence[str], header_line: int, delimiter: str, width: int
+    path: Path, lines: Sequence[Line], delimiter: str, width: int
 ) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(lines[header_line + 1 :], start=header_line + 2):
+    begun = False
+    for number, line in lines:
         if not line.strip():
+            if begun and width == 1:
+                yield number, [""]  # a frame without a value, as where there is no header
             continue
-        row = next(csv.reader([line], delimiter=delimiter))
+        begun = True
+        row = split_cells(line, delimiter)
         if len(row) != width:
             raise TraceFileError(
                 f"{path}, line {number}: found {len(row)} cells, expected {width} as in the header"
@@ -206,19 +217,31 @@ def _rows(
 
 def _time_value(path: Path, line: int, word: str) -> float:
     try:
-        value = float(word)
+        value = parse_number(word)
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
         raise TraceFileError(
-            f"{path}, line {line}: found {word[:40]!r}, expected a time in seconds"
+            f"{path}, line {line}: found {word[:40]!r}, expected a time as a number"
         )
     return value
 
 
+def _seconds(path: Path, name: str, times: Sequence[float]) -> list[float]:
+    """Return the times of a column in seconds; of one that does not say so, where they can be."""
+    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    if name in _BARE_TIME_NAMES and step > _LONGEST_USUAL_STEP_S:
+        raise TraceFileError(
+            f"{path}: the column {name} has steps of {step:.6g}, in seconds too long for a video; "
+            f"are these milliseconds? Then call it {name}_ms; {name}_s where they are seconds"
+        )
+    scale = TIME_COLUMNS.get(name, 1.0)
+    return [time * scale for time in times]
+
+
 def _frame_value(path: Path, line: int, word: str) -> int:
     try:
-        return int(float(word))
+        return int(parse_number(word))
     except (ValueError, OverflowError) as error:
         raise TraceFileError(
             f"{path}, line {line}: found {word[:40]!r}, expected a frame number"

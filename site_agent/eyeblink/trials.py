@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from site_agent.errors import ConditioningError, TrialFileError
-from site_agent.eyeblink.delimited_text import TableRow, TextTable, parse_number, read_text_table
+from site_agent.eyeblink.delimited_text import TableRow, TextTable, read_text_table
 
 LONGEST_PLAUSIBLE_INTERVAL_S = 10.0
 """A CS-US interval beyond this is remarked on: most likely columns or units were mixed up."""
@@ -274,10 +274,12 @@ def _onset_s(row: TableRow, column: tuple[str, float] | None) -> float:
         return math.nan
     name, seconds = column
     try:
-        return parse_number(row.cells[name]) * seconds
+        return row.number(name) * seconds
     except ValueError as error:
+        found = row.cells[name]
+        expected = "a number without a comma (5000 or 5.000)" if "," in found else "a number"
         raise ValueError(
-            f"{name} is {row.cells[name]!r}, expected a number, or nothing where there is none"
+            f"{name} is {found!r}, expected {expected}, or nothing where there is none"
         ) from error
 
 

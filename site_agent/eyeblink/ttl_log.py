@@ -126,7 +126,7 @@ def _times(table: TextTable) -> list[float]:
     times_s, problems = [], []
     for row in table.rows:
         try:
-            time_s = parse_number(row.cells[column]) * _TIME_COLUMNS[column]
+            time_s = row.number(column) * _TIME_COLUMNS[column]
             if math.isnan(time_s):
                 raise ValueError
             times_s.append(time_s)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.errors import TrialFileError, VideoFileError
-from site_agent.eyeblink.delimited_text import TableRow, parse_number, read_text_table
+from site_agent.eyeblink.delimited_text import TableRow, read_text_table
 from site_agent.eyeblink.frames import PacketTimes, VideoReader
 from site_agent.eyeblink.records import Float64
 
@@ -156,7 +156,7 @@ def read_time(path: Path, row: TableRow, column: str) -> float:
     """
     text = row.cells[column]
     try:
-        time_s = parse_number(text) * TIME_COLUMNS[column]
+        time_s = row.number(column) * TIME_COLUMNS[column]
     except ValueError:
         time_s = float("nan")
     if not np.isfinite(time_s):

@@ -10,7 +10,7 @@ import pytest
 from site_agent.errors import TraceFileError
 from site_agent.eyeblink.blinks import BlinkSettings
 from site_agent.eyeblink.records import Gap
-from site_agent.eyeblink.traces import read_trace
+from site_agent.eyeblink.traces import looks_like_trace, read_trace
 from tests.benchmarks.blinks_on_traces import (
     F1_TO_BEAT,
     AnnotatedTrace,
@@ -53,6 +53,58 @@ def test_table_with_times(tmp_path: Path, delimiter: str) -> None:
     assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
 
 
+def test_a_blank_line_is_a_frame_without_a_value(tmp_path: Path) -> None:
+    plain = read_trace(write(tmp_path, "\n0.3\n\n\n0.1\n# noted\n0.2\n\n"), frame_rate_hz=10.0)
+    assert plain.ear == pytest.approx([0.3, np.nan, np.nan, 0.1, 0.2], nan_ok=True)
+    assert plain.timestamps_s == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    headed = read_trace(write(tmp_path, "ear\n0.3\n\n0,1\n\n"), frame_rate_hz=10.0)
+    assert headed.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
+    path = tmp_path / "trace.txt"
+    path.write_bytes(b"0.3\r\r\n0.2\r\r\n0.1\r\r\n")
+    assert read_trace(path, frame_rate_hz=10.0).ear == pytest.approx([0.3, 0.2, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ('"","timestamp_s","ear"\n"1",0.0,0.3\n"2",0.05,NA\n"3",0.2,0.1\n', "utf-8"),
+        ("timestamp_s;ear\n0,0;0,3\n0,05;\n0,2;0,1\n", "utf-8"),
+        ("timestamp_s\tear\n0.0\t0.3\n0.05\tx\n0.2\t0.1\n", "utf-16"),
+        ("# gemessen am 3. März\n\ntime_s,ear\n0,0.3\n# lost\n0.05,\n0.2,0.1\n", "latin-1"),
+        ("Time ms,EAR\n0,0.3\n50,-\n200,0.1\n", "utf-8"),
+        ("timestamp_ms,ear\n0,0.3\n50,n/a\n200,0.1\n", "utf-8"),
+        ("timestamp,ear\n0,0.3\n0.05,inf\n0.2,0.1\n", "utf-8"),
+        ("time,ear\n0,0.3\n0.05,nan\n0.2,0.1\n", "utf-8-sig"),
+    ],
+)
+def test_tables_as_other_programs_write_them(tmp_path: Path, text: str, encoding: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(text.encode(encoding))
+    assert looks_like_trace(path)
+    trace = read_trace(path)
+    assert trace.timestamps_s == pytest.approx([0.0, 0.05, 0.2])
+    assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["timestamp", "time"])
+def test_times_that_can_be_no_seconds_are_asked_about(tmp_path: Path, name: str) -> None:
+    rows = "".join(f"{33.3 * number:.1f},0.3\n" for number in range(20))
+    with pytest.raises(TraceFileError, match=f"milliseconds.* call it {name}_ms"):
+        read_trace(write(tmp_path, f"{name},ear\n{rows}"))
+    renamed = read_trace(write(tmp_path, f"{name}_ms,ear\n{rows}"))
+    assert renamed.timestamps_s[-1] == pytest.approx(0.6327)
+    slow = read_trace(write(tmp_path, f"{name}_s,ear\n{rows}"))
+    assert slow.timestamps_s[-1] == pytest.approx(632.7)
+
+
+def test_what_looks_like_a_trace(tmp_path: Path) -> None:
+    assert looks_like_trace(write(tmp_path, "# my tool\n0,31\n\nx\n" + "0,3\n" * 50_000))
+    assert not looks_like_trace(write(tmp_path, "trial,cs_onset_s\n1,3.0\n"))
+    assert not looks_like_trace(write(tmp_path, "# only\n# comments\n"))
+    assert not looks_like_trace(write(tmp_path, "\0\1"))
+    assert not looks_like_trace(tmp_path / "none.csv")
+
+
 def test_missing_frames_keep_their_time(tmp_path: Path) -> None:
     text = "frame,ear\n10,0.3\n11,0.3\n20,0.2\n"
     trace = read_trace(write(tmp_path, text), frame_rate_hz=10.0)
@@ -93,8 +145,8 @@ def test_a_frame_rate_is_asked_for(tmp_path: Path) -> None:
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "trace.txt"
-    path.write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(TraceFileError, match="is no text"):
+    path.write_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF")
+    with pytest.raises(TraceFileError, match="expected a text file"):
         read_trace(path, frame_rate_hz=30.0)
     with pytest.raises(TraceFileError, match="No such file"):
         read_trace(tmp_path / "missing.txt", frame_rate_hz=30.0)

@@ -123,6 +123,17 @@ def test_files_that_are_no_list(tmp_path: Path, data: bytes, expected: str) -> N
         read_trials_csv(tmp_path / "absent.csv")
 
 
+def test_a_comma_for_thousands_is_no_decimal_comma(tmp_path: Path) -> None:
+    grouped = 'cs_onset_ms,us_onset_ms\n"5,000","5,450"\n'
+    with pytest.raises(TrialFileError, match=r"line 2: cs_onset_ms is '5,000'.*without a comma"):
+        read_trials_csv(written(tmp_path, grouped))
+    with pytest.raises(TrialFileError, match="line 2: time_ms is '5,000'"):
+        read_ttl_log(written(tmp_path, 'time_ms,event\n"5,000",CS\n'))
+    for text in ('cs_onset_s,us_onset_s\n"5,0","5,45"\n', "cs_onset_s;us_onset_s\n5,000;5,450\n"):
+        (trial,) = read_trials_csv(written(tmp_path, text)).trials
+        assert (trial.cs_onset_s, trial.us_onset_s) == (5.0, 5.45)
+
+
 def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
     found = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
     assert "are the onsets in seconds?" in " ".join(found.remarks)
