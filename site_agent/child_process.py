@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+_PARENT_VARIABLE = "POOLCTL_PARENT_PROCESS"
+
 
 def start_python(
     module: str,
@@ -36,7 +38,11 @@ def start_python(
     # The child finds this package where the parent found it, whatever the current folder holds.
     root = str(Path(__file__).resolve().parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
+    own = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONIOENCODING": "utf-8",
+        _PARENT_VARIABLE: str(os.getpid()),
+    }
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=stdin,
@@ -64,11 +70,11 @@ def die_with_parent() -> None:
         return
     import ctypes
 
-    parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:  # it died in between
+    parent = os.environ.get(_PARENT_VARIABLE)
+    if parent is not None and os.getppid() != int(parent):  # it died before that
         os.kill(os.getpid(), signal.SIGKILL)
 
 

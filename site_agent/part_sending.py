@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pool_server.wire.parts import (
     PartAddressResponse,
 )
 from pool_server.wire.uploads import UploadPart, UploadResponse
+from site_agent.block_threads import BlockThreads
 from site_agent.errors import (
     AddressGoneError,
     ConflictError,
@@ -26,13 +26,11 @@ from site_agent.errors import (
 )
 from site_agent.file_chunks import Progress, chunks, megabytes
 from site_agent.pool_connection import PoolConnection
-from site_agent.transfer_threads import TransferThreads
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.
 HASHING_SHARE = 0.1
-_WORKERS = 3
+_AT_ONCE = 3
 _DAMAGED_ATTEMPTS = 3
-_TELL_EVERY_S = 0.2
 
 
 @dataclass
@@ -50,7 +48,7 @@ class PartSender:
     sent_bytes: int = 0
     _there_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _threads: TransferThreads = field(default_factory=lambda: TransferThreads("upload"))
+    _threads: BlockThreads = field(default_factory=lambda: BlockThreads("upload"))
 
     def send(self, parts: list[UploadPart]) -> None:
         """Send `parts`.
@@ -62,41 +60,8 @@ class PartSender:
             was given up meanwhile: announced again, it begins anew.
         """
         self._there_bytes = self.upload.size_bytes - sum(part.size_bytes for part in parts)
-        left: queue.SimpleQueue[UploadPart] = queue.SimpleQueue()
-        for part in parts:
-            left.put(part)
-        ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         with self._threads as threads:
-            for _ in range(min(_WORKERS, len(parts))):
-                threads.start(lambda: self._send_parts(left, ended))
-            unfinished = len(parts)
-            while unfinished:
-                try:
-                    error = ended.get(timeout=_TELL_EVERY_S)
-                except queue.Empty:
-                    pass
-                else:
-                    if error is not None:
-                        raise error
-                    unfinished -= 1
-                self._tell()
-
-    def _send_parts(
-        self,
-        left: queue.SimpleQueue[UploadPart],
-        ended: queue.SimpleQueue[BaseException | None],
-    ) -> None:
-        """Send what is `left`, and put into `ended` how each part ended."""
-        while not self._threads.stopped.is_set():
-            try:
-                part = left.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                self._send_part(part)
-                ended.put(None)
-            except BaseException as error:
-                ended.put(error)
+            threads.run(self._send_part, parts, _AT_ONCE, self._tell)
 
     def _send_part(self, part: UploadPart) -> None:
         with self.path.open("rb") as file:

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from site_agent.block_threads import BlockThreads
 from site_agent.errors import PoolUnreachableError
 from site_agent.storage_connection import StorageConnection
-from site_agent.transfer_threads import TransferThreads
 
 # What is fetched ahead waits in memory: their product bounds it.
 RANGE_BYTES = 8 << 20
@@ -34,7 +34,7 @@ def fetched_ranges(
     PoolClientError
         From inside the block, where the next bytes cannot be had.
     """
-    with TransferThreads("download") as threads:
+    with BlockThreads("download") as threads:
 
         def start(first: int) -> _Arrivals:
             arrivals: _Arrivals = queue.SimpleQueue()

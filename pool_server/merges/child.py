@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pool_server.errors import MergeRefusedError
+from pool_server.errors import MergeRefusedError, TransactionError
 from pool_server.merges.merge_process import OUT_OF_MEMORY
 from pool_server.settings import PoolSettings
 from pool_server.transfers.checking import MEMORY_FACTOR, check_environment, read_tail
 
 GRACE_S = 5.0
+
+log = logging.getLogger("pool_server.merges")
 
 Listener = Callable[[float, str], bool]
 """Told of progress; False ends the merge."""
@@ -77,7 +80,12 @@ def run_merge(
         _Watch(child, listen) as watch,
     ):
         answer = _read_answer(child, watch)
-        code = child.wait(GRACE_S)
+        try:
+            code = child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            # Giving gigabytes back to the system can take longer; what it said last counts.
+            child.kill()
+            code = child.wait() if answer is None else 0
         if watch.stopped:
             raise MergeStoppedError
         if code != 0 or answer is None:
@@ -112,7 +120,12 @@ class _Watch:
 
     def _run(self) -> None:
         while not self._over.wait(self.STEP_S):
-            if not self._listen(self.progress, self.activity):
+            try:
+                goes_on = self._listen(self.progress, self.activity)
+            except TransactionError:
+                log.exception("a merge could not be reported on; it is tried again")
+                continue
+            if not goes_on:
                 self.stopped = True
                 self._child.kill()
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +101,8 @@ _OPENED: list[FaceDetector] = []
 
 
 def _open_here(path: Path | None) -> None:
+    # Ctrl-C in a terminal reaches all processes; the one that the user started ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _OPENED[:] = [open_detector(path)]
 
 

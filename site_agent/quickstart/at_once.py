@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from site_agent.block_threads import BlockThreads
 from site_agent.quickstart.records import Progress
 
 T = TypeVar("T")
@@ -28,11 +28,6 @@ class SharedProgress:
 
 
 def run_two_at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:
-    """Run two jobs at a time; the first error stops what has not begun."""
-    with ThreadPoolExecutor(max_workers=2) as workers:
-        futures: list[Future[T]] = [workers.submit(job) for job in jobs]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise
+    """Run two jobs at a time; the first error stops what has not begun, Ctrl-C waits for none."""
+    with BlockThreads("job") as threads:
+        return threads.run(lambda job: job(), jobs, 2)

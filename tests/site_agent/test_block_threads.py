@@ -1,4 +1,4 @@
-"""Threads of a transfer: waited for, except by who presses Ctrl-C."""
+"""Threads of a block: waited for, except by who presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from site_agent.transfer_threads import TransferThreads
+from site_agent.block_threads import BlockThreads
 
 
 def test_a_block_waits_for_its_threads_and_tells_them_to_stop() -> None:
     ended = []
-    with TransferThreads("test") as threads:
+    with BlockThreads("test") as threads:
         for number in range(3):
 
             def work(number: int = number) -> None:
@@ -24,7 +24,7 @@ def test_a_block_waits_for_its_threads_and_tells_them_to_stop() -> None:
 
 def test_a_failed_block_waits_too() -> None:
     ended = []
-    threads = TransferThreads("test")
+    threads = BlockThreads("test")
     threads.start(lambda: ended.append(threads.stopped.wait(10)))
     with pytest.raises(ValueError, match="no line"), threads:
         raise ValueError("no line")
@@ -33,7 +33,7 @@ def test_a_failed_block_waits_too() -> None:
 
 def test_an_interrupted_block_waits_for_nobody() -> None:
     silent = threading.Event()
-    threads = TransferThreads("test")
+    threads = BlockThreads("test")
     threads.start(lambda: assert_set(silent))
     try:
         with pytest.raises(KeyboardInterrupt), threads:
@@ -46,3 +46,34 @@ def test_an_interrupted_block_waits_for_nobody() -> None:
 
 def assert_set(event: threading.Event) -> None:
     assert event.wait(60)
+
+
+def test_results_come_in_the_order_of_the_items() -> None:
+    second = threading.Event()
+    told = []
+
+    def work(item: int) -> int:
+        if item == 2:
+            second.set()
+        elif item == 1:
+            assert_set(second)
+        return item * item
+
+    with BlockThreads("test") as threads:
+        assert threads.run(work, [1, 2, 3], 2, lambda: told.append(None)) == [1, 4, 9]
+    assert len(told) >= 3
+
+
+def test_the_first_error_stops_what_has_not_begun() -> None:
+    begun = []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 1:
+            raise ValueError("item 1")
+        assert threads.stopped.wait(60)
+
+    threads = BlockThreads("test")
+    with pytest.raises(ValueError, match="item 1"), threads:
+        threads.run(work, range(10), 2)
+    assert set(begun) <= {0, 1}
