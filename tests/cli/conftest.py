@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,21 @@ def poolctl(capfd: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+_STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    """End what a test started and, because it failed, did not end itself."""
+    yield
+    while _STARTED:
+        with _STARTED.pop() as process:
+            process.kill()
+
+
 def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
-    """Start a command as a process of its own."""
-    return subprocess.Popen(
+    """Start a command as a process of its own, which lasts as long as the test at most."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "cli", *[str(word) for word in words]],
         cwd=PROJECT_ROOT,
         env=os.environ | environment,
@@ -90,6 +102,8 @@ def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    _STARTED.append(process)
+    return process
 
 
 def run_process(*words: object, **environment: str) -> Outcome:

@@ -42,7 +42,7 @@ def test_a_review_ends_well_with_ctrl_c(results: Path) -> None:
         done = client.post("api/actions", json=body, headers={"x-review-token": token})
         assert done.status_code == 200
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     log = (results / "review" / "corrections.jsonl").read_text().splitlines()
@@ -57,7 +57,7 @@ def test_two_reviews_at_once_are_refused(results: Path, poolctl: Run) -> None:
     refused = poolctl("blink", "review", results, "--no-browser", "--json")
     assert (refused.code, refused.error["code"]) == (7, "review_busy")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 

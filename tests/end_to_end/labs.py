@@ -43,7 +43,7 @@ class Lab:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=1500,
             check=False,
         )
         assert "Traceback" not in process.stderr, process.stderr

@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -108,3 +109,19 @@ def _write_to(log: Path | None) -> None:
     errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else nothing
     os.dup2(nothing, 1)
     os.dup2(errors, 2)
+
+
+def child_of(process_id: int, module: str) -> int:
+    """Return the child of a process that runs a module, once it is there."""
+    end_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < end_s:
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == process_id and module.encode() in words:
+                return int(entry.name)
+        time.sleep(0.01)
+    raise AssertionError(f"{process_id} has no child that runs {module}")

@@ -39,11 +39,16 @@ disable_fallocate = true
 log_level = WARNING
 log_custom_handlers = tests.pool_server.swift_server.log_to_stderr
 """
-# Larger pieces than Swift's own for hard disks of 2010: the test's time goes into the bytes.
+# Larger pieces than Swift's own for hard disks of 2010: the test's time goes into the bytes. And
+# more patience than half a second, after which objects would be missing from listings: what runs
+# here shares its processors with the tests.
 _STORE = """
 [app:main]
 use = egg:swift#{kind}
 network_chunk_size = 1048576
+conn_timeout = 60
+node_timeout = 120
+container_update_timeout = 60
 disk_chunk_size = 1048576
 """
 _PROXY = """
@@ -54,6 +59,9 @@ use = egg:swift#proxy
 account_autocreate = true
 object_chunk_size = 1048576
 client_chunk_size = 1048576
+conn_timeout = 60
+node_timeout = 120
+error_suppression_limit = 1000000
 [filter:tempauth]
 use = egg:swift#tempauth
 user_{account}_{user} = {secret} .admin

@@ -6,6 +6,7 @@ whose bytes go to a bucket.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -38,7 +39,7 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
-from tests.pool_server.server_process import ServerProcess
+from tests.pool_server.server_process import ServerProcess, child_of
 from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = pytest.mark.postgres
@@ -80,7 +81,7 @@ def processes(
 ) -> Iterator[PoolDriver]:
     """A pool of three processes that share a folder: enough for two to be killed."""
     url, folder = postgres.make_pool_database(), tmp_path_factory.mktemp("processes")
-    settings = {"part_bytes": PART_BYTES, "check_claim_s": 2}
+    settings = {"part_bytes": PART_BYTES, "check_claim_s": 6}
     with pool_of_processes(folder, url, count=3, **settings) as pool:
         for site in ("both", "middle", "check"):
             pool.secret(site, "contributor")
@@ -159,19 +160,24 @@ def names_in(client: httpx.Client, site: str) -> list[str]:
 def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     content = network_bytes(ENTRIES)
     one, other = pair.clients("check")
+    upload(one, "check/before", network_bytes())
     opened = announce(one, "check/gaze", content).json()
     send_parts(one, opened, content)
+    # The check does not end before the process does.
+    helper = child_of(pair.process.pid, "pool_server.transfers.warm_main")
+    os.kill(helper, signal.SIGSTOP)
     thread = threading.Thread(target=complete_until_killed, args=(one, opened))
     thread.start()
     address = f"/api/v1/uploads/{opened['upload_id']}"
     wait_until(lambda: other.get(address).json()["state"] == "checking")
     pair.process.send_signal(signal.SIGKILL)
+    os.kill(helper, signal.SIGKILL)
     thread.join()
     assert error_of(complete(other, opened)) == (409, "upload_busy")
-    assert other.get("/api/v1/models", params={"site": "check"}).json()["items"] == []
+    assert names_in(other, "check") == ["before"]
     wait_until(lambda: complete(other, opened).status_code == 201)
     assert other.get("/api/v1/models/check/gaze/versions/1/content").content == content
-    assert len(other.get("/api/v1/models", params={"site": "check"}).json()["items"]) == 1
+    assert names_in(other, "check") == ["before", "gaze"]
 
 
 def complete_until_killed(client: httpx.Client, opened: dict[str, Any]) -> None:

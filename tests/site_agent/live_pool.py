@@ -94,6 +94,7 @@ class UnreliableLine:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
+        self._counting = threading.Lock()
         self._closed = threading.Event()
         self._start(self._accept)
 
@@ -155,12 +156,13 @@ class UnreliableLine:
         with suppress(OSError):
             while chunk := source.recv(1 << 16):
                 passed += len(chunk)
-                if is_upward:
-                    self.sent_bytes += len(chunk)
-                    self.requests += (tail + chunk).count(_REQUEST_END)
-                    tail = chunk[-len(_REQUEST_END) + 1 :]
-                else:
-                    self.received_bytes += len(chunk)
+                with self._counting:
+                    if is_upward:
+                        self.sent_bytes += len(chunk)
+                        self.requests += (tail + chunk).count(_REQUEST_END)
+                        tail = chunk[-len(_REQUEST_END) + 1 :]
+                    else:
+                        self.received_bytes += len(chunk)
                 if self.bytes_per_s is not None:
                     self._closed.wait(len(chunk) / self.bytes_per_s)
                 limit = self.cut_after_bytes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from aggregators.formats import encode_model
 from tests.aggregators.small_models import make_predictor
+from tests.pool_server.server_process import child_of
 
 CASCADE = {"name": "wba-cascade", "version": 1}
 OVER = {"finished", "failed", "cancelled"}
@@ -44,7 +44,7 @@ def ask(client: httpx.Client, recipe: Mapping[str, Any], **fields: Any) -> httpx
 
 
 def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str, Any]:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while True:
         job: dict[str, Any] = client.get(f"/api/v1/merges/{merge_id}").json()
         if job["state"] in states:
@@ -55,15 +55,4 @@ def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str,
 
 def merge_process_of(server_process_id: int) -> int:
     """Return the child of a server that carries a merge out, once it is there."""
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent == server_process_id and b"pool_server.merges.merge_process" in words:
-                return int(entry.name)
-        time.sleep(0.01)
-    raise AssertionError("no merge was begun")
+    return child_of(server_process_id, "pool_server.merges.merge_process")

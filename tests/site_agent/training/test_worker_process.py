@@ -52,7 +52,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Path) -> None:
     def kill(_fraction: float | None, text: str) -> None:
         if text.startswith("tree"):
-            os.kill(next(workers_of(os.getpid())), signal.SIGKILL)
+            for worker in workers_of(os.getpid()):
+                os.kill(worker, signal.SIGKILL)
 
     with pytest.raises(TrainingFailedError, match=r"SIGKILL; most likely memory ran out.* GB"):
         train_ert(training_faces, tmp_path / "a.dat", LONG, kill)
