@@ -152,9 +152,10 @@ def _images(
 def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
     """Tell annotations from images; a folder with .pts files is both, and a detector decides."""
     from site_agent.datasets import ANNOTATION_FORMATS
+    from site_agent.datasets.pts_files import find_pts
 
     if path.is_dir():
-        return boxes_wanted and next(path.rglob("*.[pP][tT][sS]"), None) is not None
+        return boxes_wanted and next(find_pts(path), None) is not None
     suffixes = {suffix for entry in ANNOTATION_FORMATS.values() for suffix in entry.suffixes}
     return path.suffix.lower() in suffixes
 

@@ -33,15 +33,19 @@ from site_agent.evaluation.image_workers import (
     in_threads,
 )
 from site_agent.faces.detector import FaceDetector, open_detector
-from site_agent.faces.images import as_stored, exif_orientation, list_images, read_image
+from site_agent.faces.images import (
+    FIRST_LYING,
+    as_stored,
+    exif_orientation,
+    list_images,
+    read_image,
+)
 from site_agent.faces.landmarks import open_landmarks
 
 Float64 = NDArray[np.float64]
 ProgressCallback = Callable[[float | None, str], None]
 
 _MOST_THREADS = 8
-_FIRST_LYING = 5
-"""EXIF orientations from here on exchange width and height."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +236,7 @@ def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
             else as_stored(points, orientation, width_px, height_px),
         )
 
-    sides = (height_px, width_px) if orientation >= _FIRST_LYING else (width_px, height_px)
+    sides = (height_px, width_px) if orientation >= FIRST_LYING else (width_px, height_px)
     return AnnotatedImage(
         path=prediction.path,
         boxes=tuple(_face_box(stored(face), prediction.part_names) for face in prediction.faces),

@@ -15,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
+from site_agent.faces.images import stored_size
 
 Severity = Literal["error", "warning"]
 
@@ -287,14 +288,24 @@ def _open(path: Path) -> _Opened | tuple[str, str]:
             # Pillow warns of large and of slightly odd files; both decode.
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(content)) as picture:
-                picture.load()
                 orientation = int(picture.getexif().get(_EXIF_ORIENTATION, 1))
-                width, height = picture.size
-                pixels = picture.convert("RGB").tobytes()
+                width, height = stored_size(picture)
+                picture.load()
+                mode, pixels = _samples(picture)
     except UnidentifiedImageError:
         return "broken-image", "is no picture of a known format"
     # Pillow's decoders raise many types on damaged input, some of them undocumented.
     except Exception as error:
         return "broken-image", f"cannot be decoded: {error}"
-    digest = hashlib.sha256(f"{width} {height} ".encode("ascii") + pixels).hexdigest()
+    digest = hashlib.sha256(f"{width} {height} {mode}".encode("ascii") + pixels).hexdigest()
     return _Opened(digest, width, height, orientation)
+
+
+def _samples(picture: Image.Image) -> tuple[str, bytes]:
+    """Return what tells a picture from others: a mode and samples, the same for all formats."""
+    # Pillow would clip grey of more than 8 bits to 255, and all such pictures would be white.
+    if picture.mode.startswith("I"):
+        return "I", picture.convert("I").tobytes()
+    if picture.mode == "F":
+        return "F", picture.tobytes()
+    return "", picture.convert("RGB").tobytes()

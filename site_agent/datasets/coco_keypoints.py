@@ -26,6 +26,7 @@ from typing import Any
 from site_agent.datasets.json_positions import PlacedEntry, read_lists
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
 from site_agent.errors import AnnotationFileError
+from site_agent.faces.images import stored_size
 
 _LARGEST_COORDINATE_PX = 1_000_000
 
@@ -126,7 +127,7 @@ def _size(dataset: FaceDataset, image: AnnotatedImage) -> tuple[int, int]:
 
     try:
         with Image.open(image.path) as header:
-            return header.size
+            return stored_size(header)
     except (OSError, ValueError, SyntaxError) as error:
         place = dataset.path or image.path
         problem = f"the size of {image.path} is not declared and cannot be read: {error}"

@@ -21,6 +21,7 @@ Complex = NDArray[np.complex128]
 # Fewer landmarks, or fewer faces to compare with, do not tell an order.
 _FEWEST_PARTS = 5
 _FEWEST_FACES = 5
+_MOST_COMPARED = 500
 # Real faces differ from the mean face by up to 0.1, in a wrong order by 0.25 and more.
 _SUSPECT = 0.15
 _CLEARLY_BETTER = 0.5
@@ -119,7 +120,9 @@ def _reference(names: Sequence[str], faces: Sequence[Complex]) -> Complex | None
     whole = [points for points in faces if np.isfinite(points).all()]
     if len(whole) < _FEWEST_FACES or len(names) < _FEWEST_PARTS:
         return None
-    return _consensus(np.stack(whole))
+    # What faces have in common shows in some hundreds; all with all would not fit into memory.
+    picks = np.linspace(0, len(whole) - 1, min(len(whole), _MOST_COMPARED)).round().astype(int)
+    return _consensus(np.stack([whole[index] for index in picks]))
 
 
 def _consensus(faces: Complex) -> Complex:

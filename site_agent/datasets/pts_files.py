@@ -21,7 +21,7 @@ import math
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import AnnotationFileError
-from site_agent.faces.images import IMAGE_SUFFIXES
+from site_agent.faces.images import IMAGE_SUFFIXES, is_clutter
 
 Float64 = NDArray[np.float64]
 
@@ -103,6 +103,17 @@ def write_pts(points: Float64, path: Path | str, *, origin: float = DEFAULT_ORIG
         raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
 
 
+def find_pts(folder: Path) -> Iterator[Path]:
+    """Yield the ``.pts`` files of a folder and of those below it, hidden ones left out."""
+    return _below(folder, "*.[pP][tT][sS]")
+
+
+def _below(folder: Path, pattern: str) -> Iterator[Path]:
+    for path in folder.rglob(pattern):
+        if not any(is_clutter(part) for part in path.relative_to(folder).parts):
+            yield path
+
+
 def read_pts_folder(
     path: Path | str, *, origin: float = DEFAULT_ORIGIN, margin: float = DEFAULT_MARGIN
 ) -> FaceDataset:
@@ -129,9 +140,9 @@ def read_pts_folder(
     """
     path = Path(path)
     folder = path if path.is_dir() else path.parent
-    files = sorted(path.rglob("*.[pP][tT][sS]")) if path.is_dir() else [path]
+    files = sorted(find_pts(path)) if path.is_dir() else [path]
     if not files:
-        count = sum(1 for _ in path.iterdir())
+        count = sum(not is_clutter(entry.name) for entry in path.iterdir())
         content = f"{count} other things" if count else "nothing"
         raise AnnotationFileError(
             path,
@@ -270,7 +281,7 @@ def _points(path: Path, body: str, first_line: int) -> list[tuple[float, float]]
 
 def _images_by_stem(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(folder.rglob("*")):
+    for file in sorted(_below(folder, "*")):
         if file.suffix.lower() in IMAGE_SUFFIXES:
             found[file.stem].append(file)
     return found

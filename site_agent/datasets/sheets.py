@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -14,7 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
-from site_agent.errors import AnnotationFileError, DatasetEditError
+from site_agent.errors import AnnotationFileError, DatasetEditError, ImageFileError
+from site_agent.faces.images import read_image
 
 UInt8 = NDArray[np.uint8]
 
@@ -193,12 +193,10 @@ def _caption(image: AnnotatedImage, line: int) -> str:
 
 def _picture(dataset: FaceDataset, image: AnnotatedImage) -> Image.Image:
     try:
-        # Large pictures are no attack here, and odd ones are what is looked for.
-        with warnings.catch_warnings(action="ignore"), Image.open(image.path) as picture:
-            return picture.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return Image.fromarray(read_image(image.path, apply_orientation=False))
+    except ImageFileError as error:
         place = dataset.path or image.path
-        problem = f"the image {image.path} cannot be read: {error}"
+        problem = f"the image cannot be read: {error}"
         raise AnnotationFileError(place, image.line, problem) from error
 
 

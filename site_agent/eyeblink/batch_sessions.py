@@ -13,6 +13,7 @@ from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.image_folder import TIMESTAMPS_NAME
 from site_agent.eyeblink.session_labels import SessionLabels
 from site_agent.eyeblink.traces import looks_like_trace
+from site_agent.faces.images import is_clutter
 
 VIDEO_SUFFIXES = frozenset(
     f".{name}"
@@ -223,11 +224,9 @@ def _files(folder: Path, leave_out: Path | None) -> list[Path]:
             folders.clear()
             continue
         folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".") and (here / name).resolve() != hidden
+            name for name in folders if not is_clutter(name) and (here / name).resolve() != hidden
         )
-        found += [here / name for name in sorted(names) if not name.startswith(".")]
+        found += [here / name for name in sorted(names) if not is_clutter(name)]
     return found
 
 

@@ -14,7 +14,8 @@ from site_agent.errors import ImageFileError, TrialFileError, VideoFileError
 from site_agent.eyeblink.delimited_text import read_text_table
 from site_agent.eyeblink.frames import DecodingReport, Frame, UInt8, VideoInfo
 from site_agent.eyeblink.video_times import TIME_COLUMNS, read_time
-from site_agent.faces.images import list_images, read_image
+from site_agent.faces.images import film_bits, list_images, read_image
+from site_agent.faces.sample_depth import FULL_BITS, depth_remark
 
 TIMESTAMPS_NAME = "timestamps.csv"
 _FILE_COLUMNS = ("file", "file_name", "filename", "image", "frame_file")
@@ -28,6 +29,8 @@ class TimedImage:
 
 class ImageFolderReader:
     """Reads the images of a folder in the order of their times.
+
+    Images of 16 bits a pixel that use fewer are all scaled alike, and the report says so.
 
     Parameters
     ----------
@@ -57,6 +60,9 @@ class ImageFolderReader:
         self._grey = pixels == "grey"
         self.report = DecodingReport()
         self.images = self._timed(Path(timestamps) if timestamps else None, frame_rate_hz)
+        self.sample_bits = film_bits([image.path for image in self.images])
+        if self.sample_bits < FULL_BITS:
+            self.report.warnings.append(depth_remark(self.sample_bits))
         first = self._first_readable()
         height, width = first.shape[:2]
         steps_s = np.diff([image.timestamp_s for image in self.images])
@@ -134,7 +140,7 @@ class ImageFolderReader:
         raise VideoFileError(f"{self.path}: no image can be read ({error})") from error
 
     def _picture(self, path: Path) -> UInt8:
-        picture = read_image(path)
+        picture = read_image(path, sample_bits=self.sample_bits)
         if not self._grey:
             return picture
         import cv2

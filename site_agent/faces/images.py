@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import ImageFileError
+from site_agent.faces.sample_depth import (
+    FULL_BITS,
+    MOST_IN_A_FILM,
+    MOST_IN_ONE_PICTURE,
+    Pixels,
+    Samples,
+    to_8_bits,
+)
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
@@ -17,19 +31,32 @@ IMAGE_SUFFIXES = frozenset(
     | {".tif", ".tiff", ".webp", ".gif", ".avif"}
 )
 LARGEST_FILE_BYTES = 1 << 30
+FIRST_LYING = 5
+"""EXIF orientations from here on exchange width and height."""
+
+_LOOKED_AT = 9
+# Behind FF: no filling, no FF of a scan's own, no mark between parts of a scan.
+_JPEG_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
+_JPEG_END = 0xD9
+_PNG_START = b"\x89PNG\r\n\x1a\n"
 
 
-def read_image(path: Path | str, *, apply_orientation: bool = True) -> UInt8:
+def read_image(
+    path: Path | str, *, apply_orientation: bool = True, sample_bits: int | None = None
+) -> UInt8:
     """Read an image file.
 
     Parameters
     ----------
     path : path
         Any format that OpenCV decodes, told by its content. Grey and palette images, alpha (left
-        out) and 16 bits a channel (the upper 8 are kept) all give 8-bit RGB.
+        out) and 16 bits a channel all give 8-bit RGB.
     apply_orientation : bool
         Turn the picture as its EXIF data say. Annotated data must be read with False: dlib's
         tools, by which boxes and landmarks were drawn, ignore EXIF.
+    sample_bits : int, optional
+        How many of 16 bits a channel are used, of which the upper 8 are kept. When left out, 16;
+        or 8, 10 or 12 where no sample reaches beyond (see `sample_depth`).
 
     Returns
     -------
@@ -42,9 +69,41 @@ def read_image(path: Path | str, *, apply_orientation: bool = True) -> UInt8:
         With the file's name and the reason. A file that ends too early is refused, too, though
         OpenCV would fill the rest with grey.
     """
+    path = Path(path)
+    image = _decoded(path, apply_orientation=apply_orientation, deep=sample_bits != FULL_BITS)
+    if image.dtype == np.uint16:
+        bits = sample_bits or Samples.of([image]).used_bits(MOST_IN_ONE_PICTURE)
+        if bits == FULL_BITS:
+            # OpenCV's own way to 8 bits, which rounds for some formats and cuts for others.
+            image = _decoded(path, apply_orientation=apply_orientation, deep=False)
+        else:
+            image = to_8_bits(image, bits)
+    return np.ascontiguousarray(image[:, :, ::-1], dtype=np.uint8)
+
+
+def film_bits(paths: Sequence[Path | str]) -> int:
+    """Return how many of 16 bits a channel the images of one film use: the same for all of them.
+
+    Some images, spread evenly over the film, are looked at, those passed over that cannot be
+    read; 16 also where one has 8 bits.
+    """
+    picked = np.linspace(0, len(paths) - 1, min(len(paths), _LOOKED_AT)).round().astype(int)
+    pictures = []
+    for index in picked:
+        try:
+            picture = _decoded(Path(paths[index]), apply_orientation=True, deep=True)
+        except ImageFileError:
+            continue
+        if picture.dtype != np.uint16:
+            return FULL_BITS
+        pictures.append(picture)
+    return Samples.of(pictures).used_bits(MOST_IN_A_FILM)
+
+
+def _decoded(path: Path, *, apply_orientation: bool, deep: bool) -> Pixels:
+    """Return an image, BGR, of 8 bits; of 16 where it is `deep` and that is asked for."""
     import cv2
 
-    path = Path(path)
     data = _read_bytes(path)
     missing = _missing_end(data)
     if missing:
@@ -52,15 +111,31 @@ def read_image(path: Path | str, *, apply_orientation: bool = True) -> UInt8:
     flags = cv2.IMREAD_COLOR
     if not apply_orientation:
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    buffer = np.frombuffer(data, dtype=np.uint8)
     try:
-        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), flags)
+        image = cv2.imdecode(buffer, flags | (cv2.IMREAD_ANYDEPTH if deep else 0))
+        if image is not None and image.dtype not in (np.uint8, np.uint16):
+            image = cv2.imdecode(buffer, flags)
     except cv2.error as error:
         raise ImageFileError(f"{path}: cannot be decoded: {error.err or error}") from error
     if image is None:
         raise ImageFileError(
             f"{path}: found {_first_bytes(data)}, expected an image (JPEG, PNG, TIFF, BMP ...)"
         )
-    return np.ascontiguousarray(image[:, :, ::-1], dtype=np.uint8)
+    pixels = cast("Pixels", image)
+    if not apply_orientation and data[:2] in (b"II", b"MM"):
+        # OpenCV turns TIFF whatever it is asked for.
+        pixels = _turned_back(pixels, exif_orientation(path))
+    return pixels
+
+
+def _turned_back(upright: Pixels, orientation: int) -> Pixels:
+    """Undo the turn of a picture to the upright, shape (height, width, 3)."""
+    if orientation >= FIRST_LYING:
+        upright = upright.transpose(1, 0, 2)
+    rows = -1 if orientation in (3, 4, 6, 7) else 1
+    columns = -1 if orientation in (2, 3, 7, 8) else 1
+    return upright[::rows, ::columns]
 
 
 def exif_orientation(path: Path | str) -> int:
@@ -76,6 +151,20 @@ def exif_orientation(path: Path | str) -> int:
     except (OSError, UnidentifiedImageError, SyntaxError):
         return 1
     return orientation if orientation in range(1, 9) else 1
+
+
+def stored_size(picture: Image) -> tuple[int, int]:
+    """Return width and height of a picture as it is stored; Pillow turns TIFF by itself.
+
+    To be asked before the pixels are loaded: the orientation is gone then.
+    """
+    from PIL import ExifTags
+
+    width_px, height_px = picture.size
+    orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    if picture.format == "TIFF" and FIRST_LYING <= orientation <= 8:
+        return height_px, width_px
+    return width_px, height_px
 
 
 def as_stored(points: Float64, orientation: int, width_px: int, height_px: int) -> Float64:
@@ -117,8 +206,15 @@ def resized(image: UInt8, factor: float) -> UInt8:
     return np.asarray(cv2.resize(image, size, interpolation=method), dtype=np.uint8)
 
 
+def is_clutter(name: str) -> bool:
+    """Tell what operating systems leave in folders: ``._one.jpg``, ``.DS_Store``, ``__MACOSX``."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
 def list_images(path: Path | str) -> list[Path]:
     """Return the images of a folder in the order of their names, or the one file given.
+
+    Of a folder those that are hidden are left out.
 
     Raises
     ------
@@ -133,7 +229,7 @@ def list_images(path: Path | str) -> list[Path]:
     found = sorted(
         entry
         for entry in path.iterdir()
-        if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_file()
+        if entry.suffix.lower() in IMAGE_SUFFIXES and not is_clutter(entry.name) and entry.is_file()
     )
     if not found:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
@@ -158,14 +254,34 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _missing_end(data: bytes) -> str:
-    """Say which closing mark a JPEG or PNG file lacks; empty for a whole file."""
+    """Say which closing mark a JPEG or PNG file lacks; empty for a whole file.
+
+    What comes behind the first picture is not looked at: telephones append a video.
+    """
     if data.startswith(b"\xff\xd8\xff"):
-        # Thumbnails have marks of their own, but they come before the last scan begins.
-        if data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda"):
-            return "no end-of-image marker"
-    elif data.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" not in data[-4096:]:
-        return "no IEND chunk"
+        return "" if _jpeg_ends(data) else "no end-of-image marker"
+    if data.startswith(_PNG_START):
+        return "" if _png_ends(data) else "no IEND chunk"
     return ""
+
+
+def _jpeg_ends(data: bytes) -> bool:
+    at = 2
+    while (marker := _JPEG_MARKER.search(data, at)) is not None:
+        if marker[1][0] == _JPEG_END:
+            return True
+        # Thumbnails lie inside a segment and are stepped over with it.
+        at = marker.end() + max(2, int.from_bytes(data[marker.end() : marker.end() + 2], "big"))
+    return False
+
+
+def _png_ends(data: bytes) -> bool:
+    at = len(_PNG_START)
+    while at + 8 <= len(data):
+        if data[at + 4 : at + 8] == b"IEND":
+            return True
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+    return False
 
 
 def _first_bytes(data: bytes) -> str:

@@ -148,6 +148,33 @@ def test_pictures_in_two_data_sets_are_found_by_their_pixels(tmp_path: Path) -> 
     assert check_datasets([first, first])[0].code == "shared-image"
 
 
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+def test_pictures_of_16_bits_are_told_from_each_other(tmp_path: Path, suffix: str) -> None:
+    paths = []
+    for number in range(3):
+        deep = np.random.default_rng(number).integers(300, 65536, (48, 64), dtype=np.uint16)
+        paths.append(tmp_path / f"{number}.{suffix}")
+        Image.fromarray(deep).save(paths[-1])
+    # The same samples in another format, the other way round in bytes.
+    paths.append(tmp_path / "copy.ppm")
+    with Image.open(paths[0]) as opened:
+        paths[-1].write_bytes(b"P5 64 48 65535\n" + np.asarray(opened).astype(">u2").tobytes())
+    dataset = dataset_of(tmp_path, *(AnnotatedImage(path, (BOX,), 64, 48) for path in paths))
+    [finding] = check_dataset(dataset)
+    assert finding.code == "duplicate-image"
+    assert "copy.ppm" in finding.text
+    assert f"0.{suffix}" in finding.text
+
+
+def test_the_size_of_a_turned_tiff_is_that_of_its_boxes(tmp_path: Path) -> None:
+    path = tmp_path / "turned.tiff"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(picture(tmp_path / "a.png")).save(path, exif=exif)
+    findings = check_dataset(dataset_of(tmp_path, AnnotatedImage(path, (BOX,), 64, 48)))
+    assert [finding.code for finding in findings] == ["exif-orientation"]
+
+
 def test_other_landmarks_than_expected(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_agent.datasets import part_names, read_pts, read_pts_folder, write_pts, write_pts_folder
+from site_agent.datasets.pts_files import find_pts
 from site_agent.errors import AnnotationFileError
 from tests.site_agent.datasets.drawn import faces_in, picture
 
@@ -101,6 +102,19 @@ def test_a_folder_of_pairs(tmp_path: Path) -> None:
     assert box.corners == (8, 7, 32, 43)
     assert list(box.parts) == ["00", "01", "02", "03"], "the one that is not marked is absent"
     assert box.parts["02"] == (30.0, 40.0)
+
+
+def test_what_a_mac_leaves_in_folders_is_no_data(tmp_path: Path) -> None:
+    picture(tmp_path / "one.png")
+    (tmp_path / "one.pts").write_text("11 11\n31 31\n")
+    for place in ("._one", "__MACOSX/one", "__MACOSX/._one", ".trash/one"):
+        for suffix in ("png", "pts"):
+            file = tmp_path / f"{place}.{suffix}"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(b"\0\5\x16\7\xff")
+    assert [image.path for image in read_pts_folder(tmp_path).images] == [tmp_path / "one.png"]
+    (tmp_path / "one.pts").unlink()
+    assert list(find_pts(tmp_path)) == []
 
 
 def test_folders_that_cannot_be_read(tmp_path: Path) -> None:

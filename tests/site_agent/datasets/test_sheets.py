@@ -76,6 +76,14 @@ def test_boxes_and_landmarks_are_drawn(tmp_path: Path) -> None:
         assert not (pixels == (255, 210, 0)).all(axis=1).any()
 
 
+def test_grey_of_16_bits_is_not_white(tmp_path: Path) -> None:
+    dataset = faces_in(tmp_path, 1)
+    Image.fromarray(np.full((48, 64), 100 * 256, np.uint16)).save(dataset.images[0].path)
+    [page] = write_contact_sheets(dataset, tmp_path / "sheet.png", tile_px=200)
+    pixels = pixels_of(page).reshape(-1, 3)
+    assert (np.median(pixels, axis=0) == 100).all()
+
+
 def test_what_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(DatasetEditError, match="nothing to show"):
         write_contact_sheets(FaceDataset(None), tmp_path / "sheet.png")

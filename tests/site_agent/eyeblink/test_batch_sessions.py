@@ -115,6 +115,8 @@ def test_a_folder_is_looked_through(tmp_path: Path) -> None:
         "images/timestamps.csv": "file,timestamp_s\n1.png,0\n",
         "images/1.png": "",
         ".hidden/a.mp4": "",
+        "__MACOSX/b.mp4": "",
+        "deep/._ear.csv": "timestamp_s,ear\n0,0.3\n",
         "study/old/frames.csv": "timestamp_s,ear\n0,0.3\n",
     }
     for name, text in files.items():

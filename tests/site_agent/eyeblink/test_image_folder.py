@@ -11,6 +11,7 @@ import pytest
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.image_folder import ImageFolderReader
 from site_agent.eyeblink.recording import Recording
+from site_agent.eyeblink.seekable_images import SeekableImages
 
 
 @pytest.fixture
@@ -35,6 +36,21 @@ def test_a_rate_and_the_numbers_in_the_names(folder: Path) -> None:
     assert (reader.info.width_px, reader.info.height_px) == (30, 20)
     assert frames[0].image.shape == (20, 30)
     assert reader.report.warnings == []
+
+
+def test_all_images_of_12_bits_are_scaled_alike(tmp_path: Path) -> None:
+    for number in range(30):
+        grey = np.full((20, 30), 100 + number, np.uint16)
+        grey[0, 0] = 4095 if number == 0 else 101
+        cv2.imwrite(str(tmp_path / f"frame{number}.png"), grey)
+    (tmp_path / "._frame3.png").write_bytes(b"\0\5\x16\7")
+    reader = ImageFolderReader(tmp_path, frame_rate_hz=50.0)
+    found = [int(frame.image[10, 10]) for frame in reader.frames()]
+    assert found == [(100 + number) >> 4 for number in range(30)]
+    [told] = reader.report.warnings
+    assert "16 bits a pixel, of which 12 are used" in told
+    seen = SeekableImages(tmp_path, np.arange(30) / 50.0, 50.0)
+    assert seen.picture(29)[10, 10].tolist() == [129 >> 4] * 3
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import ImageFileError
-from site_agent.faces.images import list_images, read_image, resized
+from site_agent.faces.images import film_bits, list_images, read_image, resized
 
 PICTURE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 
@@ -55,6 +55,96 @@ def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
     assert read_image(path, apply_orientation=False).shape == (6, 8, 3)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_tiff_is_read_as_stored_too(tmp_path: Path, orientation: int, dtype: type) -> None:
+    path = tmp_path / "turned.tiff"
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    grey = PICTURE[:, :, 0]
+    Image.fromarray(grey if dtype is np.uint8 else grey.astype(np.uint16) * 257).save(
+        path, exif=exif
+    )
+    stored = read_image(path, apply_orientation=False)
+    np.testing.assert_array_equal(stored[:, :, 1], grey)
+    assert read_image(path).shape[:2] == ((8, 6) if orientation > 4 else (6, 8))
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+@pytest.mark.parametrize("bits", [8, 10, 12, 14, 16])
+def test_fewer_bits_stored_as_16(tmp_path: Path, suffix: str, bits: int) -> None:
+    deep = (np.linspace(0, 1, 48).reshape(6, 8) * (2**bits - 1)).astype(np.uint16)
+    path = tmp_path / f"deep.{suffix}"
+    cv2.imwrite(str(path), deep)
+    found = read_image(path)[:, :, 0]
+    # What reaches a quarter of the range may be a dark photograph; it stays as it is.
+    expected = deep >> (bits - 8 if bits <= 12 else 8)
+    np.testing.assert_array_equal(found, expected)
+    assert film_bits([path]) == bits
+    np.testing.assert_array_equal(read_image(path, sample_bits=film_bits([path])).max(), 255)
+
+
+@pytest.mark.parametrize("scale", [256, 257, 16])
+def test_dark_pictures_of_16_bits_stay_dark(tmp_path: Path, scale: int) -> None:
+    dark = (np.arange(48, dtype=np.uint16).reshape(6, 8) % 15) * scale
+    path = tmp_path / "dark.png"
+    cv2.imwrite(str(path), dark)
+    np.testing.assert_array_equal(read_image(path)[:, :, 0], dark >> 8)
+
+
+def test_true_colours_of_16_bits_stay_as_opencv_reads_them(tmp_path: Path) -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (6, 8, 3), dtype=np.uint16)
+    for suffix in ("tiff", "png"):
+        path = tmp_path / f"deep.{suffix}"
+        cv2.imwrite(str(path), deep)
+        np.testing.assert_array_equal(read_image(path)[:, :, ::-1], cv2.imread(str(path)))
+
+
+def test_the_depth_of_a_film_is_one_for_all_its_images(tmp_path: Path) -> None:
+    paths = []
+    for number, largest in enumerate((900, 3000, 70)):
+        paths.append(tmp_path / f"{number}.png")
+        cv2.imwrite(str(paths[-1]), np.arange(largest - 5, largest + 1, dtype=np.uint16)[None])
+    assert film_bits(paths) == 12
+    assert film_bits([tmp_path / "missing.png", *paths]) == 12
+    paths.append(tmp_path / "eight.png")
+    Image.fromarray(PICTURE).save(paths[-1])
+    assert film_bits(paths) == 16
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_what_is_appended_to_a_whole_picture_is_no_part_of_it(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"motion.{suffix}"
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    whole, pixels = path.read_bytes(), read_image(path)
+    path.write_bytes(whole + b"\0\0\0\x18ftypmp42" + b"\xff\xda video " * 1000)
+    np.testing.assert_array_equal(read_image(path), pixels)
+    path.write_bytes(whole[:-40] + b"\0\0\0\x18ftypmp42" * 1000)
+    with pytest.raises(ImageFileError, match="ends too early"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("how", [{"progressive": True}, {"exif": True}, {"restart": True}])
+def test_whole_jpegs_of_every_build_are_read(tmp_path: Path, how: dict[str, bool]) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    path, options = tmp_path / "picture.jpg", dict[str, object]()
+    if "exif" in how:
+        # A thumbnail of its own, as cameras embed it.
+        Image.fromarray(noise[:16, :16]).save(path)
+        options = {"exif": b"Exif\0\0" + path.read_bytes()}
+    elif "restart" in how:
+        options = {"restart_marker_blocks": 1}
+    else:
+        options = dict(how)
+    Image.fromarray(noise).save(path, **options)
+    assert read_image(path).shape == (64, 64, 3)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    with pytest.raises(ImageFileError, match="ends too early"):
+        read_image(path)
+
+
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
 def test_files_cut_off_are_refused(tmp_path: Path, suffix: str) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
@@ -82,7 +172,7 @@ def test_what_is_no_image(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_listed_by_name(tmp_path: Path) -> None:
-    for name in ("b.PNG", "a.jpg", "notes.txt", "c.tiff"):
+    for name in ("b.PNG", "a.jpg", "notes.txt", "c.tiff", "._a.jpg"):
         (tmp_path / name).touch()
     assert [path.name for path in list_images(tmp_path)] == ["a.jpg", "b.PNG", "c.tiff"]
     assert list_images(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
