@@ -13,6 +13,7 @@ from aggregators.methods.contract import Combined, MethodOptions, Progress
 from aggregators.methods.landmark_members import (
     LandmarkModel,
     Member,
+    differing_orders,
     landmark_models,
     members_of,
     reanchored_members,
@@ -84,7 +85,8 @@ class WbaCascade:
                 step=options.step,
                 kept_trees_per_level=options.thin,
                 progress=progress,
-            )
+            ),
+            differing_orders(landmarks),
         )
 
 

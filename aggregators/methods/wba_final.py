@@ -9,7 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from aggregators.methods.contract import Combined, NoOptions, Progress
-from aggregators.methods.landmark_members import landmark_models, reanchored_members
+from aggregators.methods.landmark_members import (
+    differing_orders,
+    landmark_models,
+    reanchored_members,
+)
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import ForestEnsemble, Model, ModelKind
 
@@ -53,5 +57,6 @@ class WbaFinal:
             ForestEnsemble(
                 members=tuple(member.predictor for member in members),
                 weights=np.array([member.weight for member in members], dtype=np.float64),
-            )
+            ),
+            differing_orders(landmarks),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.model_parts import group_of_shape
+from site_agent.datasets.model_parts import group_of_shape, order_problem
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.faces import Follower, FoundFace
 from site_agent.eyeblink.frames import Frame
@@ -44,14 +44,20 @@ def check_part_count(part_count: int, name: str) -> None:
 def check_eyes(predictor: Predictor, name: str) -> None:
     """Refuse landmark models that have no eyes where they are looked for.
 
-    Those of the 68-point scheme do, and those of the eyes alone: 12 points whose mean shape is
-    that of two eyes.
+    Those of the 68-point scheme do, unless their mean shape shows that they were trained in
+    another order, and those of the eyes alone: 12 points whose mean shape is that of two eyes.
 
     Raises
     ------
     BlinkAnalysisError
     """
     count = predictor.part_count
+    if problem := order_problem(predictor.initial_shape):
+        raise BlinkAnalysisError(
+            f"{name}: the 68 landmarks of its mean face {problem}, so its landmarks 37 to 48 are "
+            "not the eyes; expected the order of the iBUG scheme. 'poolctl dataset check' tells "
+            "what is wrong with the data it was trained on; a new training is needed"
+        )
     if count == IBUG_PARTS or (
         count == EYE_POINTS and group_of_shape(predictor.initial_shape) == "eyes"
     ):

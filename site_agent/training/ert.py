@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from site_agent.datasets import (
     PART_GROUPS,
     AnnotatedImage,
@@ -20,6 +22,7 @@ from site_agent.datasets import (
     part_names,
     parts_array,
 )
+from site_agent.datasets.model_parts import order_problem
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.normalisers import normaliser_for
 from site_agent.training.metadata import (
@@ -207,7 +210,7 @@ def train_ert(
             started_utc=started_utc,
             duration_s=round(time.monotonic() - started, 3),
             peak_memory_bytes=facts["peak_memory_bytes"],
-            warnings=(),
+            warnings=_warnings(faces, names),
         )
         return publish(temporary, output, record)
     finally:
@@ -289,6 +292,26 @@ def trainable_faces(dataset: FaceDataset) -> list[tuple[AnnotatedImage, list[Fac
     """Images that have boxes to train on, with these."""
     found = [(image, [box for box in image.boxes if not box.ignore]) for image in dataset.images]
     return [(image, boxes) for image, boxes in found if boxes]
+
+
+def _warnings(
+    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
+) -> tuple[str, ...]:
+    """Tell of 68 landmarks that the model, whose mean face this is, counts in a wrong order."""
+    shapes = [
+        (parts_array(box, names) - [box.left, box.top]) / [box.width, box.height]
+        for _, boxes in faces
+        for box in boxes
+    ]
+    marked = [shape for shape in shapes if np.isfinite(shape).all()]
+    problem = order_problem(np.mean(marked, axis=0)) if marked else ""
+    if not problem:
+        return ()
+    return (
+        f"the model's 68 landmarks {problem}: what takes them for those of the iBUG scheme, such "
+        "as poolctl blink, refuses it or takes other points for the eyes. 'poolctl dataset check' "
+        "tells what is wrong with the data",
+    )
 
 
 def _box_problem(

@@ -11,7 +11,7 @@ from PIL import Image
 
 from site_agent.eyeblink.face_settings import FaceSettings
 from site_agent.eyeblink.faces import FaceFollower
-from site_agent.eyeblink.landmarks import check_part_count
+from site_agent.eyeblink.landmarks import check_eyes, check_part_count
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.faces.detector import open_detector
 from site_agent.faces.landmarks import open_landmarks
@@ -43,6 +43,7 @@ class LandmarkFinder:
     def __init__(self, landmarks: Path | str, detector: Path | str | None = None) -> None:
         self._predictor = open_landmarks(landmarks)
         check_part_count(self._predictor.part_count, str(landmarks))
+        check_eyes(self._predictor, str(landmarks))
         self._detector = open_detector(detector)
         self._lock = threading.Lock()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators import DlibCompatiblePredictor, LandmarkPredictor, merge, read_model
+from aggregators import (
+    DlibCompatiblePredictor,
+    LandmarkPredictor,
+    merge,
+    read_model,
+    write_model,
+)
 from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
 from aggregators.methods.reanchoring import mean_initial_shape, reanchored
 from aggregators.methods.thinning import kept_tree_counts, thinned_level, tree_sizes
@@ -34,6 +41,24 @@ def merged_cascade(*models: ShapePredictor | Path, **options: float) -> ShapePre
     merged = merge("wba-cascade", models, options=options).model
     assert isinstance(merged, ShapePredictor)
     return merged
+
+
+@pytest.mark.parametrize("method", ["wba-final", "wba-cascade"])
+def test_a_model_with_its_landmarks_in_another_order_is_told(method: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    shape = random.uniform(0.1, 0.9, (20, 2))
+    paths = []
+    for seed in range(3):
+        own = shape + random.normal(0, 0.02, shape.shape)
+        if seed == 1:
+            own = own[sorted(range(20), key=str)]
+        model = make_predictor(seed, parts=20, initial_shape=own.astype(np.float32))
+        paths.append(tmp_path / f"{'abc'[seed]}.dat")
+        write_model(model, paths[-1])
+    for order in (paths, paths[::-1]):
+        (warning,) = merge(method, order).warnings
+        assert re.search(r"the landmarks of \S*b\.dat lie unlike those of \S*[ac]\.dat,", warning)
+    assert merge(method, [paths[0], paths[2]]).warnings == ()
 
 
 class TestReanchoring:

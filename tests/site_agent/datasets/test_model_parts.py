@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from site_agent.datasets import (
     parts_array,
     read_imglab_xml,
 )
-from site_agent.datasets.landmark_schemes import ibug_mean_face
+from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
+from site_agent.datasets.model_parts import order_problem
 
 NAMES = tuple(f"{number:02}" for number in range(68))
 
@@ -55,6 +57,45 @@ def test_other_shapes_are_no_eyes(change: str) -> None:
     assert group_of_shape(shape) is None
     assert find_model_parts(NAMES, shape) == ((), [])
     assert find_model_parts(NAMES, shape, ["eyes"]) == (NAMES[36:48], []), "words count more"
+
+
+AS_TEXT = sorted(range(68), key=lambda number: str(number + 1))
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (AS_TEXT, r"order of their numbers as text \(1, 10, 11"),
+        (sorted(range(68), key=str), r"order of their numbers as text \(0, 10, 11"),
+        (list(IBUG_MIRROR), "left and right exchanged"),
+        (np.random.default_rng(0).permutation(68), "as those of no face"),
+    ],
+)
+def test_a_wrong_order_of_the_68_is_told(order: list[int], expected: str) -> None:
+    assert re.search(expected, order_problem(ibug_mean_face()[order]))
+
+
+def test_faces_of_all_kinds_are_in_order(shared_data: Path) -> None:
+    for name in ("training", "testing"):
+        faces = read_imglab_xml(shared_data / "dlib_faces" / f"{name}_with_face_landmarks.xml")
+        names = part_names(faces)
+        for _, box in faces.boxes():
+            face = parts_array(box, names)
+            assert order_problem(face) == ""
+            assert "as text" in order_problem(face[AS_TEXT])
+
+
+@pytest.mark.parametrize("yaw_deg", [-60, -30, 0, 45, 75])
+@pytest.mark.parametrize("turn_deg", [0, 90, 180])
+def test_faces_turned_away_or_lying_are_in_order(yaw_deg: float, turn_deg: float) -> None:
+    face, yaw, turn = ibug_mean_face(), np.radians(yaw_deg), np.radians(turn_deg)
+    depth = -90 * (np.abs(face[:, 0]) / 107) ** 1.7
+    depth[27:36] = (5, 15, 28, 40, 10, 16, 20, 16, 10)
+    seen = np.stack([np.cos(yaw) * face[:, 0] + np.sin(yaw) * depth, face[:, 1]], axis=1)
+    seen = seen @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+    assert order_problem(seen) == ""
+    assert order_problem(seen[AS_TEXT]) != ""
+    assert order_problem(seen[:67]) == "", "another scheme"
 
 
 def test_all_landmarks_are_taken_where_their_numbers_are_equal() -> None:

@@ -8,16 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aggregators.predictors import LandmarkPredictor
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.faces import FoundFace
 from site_agent.eyeblink.frames import Frame
 from site_agent.eyeblink.landmarks import (
+    check_eyes,
     check_part_count,
     estimate_pose,
     eye_sample,
     pose_confidence,
 )
 from site_agent.eyeblink.records import FaceBox, FaceSource, Gap
+from tests.site_agent.faces.test_detector import small_predictor
 
 FRAME = Frame(7, 0.25, np.zeros((200, 200), dtype=np.uint8))
 
@@ -95,6 +98,15 @@ def test_other_landmark_schemes_are_refused() -> None:
     check_part_count(68, "a.dat")
     with pytest.raises(BlinkAnalysisError, match=r"a\.dat: found a model of 194 landmarks"):
         check_part_count(194, "a.dat")
+
+
+def test_a_model_trained_in_the_order_of_text_is_refused() -> None:
+    model = small_predictor(68)
+    check_eyes(LandmarkPredictor(model), "a.dat")
+    as_text = sorted(range(68), key=lambda number: str(number + 1))
+    sorted_model = replace(model, initial_shape=model.initial_shape[as_text])
+    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: .*as text .* are not the eyes"):
+        check_eyes(LandmarkPredictor(sorted_model), "a.dat")
 
 
 def test_confidence_falls_where_the_starts_disagree() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from aggregators.formats import write_model
 from aggregators.models import FhogDetector, ShapePredictor
+from site_agent.datasets.landmark_schemes import IBUG_PARTS, ibug_mean_face
 from site_agent.errors import FaceModelError
 from site_agent.faces.detector import open_detector
 from site_agent.faces.images import read_image
@@ -35,9 +36,12 @@ def small_detector(upsampling: int | None) -> FhogDetector:
 
 
 def small_predictor(parts: int = 68) -> ShapePredictor:
-    """Return a predictor of one level whose only tree changes nothing."""
+    """Return a predictor of one level whose only tree changes nothing; of 68 parts, a face."""
+    shape = np.random.default_rng(0).random((parts, 2), dtype=np.float32)
+    if parts == IBUG_PARTS:
+        shape = (0.5 + ibug_mean_face() / 250.0).astype(np.float32)
     return ShapePredictor(
-        initial_shape=np.random.default_rng(0).random((parts, 2), dtype=np.float32),
+        initial_shape=shape,
         trees_per_level=np.array([1]),
         pool_per_level=np.array([2]),
         tree_depths=np.array([1], dtype=np.uint8),

@@ -111,6 +111,23 @@ def test_all_settings_reach_dlib(training_faces: FaceDataset, tmp_path: Path) ->
     assert model.pool_per_level.tolist() == [50] * 4
 
 
+def test_landmarks_in_the_order_of_text_are_told_at_the_end(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    def renamed(box: FaceBox) -> FaceBox:
+        parts = {f"p{int(name) + 1}": place for name, place in box.parts.items()}
+        return dataclasses.replace(box, parts=parts)
+
+    images = tuple(
+        dataclasses.replace(image, boxes=tuple(map(renamed, image.boxes)))
+        for image in training_faces.images
+    )
+    numbered = dataclasses.replace(training_faces, images=images)
+    (warning,) = train_ert(numbered, tmp_path / "a.dat", QUICK).record.warnings
+    assert "are in the order of their numbers as text" in warning
+    assert train_ert(training_faces, tmp_path / "b.dat", QUICK).record.warnings == ()
+
+
 def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Path) -> None:
     eyes = tuple(name for name in part_names(training_faces) if 36 <= int(name) < 48)
     result = train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=eyes))
