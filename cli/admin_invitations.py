@@ -27,7 +27,7 @@ def ls(invocation: Invocation) -> Reply:
             each.site,
             role_words(each.role, pool_wide=each.pool_wide),
             each.email,
-            each.created_by,
+            each.made_by or each.created_by,
             _state(each),
         ]
         for each in invitations

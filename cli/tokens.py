@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cli.errors import UsageError
 from cli.options import DryRunOption, YesOption, command, group
 from cli.output import Invocation, Reply, TableText
 
@@ -35,13 +36,14 @@ def ls(invocation: Invocation) -> Reply:
             f"{token.site}/{token.name}",
             role_words(token.role, pool_wide=token.pool_wide),
             token.user or "",
+            token.made_by or "",
             "all" if token.scopes is None else " ".join(token.scopes) or "none",
             _state(token),
             day(token.last_used_at) or "never",
         ]
         for token in tokens
     ]
-    columns = ["id", "token", "role", "user", "scopes", "state", "last used"]
+    columns = ["id", "token", "role", "user", "made by", "scopes", "state", "last used"]
     table = TableText(columns, rows, empty="no tokens")
     return Reply({"items": tokens}, table, [token.token_id for token in tokens])
 
@@ -52,7 +54,8 @@ def ls(invocation: Invocation) -> Reply:
     examples=[
         "tokens create infant-lab laptop",
         "tokens create infant-lab readonly --role viewer --expires-in-days 90",
-        "tokens create infant-lab nightly --scope models:read --scope merges --user ada",
+        "tokens create infant-lab desk --scope models:read --scope merges --user ada",
+        "tokens create infant-lab nightly --for-machine",
     ],
 )
 def create(
@@ -72,13 +75,26 @@ def create(
         ),
     ] = [],  # noqa: B006 (typer wants the default itself)
     user: Annotated[
-        str, typer.Option(metavar="USER", help="Whose it is: it never may more than that user.")
+        str,
+        typer.Option(
+            metavar="USER",
+            help="Whose it is: it never may more than that user. Yours when left out, if you are a "
+            "user of the site.",
+        ),
     ] = "",
+    for_machine: Annotated[
+        bool,
+        typer.Option(
+            "--for-machine", help="Nobody's but the site's: it stays when you are disabled."
+        ),
+    ] = False,
     expires_in_days: Annotated[
         int | None, typer.Option(min=1, max=3660, metavar="DAYS", help="Never when left out.")
     ] = None,
 ) -> Reply:
     """Create a token for a site and print its secret, this once."""
+    if user and for_machine:
+        raise UsageError("a token is either a user's (--user) or --for-machine, not both")
     with invocation.pool() as pool:
         token = pool.create_token(
             site,
@@ -87,12 +103,14 @@ def create(
             pool_wide=pool_wide,
             scopes=scope or None,
             user=user or None,
+            for_machine=for_machine,
             expires_in_days=expires_in_days,
         )
         endpoint = pool.endpoint
     invocation.note(
         f"token {token.token_id} of {token.site}/{token.name} "
-        f"({role_words(token.role, pool_wide=token.pool_wide)}); it is shown only "
+        f"({role_words(token.role, pool_wide=token.pool_wide)}, "
+        f"{f'user {token.user}' if token.user else 'of the site alone'}); it is shown only "
         f"now. Its holder logs in with: poolctl auth login {endpoint}"
     )
     return Reply(token, token.secret, [token.secret])

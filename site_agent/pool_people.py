@@ -141,9 +141,19 @@ class PoolPeople(ABC):
         pool_wide: bool = False,
         scopes: Sequence[str] | None = None,
         user: str | None = None,
+        for_machine: bool = False,
         expires_in_days: int | None = None,
     ) -> TokenCreatedResponse:
-        """Create a token; its secret is in the answer and nowhere else."""
+        """Create a token; its secret is in the answer and nowhere else.
+
+        Parameters
+        ----------
+        user : str, optional
+            Whose it is. Left out, it is of the user whose token this client has, if that is one
+            of the site; else of the site alone.
+        for_machine : bool
+            It is of the site alone, and stays when who made it is disabled.
+        """
         request = build_request(
             TokenRequest,
             site=site,
@@ -152,6 +162,7 @@ class PoolPeople(ABC):
             pool_wide=pool_wide,
             scopes=None if scopes is None else list(scopes),
             user=user,
+            for_machine=for_machine,
             expires_in_days=expires_in_days,
         )
         return self._connection.post(_TOKENS, TokenCreatedResponse, request)

@@ -23,6 +23,7 @@ from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.invitations import repository, service
 from pool_server.tokens.endpoints import TOO_MANY
+from pool_server.tokens.makers import who_made
 from pool_server.wire.tokens import TokenCreatedResponse
 from pool_server.wire.users import (
     AcceptanceRequest,
@@ -42,8 +43,10 @@ router = APIRouter(prefix="/invitations", tags=["users"])
 )
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationList:
     """Return invitations to one's own site, newest first; to all for the pool's admins."""
-    found = repository.list_invitations(session, caller)
-    return InvitationList(items=[service.describe_invitation(each) for each in found])
+    found, makers = repository.list_invitations(session, caller), who_made(session).invitations
+    return InvitationList(
+        items=[service.describe_invitation(each, makers.get(each.id)) for each in found]
+    )
 
 
 @router.post(

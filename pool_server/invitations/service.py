@@ -14,8 +14,9 @@ from pool_server.http.identity import Caller, caller_of, hash_secret, new_secret
 from pool_server.invitations import repository
 from pool_server.records import InvitationRecord, UserRecord, now_utc
 from pool_server.sites.repository import get_site
+from pool_server.tokens.makers import INVITATION_MADE, user_behind, who_made
 from pool_server.tokens.service import details_of, make_token, with_secret
-from pool_server.users.repository import has_user
+from pool_server.users.repository import has_user, is_disabled
 from pool_server.wire.sites import Role
 from pool_server.wire.tokens import TokenCreatedResponse
 from pool_server.wire.users import (
@@ -28,7 +29,10 @@ from pool_server.wire.users import (
 SECRET_PREFIX = "invite_"
 
 
-def describe_invitation(invitation: InvitationRecord) -> InvitationResponse:
+def describe_invitation(
+    invitation: InvitationRecord, made_by: str | None = None
+) -> InvitationResponse:
+    """Describe an invitation; who made it is told by `pool_server.tokens.makers`."""
     return InvitationResponse(
         invitation_id=invitation.id,
         site=invitation.site.name,
@@ -37,6 +41,7 @@ def describe_invitation(invitation: InvitationRecord) -> InvitationResponse:
         email=invitation.email,
         created_at=invitation.created_at,
         created_by=invitation.created_by,
+        made_by=made_by,
         expires_at=invitation.expires_at,
         used_at=invitation.used_at,
         used_by=None if invitation.user is None else invitation.user.name,
@@ -75,13 +80,13 @@ def invite(
     record_act(
         session,
         caller,
-        "invitation.create",
+        INVITATION_MADE,
         site.name,
         invitation_id=invitation.id,
         role=invitation.role,
         pool_wide=invitation.pool_wide,
     )
-    described = describe_invitation(invitation).model_dump()
+    described = describe_invitation(invitation, user_behind(session, caller)).model_dump()
     return InvitationCreatedResponse(**described, secret=secret)
 
 
@@ -107,13 +112,13 @@ def accept(
     Raises
     ------
     InvitationRefusedError
-        Unknown, used, revoked or expired, or to a suspended site; told apart only to those who
-        know the secret. It is not used up by the errors below.
+        Unknown, used, revoked or expired, to a suspended site, or of a user who is disabled; told
+        apart only to those who know the secret. It is not used up by the errors below.
     UserExistsError, TokenExistsError
     """
     now = now_utc()
     invitation = repository.find_invitation(session, hash_secret(request.secret))
-    problem = _problem(invitation)
+    problem = _problem(session, invitation)
     if invitation is None or problem or not repository.use_invitation(session, invitation.id, now):
         raise InvitationRefusedError(
             problem or "this invitation was used or revoked just now",
@@ -167,7 +172,7 @@ def _require_whole_token(caller: Caller) -> None:
         )
 
 
-def _problem(invitation: InvitationRecord | None) -> str:
+def _problem(session: Session, invitation: InvitationRecord | None) -> str:
     """Return why an invitation cannot be accepted; empty where it can."""
     if invitation is None:
         return "the pool does not know this invitation"
@@ -177,6 +182,14 @@ def _problem(invitation: InvitationRecord | None) -> str:
         return f"this invitation was used on {invitation.used_at:%Y-%m-%d %H:%M} UTC"
     if invitation.expires_at <= now_utc():
         return f"this invitation expired on {invitation.expires_at:%Y-%m-%d %H:%M} UTC"
+    return _shut_out(session, invitation)
+
+
+def _shut_out(session: Session, invitation: InvitationRecord) -> str:
+    """Return who of those that invite is shut out; empty for nobody."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
+    maker = who_made(session).invitations.get(invitation.id)
+    if maker is not None and is_disabled(session, *maker.split("/")):
+        return f"user {maker}, who made this invitation, is disabled"
     return ""

@@ -22,6 +22,7 @@ from pool_server.http.rate_limits import Limits
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.tokens import repository, service
+from pool_server.tokens.makers import who_made
 from pool_server.wire.tokens import TokenCreatedResponse, TokenList, TokenRequest
 
 router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[needs("admin")])
@@ -39,9 +40,8 @@ def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
 
     For admins of a site; those of the pool get the tokens of all sites.
     """
-    return TokenList(
-        items=[service.describe_token(each) for each in repository.list_tokens(session, caller)]
-    )
+    found, makers = repository.list_tokens(session, caller), who_made(session).tokens
+    return TokenList(items=[service.describe_token(each, makers.get(each.id)) for each in found])
 
 
 @router.post(
@@ -62,7 +62,9 @@ def create_token(
 ) -> TokenCreatedResponse:
     """Create a token for a site, or for a user of it. The answer holds the secret, this once.
 
-    For admins of the site. Nobody gives more than they have.
+    For admins of the site. Nobody gives more than they have. What a user's token makes for the
+    user's own site is that user's too, and refused when the user is disabled, unless the request
+    names another `user`, or says `for_machine`.
     """
     limits.token_acts.take(caller.token_id, TOO_MANY)
     return service.create_token(session, caller, request)

@@ -16,6 +16,7 @@ from pool_server.records.audit import FIRST_SITE, local_act
 from pool_server.sites.last_admin import keeping_an_admin
 from pool_server.sites.repository import count_sites, find_site, get_site
 from pool_server.tokens import repository
+from pool_server.tokens.makers import TOKEN_MADE, user_behind
 from pool_server.users.repository import get_user
 from pool_server.wire.sites import SCOPES, Role
 from pool_server.wire.tokens import TokenCreatedResponse, TokenRequest, TokenResponse
@@ -23,7 +24,8 @@ from pool_server.wire.tokens import TokenCreatedResponse, TokenRequest, TokenRes
 FIRST_TOKEN = "first-admin"
 
 
-def describe_token(token: TokenRecord) -> TokenResponse:
+def describe_token(token: TokenRecord, made_by: str | None = None) -> TokenResponse:
+    """Describe a token; who made it is told by `makers`."""
     return TokenResponse(
         token_id=token.id,
         site=token.site.name,
@@ -32,6 +34,7 @@ def describe_token(token: TokenRecord) -> TokenResponse:
         pool_wide=token.pool_wide,
         scopes=None if token.scopes is None else [each for each in SCOPES if each in token.scopes],
         user=None if token.user is None else token.user.name,
+        made_by=made_by,
         created_at=token.created_at,
         expires_at=token.expires_at,
         last_used_at=token.last_used_at,
@@ -45,6 +48,10 @@ def create_token(session: Session, caller: Caller, request: TokenRequest) -> Tok
     Nobody gives more than they have: the role is at most the caller's, and a caller whose own
     token is narrowed gives none of the scopes that it lacks.
 
+    A user's token makes tokens of that user, so that none of them is left when the user is
+    disabled; save where it is told to make one for a machine, or for somebody else. Those for
+    another site are for that site's people to look after, and so of the site.
+
     Raises
     ------
     NotAllowedError, SiteNotFoundError, UserNotFoundError, TokenExistsError
@@ -54,7 +61,10 @@ def create_token(session: Session, caller: Caller, request: TokenRequest) -> Tok
         caller.require_role("admin")
     _require_own_scopes(caller, request)
     site = get_site(session, request.site)
-    user = None if request.user is None else get_user(session, caller, site.name, request.user)
+    owner = request.user
+    if owner is None and caller.user and site.name == caller.site and not request.for_machine:
+        owner = caller.user
+    user = None if owner is None else get_user(session, caller, site.name, owner)
     if user is not None:
         _require_within(request, user)
     token, secret = make_token(
@@ -67,8 +77,8 @@ def create_token(session: Session, caller: Caller, request: TokenRequest) -> Tok
         user=user,
         expires_in_days=request.expires_in_days,
     )
-    record_act(session, caller, "token.create", f"{site.name}/{token.name}", **details_of(token))
-    return with_secret(token, secret)
+    record_act(session, caller, TOKEN_MADE, f"{site.name}/{token.name}", **details_of(token))
+    return with_secret(token, secret, user_behind(session, caller))
 
 
 def revoke_token(session: Session, caller: Caller, token_id: str) -> None:
@@ -134,8 +144,10 @@ def make_token(
     return token, secret
 
 
-def with_secret(token: TokenRecord, secret: str) -> TokenCreatedResponse:
-    return TokenCreatedResponse(**describe_token(token).model_dump(), secret=secret)
+def with_secret(
+    token: TokenRecord, secret: str, made_by: str | None = None
+) -> TokenCreatedResponse:
+    return TokenCreatedResponse(**describe_token(token, made_by).model_dump(), secret=secret)
 
 
 def details_of(token: TokenRecord) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def change_user(
 ) -> UserResponse:
     """Change role, name or e-mail of a user, or disable and enable one. For the site's admins.
 
-    What the user's tokens may changes with the next request.
+    What the user's tokens may changes with the next request. Who is disabled is refused with all
+    tokens, and nobody can accept the user's invitations. Tokens for machines stay valid: those that
+    the user made have the user as `made_by` in the list of tokens.
     """
     return service.change_user(session, caller, site, user, request)

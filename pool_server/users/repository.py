@@ -54,3 +54,18 @@ def has_user(session: Session, site_id: int, name: str) -> bool:
         )
         is not None
     )
+
+
+def is_disabled(session: Session, site: str, name: str) -> bool:
+    return (
+        session.scalar(
+            select(UserRecord.id)
+            .join(UserRecord.site)
+            .where(
+                SiteRecord.name == site,
+                UserRecord.name == name,
+                UserRecord.disabled_at.is_not(None),
+            )
+        )
+        is not None
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pool_server.wire.names import Name
 from pool_server.wire.sites import Role, Scope
@@ -18,6 +18,7 @@ _TOKEN_EXAMPLE: dict[str, Any] = {
     "pool_wide": False,
     "scopes": None,
     "user": "ada",
+    "made_by": "site-a/ada",
     "created_at": "2026-03-01T12:00:00Z",
     "expires_at": None,
     "last_used_at": "2026-03-01T12:30:00Z",
@@ -42,7 +43,8 @@ class TokenRequest(BaseModel):
         json_schema_extra={
             "examples": [
                 {"site": "site-a", "name": "laptop", "role": "contributor"},
-                {"site": "site-a", "name": "cluster", "scopes": ["models:read"], "user": "ada"},
+                {"site": "site-a", "name": "laptop-2", "scopes": ["models:read"], "user": "ada"},
+                {"site": "site-a", "name": "cluster", "for_machine": True},
             ]
         },
     )
@@ -55,9 +57,21 @@ class TokenRequest(BaseModel):
     )
     scopes: Scopes = None
     user: Name | None = Field(
-        default=None, description="Whose token it is: it never may more than that user."
+        default=None,
+        description="Whose token it is: it never may more than that user. Left out: the user whose "
+        "token asks for it, if that user is of the site; else nobody's but the site's.",
+    )
+    for_machine: bool = Field(
+        default=False,
+        description="The token is the site's alone and stays when who made it is disabled.",
     )
     expires_in_days: LifetimeDays = None
+
+    @model_validator(mode="after")
+    def _is_of_one(self) -> TokenRequest:
+        if self.for_machine and self.user is not None:
+            raise ValueError("a token is either of a user or for_machine, not both")
+        return self
 
 
 class TokenResponse(BaseModel):
@@ -72,6 +86,10 @@ class TokenResponse(BaseModel):
     pool_wide: bool = False
     scopes: list[Scope] | None = None
     user: Name | None = None
+    made_by: str | None = Field(
+        default=None,
+        description="SITE/USER who made it, also with a token for machines; null: no user did.",
+    )
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None

@@ -37,6 +37,7 @@ _INVITATION_EXAMPLE: dict[str, Any] = {
     "email": "ada@lab.example",
     "created_at": "2026-03-01T12:00:00Z",
     "created_by": "site-a/laptop",
+    "made_by": "site-a/ada",
     "expires_at": "2026-03-08T12:00:00Z",
     "used_at": None,
     "used_by": None,
@@ -45,7 +46,7 @@ _INVITATION_EXAMPLE: dict[str, Any] = {
 
 
 class UserResponse(BaseModel):
-    """A person at a site. A disabled one is refused with all tokens."""
+    """A person at a site. A disabled one is refused with all tokens and invitations."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_USER_EXAMPLE]})
 
@@ -115,6 +116,11 @@ class InvitationResponse(BaseModel):
     email: str
     created_at: datetime
     created_by: str
+    made_by: str | None = Field(
+        default=None,
+        description="SITE/USER who made it, also with a token for machines; null: no user did. "
+        "While that user is disabled nobody can accept it.",
+    )
     expires_at: datetime
     used_at: datetime | None
     used_by: Name | None = Field(description="Name of the user that it made.")

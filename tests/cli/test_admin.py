@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
+from site_agent.pool_people import accept_invitation
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -87,6 +88,49 @@ def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
     assert be(pool.admin_token)("admin", "users", "enable", "site-b/bea").code == 0
     assert be(token)("models", "ls").code == 0
     assert be(token)("admin", "users", "change", "bea").code == 2, "SITE/USER"
+
+
+def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
+    def come(run: Run, name: str, *words: str) -> str:
+        made = run("admin", "invitations", "create", "site-b", *words, "-q").out.strip()
+        return accept_invitation(pool.url, made, name).secret
+
+    site_admin = come(be(pool.admin_token), "eva", "--role", "admin")
+    eva = be(site_admin)
+    made = eva("tokens", "create", "site-b", "eva-laptop", "--role", "admin", "--json")
+    laptop, told = made.data["secret"], made.err
+    assert "user eva" in told
+    nightly = eva("tokens", "create", "site-b", "nightly", "--for-machine", "--json").data
+    assert nightly["user"] is None
+    both = eva("tokens", "create", "site-b", "x", "--for-machine", "--user", "eva")
+    assert (both.code, "not both" in both.err) == (2, True)
+    open_one = eva("admin", "invitations", "create", "site-b", "--json").data
+    invitation_id = open_one["invitation_id"]
+    come(eva, "finn")
+    ls = be(pool.admin_token)("tokens", "ls", "--json").data["items"]
+    assert {t["name"] for t in ls if t["made_by"] == "site-b/eva"} == {"eva-laptop", "nightly"}
+
+    admin = be(pool.admin_token)
+    disable = ("admin", "users", "disable", "site-b/eva")
+    tried = admin(*disable, "--dry-run").out
+    assert "would disable" in tried
+    assert be(laptop)("models", "ls").code == 0, "nothing was done yet"
+    shown = be(pool.admin_token)(*disable, "-y").out
+    for said in (tried, shown):
+        _, tokens, invitations, *_ = said.splitlines()
+        assert set(tokens.split(": ")[1].split(", ")) == {"site-b/eva", "site-b/eva-laptop"}
+        assert invitations.endswith(f": {invitation_id}")
+        assert f"poolctl admin tokens revoke {nightly['token_id']}" in said
+        assert "let in: site-b/finn" in said
+    for token in (site_admin, laptop):
+        assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
+    assert be(nightly["secret"])("models", "ls").code == 0
+    admin = be(pool.admin_token)
+    assert admin("admin", "tokens", "revoke", nightly["token_id"], "-y").code == 0
+    data = admin(*disable, "-y", "--json").data
+    assert data["disabled_at"] is not None
+    assert [each["invitation_id"] for each in data["refused"]["invitations"]] == [invitation_id]
+    assert (data["staying"]["tokens"], data["staying"]["users"][0]["name"]) == ([], "finn")
 
 
 def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
