@@ -9,9 +9,10 @@
 
 Keypoints are indices of pixels counted from 0, as everywhere here; v is 0 where one is not
 marked, 1 where it is hidden, 2 where it is seen. The edges of a ``bbox`` lie between pixels; they
-are rounded. ``iscrowd`` boxes are to be ignored. Where annotations have ``face_box`` and
-``face_kpts`` (COCO-WholeBody), the face is taken from these. dlib orders landmarks by their names,
-which may be another order than that of the category.
+are rounded; where there is no ``bbox``, it goes around the landmarks as for ``.pts`` files.
+``iscrowd`` boxes are to be ignored, empty ones are left out. Where annotations have ``face_box``
+and ``face_kpts`` (COCO-WholeBody), the face is taken from these. dlib orders landmarks by their
+names, which may be another order than that of the category.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from site_agent.datasets.json_positions import PlacedEntry, read_lists
+from site_agent.datasets.problems import Problems
+from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
 from site_agent.errors import AnnotationFileError
 from site_agent.faces.images import stored_size
@@ -50,7 +56,7 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
     Raises
     ------
     AnnotationFileError
-        Naming the file and the line at which the entry at fault begins.
+        Naming the file and the lines at which the entries at fault begin.
     """
     path = Path(path)
     reader = _Reader(path, _lists(path))
@@ -163,23 +169,31 @@ class _Reader:
     def __init__(self, path: Path, lists: Mapping[str, list[PlacedEntry]]) -> None:
         self._path = path
         self._lists = lists
-        self._categories = {
-            entry.value.get("id"): entry.value for entry in lists.get("categories", ())
-        }
+        self._problems = Problems()
+        self._categories: dict[Any, Mapping[str, Any]] = {}
+        for entry in lists.get("categories", ()):
+            with self._problems.gathered():
+                self._categories[self._category_id(entry, "id", "a category")] = entry.value
 
     def images(self, folder: Path | None) -> tuple[AnnotatedImage, ...]:
         faces: dict[Any, list[FaceBox]] = {}
         for entry in self._lists["images"]:
-            identifier = self._required(entry, "id", "image")
-            if identifier in faces:
-                raise self._fail(entry, f"has the image id {identifier!r} a second time")
-            faces[identifier] = []
+            with self._problems.gathered():
+                identifier = self._required(entry, "id", "image")
+                if identifier in faces:
+                    raise self._fail(entry, f"has the image id {identifier!r} a second time")
+                faces[identifier] = []
+                self._file_name(entry)
+                self._declared_size(entry)
         for entry in self._lists["annotations"]:
-            identifier = self._required(entry, "image_id", "annotation")
-            if identifier not in faces:
-                raise self._fail(entry, f"has an annotation of image {identifier!r}, not listed")
-            if (face := self._face(entry)) is not None:
-                faces[identifier].append(face)
+            with self._problems.gathered():
+                identifier = self._required(entry, "image_id", "annotation")
+                if identifier not in faces:
+                    problem = f"has an annotation of image {identifier!r}, not listed"
+                    raise self._fail(entry, problem)
+                if (face := self._face(entry)) is not None:
+                    faces[identifier].append(face)
+        self._problems.raise_all()
         root = folder or self._image_folder()
         return tuple(
             AnnotatedImage(
@@ -217,41 +231,63 @@ class _Reader:
         if width is None or height is None:
             return None, None
         for side in (width, height):
-            if not isinstance(side, int) or side <= 0:
+            # Some tools write 640.0; that is still a whole number.
+            if not isinstance(side, int | float) or side <= 0 or not float(side).is_integer():
                 raise self._fail(entry, f"has an image of {width!r} x {height!r} pixels")
-        return width, height
+        return int(width), int(height)
 
     def _face(self, entry: PlacedEntry) -> FaceBox | None:
         annotation = entry.value
         whole_body = "face_kpts" in annotation
         if whole_body and not annotation.get("face_valid", True):
             return None
-        bbox = self._numbers(entry, "face_box" if whole_body else "bbox")
-        if len(bbox) != 4:
-            raise self._fail(entry, f"has an annotation with a box of {len(bbox)} numbers, not 4")
-        x, y, width, height = bbox
-        left, top = math.floor(x + 0.5), math.floor(y + 0.5)
-        wide, high = math.floor(x + width + 0.5) - left, math.floor(y + height + 0.5) - top
-        if wide <= 0 or high <= 0:
-            raise self._fail(entry, f"has a box of {width:g} x {height:g} pixels")
         parts, hidden = self._parts(entry, "face_kpts" if whole_body else "keypoints")
-        category = self._categories.get(annotation.get("category_id"), {})
+        ignore = bool(annotation.get("iscrowd", 0))
+        box = self._box(entry, "face_box" if whole_body else "bbox", parts)
+        if box.width <= 0 or box.height <= 0:
+            if ignore:
+                return None
+            raise self._fail(entry, f"has a box of {box.width} x {box.height} pixels")
+        category = self._category(entry)
         label = category.get("name") if len(self._categories) > 1 else None
-        return FaceBox(
-            left,
-            top,
-            wide,
-            high,
-            parts,
-            ignore=bool(annotation.get("iscrowd", 0)),
+        return replace(
+            box,
+            parts=parts,
+            ignore=ignore,
             occluded=hidden,
             label=str(label) if label else None,
             line=entry.line,
         )
 
+    def _box(self, entry: PlacedEntry, key: str, parts: Mapping[str, Sequence[float]]) -> FaceBox:
+        """Return the box in whole pixels, or one around the landmarks where there is none."""
+        bbox = self._numbers(entry, key)
+        if not bbox and parts:
+            return box_around(np.array(list(parts.values()), dtype=np.float64), DEFAULT_MARGIN)
+        if not bbox and entry.value.get("iscrowd"):
+            return FaceBox(0, 0, 0, 0)
+        if len(bbox) != 4:
+            if not bbox:
+                raise self._fail(entry, f"has an annotation with neither {key!r} nor a landmark")
+            raise self._fail(entry, f"has an annotation with a box of {len(bbox)} numbers, not 4")
+        x, y, width, height = bbox
+        left, top = math.floor(x + 0.5), math.floor(y + 0.5)
+        right, bottom = math.floor(x + width + 0.5), math.floor(y + height + 0.5)
+        return FaceBox(left, top, right - left, bottom - top)
+
+    def _category_id(self, entry: PlacedEntry, key: str, what: str) -> Any:
+        value = entry.value.get(key)
+        if isinstance(value, list | dict):
+            raise self._fail(entry, f"has {what} whose {key!r} is {value!r}, no number")
+        return value
+
+    def _category(self, entry: PlacedEntry) -> Mapping[str, Any]:
+        identifier = self._category_id(entry, "category_id", "an annotation")
+        return self._categories.get(identifier, {})
+
     def _parts(self, entry: PlacedEntry, key: str) -> tuple[dict[str, tuple[float, float]], bool]:
         """Return the landmarks that are marked, and whether one of them is hidden."""
-        values = self._numbers(entry, key) if key in entry.value else []
+        values = self._numbers(entry, key)
         if len(values) % 3:
             problem = f"has {key!r} of {len(values)} numbers, expected three a landmark (x, y, v)"
             raise self._fail(entry, problem)
@@ -268,11 +304,13 @@ class _Reader:
         return parts, hidden
 
     def _names(self, entry: PlacedEntry, count: int, key: str) -> list[str]:
-        category = self._categories.get(entry.value.get("category_id"), {})
+        category = self._category(entry)
         given = category.get("keypoints") if key == "keypoints" else None
         if not given:
             digits = max(2, len(str(count - 1)))
             return [f"{i:0{digits}d}" for i in range(count)]
+        if not isinstance(given, list):
+            raise self._fail(entry, f"has a category whose 'keypoints' are {given!r}, no list")
         names = [str(name) for name in given]
         if count not in (0, len(names)):
             problem = f"has {count} keypoints, but its category {category.get('name')!r} names "
@@ -283,6 +321,8 @@ class _Reader:
 
     def _numbers(self, entry: PlacedEntry, key: str) -> list[float]:
         values = entry.value.get(key)
+        if values is None:
+            return []
         if not isinstance(values, list):
             raise self._fail(entry, f"has an annotation whose {key!r} is {values!r}")
         for value in values:

@@ -28,6 +28,7 @@ from pathlib import Path
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
+from site_agent.datasets.problems import Problems
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
 
@@ -56,7 +57,8 @@ def read_imglab_xml(path: Path | str) -> FaceDataset:
     ------
     AnnotationFileError
         When the file cannot be read, is no such XML, has a document type, or when an attribute
-        is missing or no number. The text names the file and the line.
+        is missing or no number. The text names the file and the line, of all boxes and images at
+        fault. Only boxes to be ignored may be empty: they are left out.
     """
     path = Path(path)
     reader = _Reader(path)
@@ -82,9 +84,11 @@ def write_imglab_xml(dataset: FaceDataset, path: Path | str) -> None:
     Raises
     ------
     AnnotationFileError
-        When the file cannot be written.
+        When the file cannot be written, or the name of an image is no UTF-8.
     """
     path = Path(path)
+    for image in dataset.images:
+        _require_utf8(image, dataset.path or path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as stream:
@@ -99,6 +103,18 @@ def write_imglab_xml(dataset: FaceDataset, path: Path | str) -> None:
         raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _require_utf8(image: AnnotatedImage, place: Path) -> None:
+    try:
+        str(image.path).encode("utf-8")
+    except UnicodeEncodeError as error:
+        name = os.fsencode(image.path).decode("utf-8", "backslashreplace")
+        problem = (
+            f"the name of the image {name} is no UTF-8, which XML needs; rename it, or have the "
+            "images of the data set copied (--copy)"
+        )
+        raise AnnotationFileError(place, image.line, problem) from error
 
 
 def _image_element(image: AnnotatedImage, folder: Path) -> str:
@@ -173,6 +189,7 @@ class _Reader:
         self._image: tuple[int, dict[str, str]] | None = None
         self._boxes: list[FaceBox] = []
         self._box: _OpenBox | None = None
+        self._problems = Problems()
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -185,6 +202,7 @@ class _Reader:
         return int(self.parser.CurrentLineNumber)
 
     def dataset(self) -> FaceDataset:
+        self._problems.raise_all()
         return FaceDataset(self.path, self.name, self.comment, tuple(self.images))
 
     def _fail(self, problem: str, line: int | None = None) -> AnnotationFileError:
@@ -215,7 +233,10 @@ class _Reader:
                 raise self._fail("has a <box> inside another <box>")
             self._box = _OpenBox(self.line, attributes)
         elif element == "part":
-            self._take_part(attributes)
+            if self._box is None:
+                raise self._fail("has a <part> outside any <box>")
+            with self._problems.gathered():
+                self._take_part(self._box, attributes)
 
     def _end(self, element: str) -> None:
         text = "".join(self._text).strip()
@@ -228,37 +249,41 @@ class _Reader:
         elif element == "label" and self._box is not None:
             self._box.label = text or None
         elif element == "box" and self._box is not None:
-            self._boxes.append(self._finished_box(self._box))
+            with self._problems.gathered():
+                self._boxes += self._finished_box(self._box)
             self._box = None
         elif element == "image" and self._image is not None:
-            self.images.append(self._finished_image(*self._image))
+            with self._problems.gathered():
+                self.images.append(self._finished_image(*self._image))
             self._image = None
 
-    def _take_part(self, attributes: dict[str, str]) -> None:
-        if self._box is None:
-            raise self._fail("has a <part> outside any <box>")
+    def _take_part(self, box: _OpenBox, attributes: dict[str, str]) -> None:
         name = self._required(attributes, "name", "part", self.line)
-        if name in self._box.parts:
-            raise self._fail(f"has the part {name!r} twice in the box of line {self._box.line}")
-        self._box.parts[name] = (
+        if name in box.parts:
+            raise self._fail(f"has the part {name!r} twice in the box of line {box.line}")
+        box.parts[name] = (
             self._number(attributes, "x", "part", self.line),
             self._number(attributes, "y", "part", self.line),
         )
 
-    def _finished_box(self, box: _OpenBox) -> FaceBox:
+    def _finished_box(self, box: _OpenBox) -> tuple[FaceBox, ...]:
+        """Return the box, or nothing for an empty one that is to be ignored."""
         given, line = box.attributes, box.line
         width, height = (self._integer(given, key, "box", line) for key in ("width", "height"))
+        ignore = self._flag(given, "ignore", line)
         if width <= 0 or height <= 0:
+            if ignore:
+                return ()
             raise self._fail(
                 f"has a box of {width} x {height} pixels; width and height must be above 0", line
             )
-        return FaceBox(
+        found = FaceBox(
             left=self._integer(given, "left", "box", line),
             top=self._integer(given, "top", "box", line),
             width=width,
             height=height,
             parts=box.parts,
-            ignore=self._flag(given, "ignore", line),
+            ignore=ignore,
             difficult=self._flag(given, "difficult", line),
             occluded=self._flag(given, "occluded", line),
             truncated=self._flag(given, "truncated", line),
@@ -267,9 +292,10 @@ class _Reader:
             angle=self._number(given, "angle", "box", line, default=0.0),
             detection_score=self._number(given, "detection_score", "box", line, default=0.0),
             gender=given.get("gender"),
-            age=self._number(given, "age", "box", line) if "age" in given else None,
+            age=_age(given.get("age", "")),
             line=line,
         )
+        return (found,)
 
     def _finished_image(self, line: int, attributes: dict[str, str]) -> AnnotatedImage:
         file_name = self._required(attributes, "file", "image", line)
@@ -332,6 +358,15 @@ class _Reader:
         if text in _TRUE | _FALSE:
             return text in _TRUE
         raise self._fail(f"has a <box> whose {key} is {attributes[key]!r}, neither 0 nor 1", line)
+
+
+def _age(text: str) -> float | None:
+    """Read an age in years; tools that ask for one write '' or 'unknown', too."""
+    try:
+        years = float(text)
+    except ValueError:
+        return None
+    return years if math.isfinite(years) else None
 
 
 def _image_path(folder: Path, file_name: str) -> Path:

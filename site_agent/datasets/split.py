@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -261,10 +262,11 @@ def _place(dataset: FaceDataset, image: AnnotatedImage) -> str:
 
 
 def free_names(paths: Iterable[Path]) -> list[str]:
-    """Return file names for copies of these files in one folder, each once."""
+    """Return file names for copies of these files in one folder, each once and in UTF-8."""
     taken: set[str] = set()
     names = []
-    for path in paths:
+    for original in paths:
+        path = Path(os.fsencode(original.name).decode("utf-8", "replace"))
         name, number = path.name, 1
         while name.lower() in taken:
             number += 1

@@ -60,6 +60,36 @@ def test_categories_become_labels_where_there_are_several(tmp_path: Path) -> Non
     assert list(second.parts) == ["00", "02"]
 
 
+def test_what_other_tools_write_is_read(tmp_path: Path) -> None:
+    faces = [
+        FACE | {"id": 2, "iscrowd": 1, "bbox": [1, 2, 0, 5]},
+        FACE | {"id": 3, "iscrowd": 1, "bbox": [], "keypoints": [0] * 9},
+        FACE | {"id": 4, "keypoints": None},
+        FACE | {"id": 5, "bbox": []},
+        {key: value for key, value in FACE.items() if key != "bbox"},
+    ]
+    sized = IMAGE | {"width": 50.0, "height": 40.0}
+    [image] = read_coco_keypoints(written(tmp_path, images=[sized], annotations=faces)).images
+    assert (image.width_px, image.height_px) == (50, 40)
+    plain, around, also = image.boxes
+    assert (plain.corners, plain.parts) == ((10, 6, 29, 35), {})
+    assert around.corners == also.corners == (11, 12, 22, 23)
+    assert list(around.parts) == ["b", "nose"]
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    bad = [FACE | {"bbox": [1, 2, 0.2, 5]} for _ in range(20)]
+    path = written(tmp_path, annotations=[FACE, *bad], images=[IMAGE, IMAGE])
+    with pytest.raises(AnnotationFileError) as caught:
+        read_coco_keypoints(path)
+    lines = str(caught.value).splitlines()
+    assert "second time" in lines[0]
+    assert len(set(lines)) == 13
+    assert all(line.startswith(f"{path}, line ") for line in lines[:12])
+    assert "0 x 5 pixels" in lines[11]
+    assert lines[12] == "... and 9 more"
+
+
 def test_faces_of_whole_bodies(tmp_path: Path) -> None:
     body = FACE | {"face_box": [1, 2, 3, 4], "face_kpts": [5, 6, 0.7], "face_valid": True}
     without = body | {"id": 2, "face_valid": False}
@@ -86,7 +116,12 @@ def test_where_images_are_looked_for(tmp_path: Path) -> None:
         ({"annotations": [FACE | {"image_id": 9}]}, "image 9, not listed"),
         ({"annotations": [FACE | {"bbox": [1, 2, 3]}]}, "3 numbers"),
         ({"annotations": [FACE | {"bbox": [1, 2, 0, 5]}]}, "0 x 5 pixels"),
-        ({"annotations": [FACE | {"bbox": None}]}, "'bbox' is None"),
+        ({"annotations": [FACE | {"bbox": None, "keypoints": None}]}, "neither 'bbox' nor"),
+        ({"annotations": [FACE | {"bbox": 5}]}, "'bbox' is 5"),
+        ({"annotations": [FACE | {"category_id": [1]}]}, "'category_id' is [1]"),
+        ({"categories": [CATEGORY | {"id": [1]}]}, "'id' is [1]"),
+        ({"categories": [CATEGORY | {"keypoints": 3}]}, "'keypoints' are 3"),
+        ({"images": [IMAGE | {"width": 50.5}]}, "50.5 x 48"),
         ({"annotations": [FACE | {"bbox": [1, 2, "3", 4]}]}, "'3' in 'bbox'"),
         ({"annotations": [FACE | {"keypoints": [1, 2]}]}, "three a landmark"),
         ({"annotations": [FACE | {"keypoints": [1, 2, 2]}]}, "names 3"),

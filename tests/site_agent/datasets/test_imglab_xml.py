@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import dlib
@@ -13,6 +14,7 @@ from site_agent.datasets import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
+    copy_images,
     numbered_parts,
     part_names,
     parts_array,
@@ -107,6 +109,49 @@ def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, words:
     assert words in str(caught.value)
     assert f"{path}, line {line}: " in str(caught.value)
     assert caught.value.line == line
+
+
+@pytest.mark.parametrize("age", ["", "unknown", "nan", "3 months"])
+def test_an_age_that_is_no_number_is_none(tmp_path: Path, age: str) -> None:
+    [(_, box)] = read_imglab_xml(written(tmp_path, one_box(f"{WHOLE} age='{age}'"))).boxes()
+    assert box == FaceBox(2, 1, 3, 4)
+
+
+def test_empty_boxes_that_are_to_be_ignored_are_left_out(tmp_path: Path) -> None:
+    empty = "<box top='1' left='2' width='0' height='4' ignore='1'/>"
+    path = written(tmp_path, one_box(WHOLE).replace("</image>", f"{empty}</image>"))
+    assert read_imglab_xml(path).images[0].boxes == (FaceBox(2, 1, 3, 4),)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "<dataset><images>\n<image file='a.png'>\n"
+        "<box top='1' left='2' width='0' height='4'>\n<part name='0' x='a' y='1'/></box>\n"
+        f"<box {WHOLE}/>\n<box top='1' width='9' height='4'/>\n</image>\n"
+        "<image file=' '/></images></dataset>",
+    )
+    with pytest.raises(AnnotationFileError) as caught:
+        read_imglab_xml(path)
+    assert caught.value.line == 4
+    found = [line.split(": ", 1) for line in str(caught.value).splitlines()]
+    assert [place for place, _ in found] == [f"{path}, line {line}" for line in (4, 5, 7, 9)]
+    assert "0 x 4 pixels" in found[0][1]
+    assert "empty file name" in found[3][1]
+
+
+def test_names_that_are_no_utf8_are_named(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.png")
+    dataset = FaceDataset(tmp_path / "old.json", images=(AnnotatedImage(tmp_path / name, line=7),))
+    with pytest.raises(AnnotationFileError) as caught:
+        write_imglab_xml(dataset, tmp_path / "faces.xml")
+    assert str(caught.value).startswith(f"{tmp_path}/old.json, line 7: ")
+    assert "caf\\xe9.png is no UTF-8" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / name).write_bytes(b"picture")
+    copied = copy_images(dataset, tmp_path / "copies")
+    write_imglab_xml(copied, tmp_path / "faces.xml")
+    assert read_imglab_xml(tmp_path / "faces.xml").images[0].path.read_bytes() == b"picture"
 
 
 @pytest.mark.parametrize(
