@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import UsageError, VerificationError
+from cli.existing_files import refuse_input
 from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
@@ -68,6 +69,8 @@ def check(
     from site_agent.datasets import check_datasets, dataset_digest
 
     reading = take_reading(settings)
+    if report_file is not None:
+        refuse_input(report_file, datasets, "--report")
     read = [read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
         findings = check_datasets(read, report, expected_parts=parts)
@@ -195,10 +198,12 @@ def preview(
     from site_agent.datasets import write_contact_sheets
 
     faces = read_face_file(dataset, take_reading(settings))
+    output = output or Path(f"{dataset.stem}.png")
+    refuse_input(output, [dataset, *(image.path for image in faces.images)], "--output")
     with invocation.progress("draw") as report:
         written = write_contact_sheets(
             faces,
-            output or f"{dataset.stem}.png",
+            output,
             columns=columns,
             rows=rows,
             tile_px=tile_px,

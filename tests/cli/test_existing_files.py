@@ -140,3 +140,18 @@ def test_a_picture_that_is_yet_to_be_copied_is_never_replaced(
     assert second.path.read_bytes() == before
     with Image.open(second.path) as opened:
         assert opened.size == (64, 48)
+
+
+def test_reports_and_sheets_do_not_replace_what_they_are_of(
+    faces: FaceDataset, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert faces.path is not None
+    monkeypatch.chdir(faces.path.parent)
+    before = marks(faces.path.parent)
+    words = ("dataset", "check", faces.path)
+    assert poolctl(*words, "--report", faces.path, "--json").error["code"] == "usage"
+    one = faces.images[0].path.with_suffix(".pts")
+    one.write_text("11 11\n31 31\n")
+    assert poolctl("dataset", "preview", one.name, "--json").error["code"] == "usage"
+    one.unlink()
+    assert marks(faces.path.parent) == before
