@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.luma import grey_picture
+from site_agent.eyeblink.square_pixels import pixel_aspect, with_square_pixels
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -34,7 +35,7 @@ MOST_DECODE_ERRORS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One picture: uint8, (height, width) grey or (height, width, 3) RGB, upright."""
+    """One picture: uint8, (height, width) grey or (height, width, 3) RGB, as it is to be shown."""
 
     index: int
     timestamp_s: float
@@ -79,6 +80,8 @@ class DecodingReport:
         of the frame before plus one frame interval.
     rotation_deg : int
         How far pictures were turned anticlockwise, as the file asks.
+    pixel_aspect : float
+        Width over height of the file's pixels; pictures are stretched so that it is 1.
     longest_step_s : float
         Longest time between two frames.
     last_time_s : float
@@ -92,6 +95,7 @@ class DecodingReport:
     first_error: str = ""
     repaired_times: int = 0
     rotation_deg: int = 0
+    pixel_aspect: float = 1.0
     longest_step_s: float = 0.0
     last_time_s: float = 0.0
     times_from: str = "container"
@@ -154,7 +158,10 @@ class VideoReader:
         self._grey = pixels == "grey"
         self._container, self._stream = _open(self.path)
         self.info = _describe(self.path, self._container, self._stream)
-        self.report = DecodingReport(times_from=clock.told if clock else "container")
+        self.report = DecodingReport(
+            times_from=clock.told if clock else "container",
+            pixel_aspect=pixel_aspect(self._stream),
+        )
 
     def __enter__(self) -> VideoReader:
         return self
@@ -235,6 +242,7 @@ class VideoReader:
 
     def _upright(self, picture: VideoFrame) -> UInt8:
         pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
+        pixels = with_square_pixels(pixels, self.report.pixel_aspect)
         turn_deg = round(picture.rotation / 90.0) * 90 % 360
         self.report.rotation_deg = turn_deg
         # FFmpeg's display matrix counts anticlockwise, as rot90 does.
@@ -266,6 +274,11 @@ class VideoReader:
                     f"the file declares {info.duration_s:.1f} s, its frames end at "
                     f"{report.last_time_s:.1f} s"
                 )
+        if report.pixel_aspect != 1.0:
+            report.warnings.append(
+                f"the file's pixels are {report.pixel_aspect:.3g} times as wide as high: its "
+                f"pictures of {info.width_px} x {info.height_px} were stretched to square pixels"
+            )
         if report.repaired_times:
             report.warnings.append(
                 f"{report.repaired_times} frames had no time of their own or one that did not come "

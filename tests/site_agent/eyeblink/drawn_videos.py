@@ -20,6 +20,7 @@ def write_video(
     rotation_deg: int = 0,
     codec: str = "libx264",
     faststart: bool = False,
+    pixel_aspect: Fraction = Fraction(1),
 ) -> None:
     """Write frames at the given times; frame n has the grey level 40 + 2 n left, black right."""
     width, height = size
@@ -30,6 +31,7 @@ def write_video(
         stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
         stream.codec_context.gop_size = 10
         stream.time_base = Fraction(1, TICKS_PER_S)
+        stream.codec_context.sample_aspect_ratio = pixel_aspect
         if rotation_deg:
             stream.set_display_rotation(rotation_deg)
         for number, time_s in enumerate(times_s):

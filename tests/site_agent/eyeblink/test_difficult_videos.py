@@ -11,6 +11,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from site_agent.datasets.synthetic import write_blink_video
 from site_agent.errors import BlinkAnalysisError, VideoFileError
@@ -40,6 +41,7 @@ def rewrite(
     *,
     rotation_deg: int = 0,
     faststart: bool = False,
+    pixel_aspect: Fraction = Fraction(1),
 ) -> None:
     height, width = frames[0][1].shape[:2]
     options = {"movflags": "faststart"} if faststart else {}
@@ -48,6 +50,7 @@ def rewrite(
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.time_base = stream.time_base = Fraction(1, TICKS_PER_S)
         stream.codec_context.gop_size = 15
+        stream.codec_context.sample_aspect_ratio = pixel_aspect
         if rotation_deg:
             stream.set_display_rotation(rotation_deg)
         for time_s, picture in frames:
@@ -118,6 +121,32 @@ def test_a_video_from_a_turned_phone(
     session = run_blink_analysis(video, landmarks=landmark_file, out_dir=tmp_path / "out")
     assert session.valid_pct > 95
     assert match_blinks(intervals(session), true_intervals(small)).f1 == 1.0
+
+
+def test_eyes_of_anamorphic_video_are_as_open_as_they_are(
+    small: Path, landmark_file: Path, tmp_path: Path
+) -> None:
+    squeezed = [
+        (time_s, np.asarray(Image.fromarray(image).resize((240, 240))))
+        for time_s, image in pictures_of(small)
+    ]
+    rewrite(tmp_path / "dv.mp4", squeezed, pixel_aspect=Fraction(4, 3))
+    rewrite(tmp_path / "square.mp4", pictures_of(small))
+    wanted = BlinkAnalysisSettings(outputs=frozenset({"overlay"}))
+    dv, square = (
+        run_blink_analysis(
+            tmp_path / f"{name}.mp4",
+            landmarks=landmark_file,
+            out_dir=tmp_path / name,
+            settings=wanted,
+        )
+        for name in ("dv", "square")
+    )
+    assert dv.open_ear == pytest.approx(square.open_ear, rel=0.05)
+    assert any("1.33 times as wide as high" in warning for warning in dv.warnings)
+    assert not any("times as wide" in warning for warning in square.warnings)
+    sizes = [pictures_of(each.files["overlay"])[0][1].shape for each in (dv, square)]
+    assert sizes[0] == sizes[1]
 
 
 def test_lost_frames_do_not_shift_times(small: Path, landmark_file: Path, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import wave
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import av
 import cv2
@@ -59,6 +61,32 @@ def test_variable_frame_rate_keeps_its_times(tmp_path: Path) -> None:
         found_s = [frame.timestamp_s for frame in reader.frames()]
     assert found_s == pytest.approx(times_s.tolist(), abs=1e-4)
     assert reader.report.longest_step_s == pytest.approx(np.diff(times_s).max(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("aspect", "rotation_deg", "size"),
+    [
+        (Fraction(4, 3), 0, (128, 64)),
+        (Fraction(3, 4), 0, (96, 85)),
+        (Fraction(4, 3), 90, (64, 128)),
+        (Fraction(405, 404), 0, (96, 64)),
+        (Fraction(1000), 0, (96, 64)),
+    ],
+)
+def test_pictures_have_square_pixels(
+    tmp_path: Path, aspect: Fraction, rotation_deg: int, size: tuple[int, int]
+) -> None:
+    path = tmp_path / "anamorphic.mp4"
+    write_video(path, STEADY_S[:5], rotation_deg=rotation_deg, pixel_aspect=aspect)
+    kinds: tuple[Literal["grey", "rgb"], ...] = ("grey", "rgb")
+    for pixels in kinds:
+        with VideoReader(path, pixels=pixels) as reader:
+            shapes = {frame.image.shape[:2] for frame in reader.frames()}
+        assert shapes == {size[::-1]}
+        stretched = size not in {(96, 64), (64, 96)}
+        assert reader.report.pixel_aspect == pytest.approx(float(aspect) if stretched else 1.0)
+        said = any("96 x 64 were stretched to square" in each for each in reader.report.warnings)
+        assert said == stretched
 
 
 @pytest.mark.parametrize("rotation_deg", [90, 180, 270])
