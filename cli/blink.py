@@ -103,6 +103,9 @@ def analyse(
             "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...; no --overlay then."
         ),
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --record replace a file that is there.")
+    ] = False,
     **settings: Any,
 ) -> Reply:
     """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
@@ -115,7 +118,7 @@ def analyse(
     with a warning and exit code 0; what is no video at all is refused and nothing is written.
     """
     chosen = BlinkInput(
-        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces
+        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces, force
     )
     chosen.check(trials=settings["trials"] is not None, overlay=settings["overlay"])
     folder = output or chosen.folder()

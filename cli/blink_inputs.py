@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.addresses import ModelFile, model_files
 from cli.errors import InputMissingError, UsageError
+from cli.existing_files import require_free
 from cli.output import Invocation
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class BlinkInput:
     seconds: float | None = None
     record: Path | None = None
     all_faces: bool = False
+    force: bool = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
         """Refuse what does not go together, and files that are not there.
@@ -39,6 +41,8 @@ class BlinkInput:
         Raises
         ------
         UsageError, InputMissingError
+        OutputExistsError
+            There is a recording of this name already.
         """
         named = [self.video, self.camera, self.from_trace]
         if sum(each is not None for each in named) != 1:
@@ -56,6 +60,12 @@ class BlinkInput:
         ):
             if given is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
+        if self.force and self.record is None:
+            raise UsageError(
+                "--force goes with --record only: results that are there are always replaced"
+            )
+        if self.record is not None:
+            require_free(self.record, force=self.force)
         if trials and self.camera is not None:
             raise UsageError(
                 "--trials goes with a recording only: the times of its trials are those of a "

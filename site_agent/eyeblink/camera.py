@@ -34,7 +34,8 @@ class CameraReader:
     frame_rate_hz : float, optional
         The same.
     record : path, optional
-        Write what is analysed to a video, with the same times.
+        Write what is analysed to a video, with the same times; a file of this name is replaced
+        once the first picture is there.
 
     Raises
     ------
@@ -86,7 +87,8 @@ class CameraReader:
 
     @property
     def recording(self) -> Path | None:
-        return self._recorder.path if self._recorder else None
+        """Where the recording is; None where there is none, or nothing to record came."""
+        return self._recorder.path if self._recorder and self._recorder.begun else None
 
     def stop(self) -> None:
         """End after the frame that is being read; from any thread."""

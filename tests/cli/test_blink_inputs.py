@@ -32,6 +32,13 @@ def video(tmp_path: Path) -> Path:
         (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
         (("room.mp4", "--seconds", "3"), 2, "--seconds goes with --camera only"),
         (("room.mp4", "--record", "a.mkv"), 2, "--record goes with --camera only"),
+        (("room.mp4", "--force"), 2, "--force goes with --record only"),
+        (("--camera", "99", "--record", "points.dat"), 7, "points.dat: is there already"),
+        (
+            ("--camera", "99", "--record", "room.mp4", "--force", "--landmarks", "points.dat"),
+            4,
+            "camera 99 cannot be opened",
+        ),
         (("--camera", "0", "--timestamps", "points.dat"), 2, "--timestamps goes with a VIDEO only"),
         (
             ("room.mp4", "--timestamps", "points.dat", "--frame-rate-hz", "50"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.errors import CameraError, VideoFileError
+from site_agent.errors import CameraError, FaceModelError, VideoFileError
 from site_agent.eyeblink.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.frames import VideoReader
 from site_agent.eyeblink.pipeline import run_camera_analysis
@@ -91,6 +91,24 @@ def test_a_session_from_a_camera(device: str, tmp_path: Path, landmark_file: Pat
     assert summary.frames == 90
     assert (tmp_path / "out" / "frames.csv").is_file()
     assert any("no more pictures" in warning for warning in summary.warnings)
+
+
+def test_an_earlier_recording_stays_until_there_is_a_picture(device: str, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.mkv"
+    kept.write_bytes(b"an hour of a participant")
+    camera = CameraReader(device, record=kept)
+    (tmp_path / "broken.dat").write_text("no model")
+    with pytest.raises(FaceModelError):
+        run_camera_analysis(camera, landmarks=tmp_path / "broken.dat", out_dir=tmp_path / "out")
+    assert kept.read_bytes() == b"an hour of a participant"
+    assert camera.recording is None
+    again = CameraReader(device, record=kept)
+    next(again.frames())
+    again.close()
+    assert again.recording == kept
+    with VideoReader(kept) as reader:
+        assert len(list(reader.frames())) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"kept.mkv", "broken.dat", "device.mp4"}
 
 
 def test_cameras_that_are_not_there(tmp_path: Path, device: str) -> None:
