@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _EXPORT = "parameters saved with safetensors.torch.save_file(network.state_dict(), ...)"
 _DOWNLOAD = "the model file itself; download it again"
 
@@ -29,6 +31,10 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 )
 
 
+# A version, then the length of the name of the network's loss and the name: "loss_mmod_".
+_DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+)")
+
+
 def describe_stranger(head: bytes) -> tuple[str, str]:
     """Return what a file seems to be, and what was expected of it (may be empty).
 
@@ -40,6 +46,10 @@ def describe_stranger(head: bytes) -> tuple[str, str]:
     if not any(head):
         found = "zeros only" if head else "an empty file"
         return found, "a model file; the transfer may have been cut off"
+    if network := _DLIB_NETWORK.match(head):
+        name = network[1].decode("ascii").rstrip("_")
+        found = f"a neural network of dlib ({name}), such as its CNN face detector"
+        return found, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"
     for signature, found, advice in _SIGNATURES:
         if head.startswith(signature):
             return found, advice

@@ -54,6 +54,10 @@ def make_zip(name: str) -> bytes:
         (b'{"error": "not found"}', "JSON text"),
         (b"hello, this is no model", "text beginning 'hello"),
         (b"\x01\x01\x01\x01\x01\x00\x01\x00\x01\x08", "object detector of version 1"),
+        (
+            b"\x01\x01\x01\x0aloss_mmod_\x01\x02",
+            r"a neural network of dlib \(loss_mmod\).* HOG-SVM detector",
+        ),
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
         (bytes(range(200, 250)), "bytes c8 c9 ca .* expected one of: .*dlib"),
     ],
