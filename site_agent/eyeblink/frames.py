@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
+from site_agent.eyeblink.deep_video import deep_picture, used_bits
 from site_agent.eyeblink.luma import grey_picture
 from site_agent.eyeblink.square_pixels import pixel_aspect, with_square_pixels
+from site_agent.faces.sample_depth import FULL_BITS, depth_remark
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -162,6 +164,9 @@ class VideoReader:
             times_from=clock.told if clock else "container",
             pixel_aspect=pixel_aspect(self._stream),
         )
+        self._bits = used_bits(self.path, self._stream)
+        if self._bits < FULL_BITS:
+            self.report.warnings.append(depth_remark(self._bits))
 
     def __enter__(self) -> VideoReader:
         return self
@@ -241,7 +246,10 @@ class VideoReader:
         self.report.first_error = self.report.first_error or str(error)
 
     def _upright(self, picture: VideoFrame) -> UInt8:
-        pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
+        if self._bits < FULL_BITS:
+            pixels = deep_picture(picture, self._bits, grey=self._grey)
+        else:
+            pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
         pixels = with_square_pixels(pixels, self.report.pixel_aspect)
         turn_deg = round(picture.rotation / 90.0) * 90 % 360
         self.report.rotation_deg = turn_deg
