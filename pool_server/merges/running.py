@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -40,6 +39,7 @@ from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
 from pool_server.records import MergeJobRecord, TokenRecord, now_utc
 from pool_server.registry import repository as registry
+from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.own_files import store_parts
@@ -147,7 +147,7 @@ class MergeWorker:
         size_bytes = sum(version.size_bytes for version in inputs.values())
         require_size_of_inputs(parts.settings, size_bytes)
         with (
-            tempfile.TemporaryDirectory(prefix="poolctl-merge-") as folder,
+            ScratchFolder(parts.settings.scratch_folder).room() as folder,
             ExitStack() as stack,
         ):
             files: dict[str, Any] = {}
@@ -155,7 +155,7 @@ class MergeWorker:
                 self._go_on(job, 0.0, f"fetching {version.file_name}")
                 path = stack.enter_context(parts.storage.content_file(digest))
                 files[digest] = {"path": str(path), "file_name": version.file_name}
-            result = Path(folder) / "result"
+            result = folder / "result"
             made = run_merge(
                 {"recipe": request.recipe, "format": request.format, "inputs": files},
                 result,

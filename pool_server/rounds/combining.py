@@ -7,7 +7,6 @@ participant combined at home; the bytes are the same.
 from __future__ import annotations
 
 import json
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pool_server.records import RoundRecord
 from pool_server.rounds import repository, service
 from pool_server.rounds.finishing import announce_result, complete_result
 from pool_server.settings import PoolSettings
+from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import run_limited
 from pool_server.transfers.own_files import store_parts
 from pool_server.wire.rounds import FinishRequest, ResultRequest, RoundResponse
@@ -49,8 +49,8 @@ def finish_round(
             service.require_finishable(found)
             _require_unsigned_taken(parts.settings, key)
     if not finished:
-        with tempfile.TemporaryDirectory(prefix="poolctl-round-") as folder:
-            _combine_and_publish(parts, caller, found, request, Path(folder))
+        with ScratchFolder(parts.settings.scratch_folder).room() as folder:
+            _combine_and_publish(parts, caller, found, request, folder)
     with parts.database.read() as session:
         return service.describe_round(service.get_round(session, caller, key))
 

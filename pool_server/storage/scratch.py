@@ -14,6 +14,8 @@ from typing import BinaryIO
 from pool_server.errors import StorageFullError
 
 _SUFFIX = ".scratch"
+# A folder lies beside the file whose lock keeps it.
+_FOLDER_SUFFIX = ".folder"
 
 
 class ScratchFolder:
@@ -50,12 +52,24 @@ class ScratchFolder:
         finally:
             path.unlink(missing_ok=True)
 
+    @contextmanager
+    def room(self) -> Iterator[Path]:
+        """Give an empty folder for files whose sizes are not known yet."""
+        path, lock = self._create()
+        folder = path.with_suffix(_FOLDER_SUFFIX)
+        with lock:
+            try:
+                folder.mkdir(mode=0o700)
+                yield folder
+            finally:
+                _remove(path)
+
     def clear(self) -> None:
-        """Remove what ended processes left."""
+        """Remove what ended processes left; what cannot be removed now is for another time."""
         for path in self.folder.glob(f"*{_SUFFIX}"):
-            with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            with suppress(OSError), path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _create(self) -> tuple[Path, BinaryIO]:
         while True:
@@ -67,6 +81,15 @@ class ScratchFolder:
                 if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
                     return path, file
             file.close()
+
+
+def _remove(path: Path) -> None:
+    """Remove a locked file after its folder: whatever is left then has a file, and is found."""
+    folder = path.with_suffix(_FOLDER_SUFFIX)
+    # A child of a killed process may be writing there for another moment.
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        path.unlink(missing_ok=True)
 
 
 def write_all(file: BinaryIO, chunk: bytes | memoryview) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pool_server.errors import PoolError, StorageError
 from pool_server.http.session import ServerParts
 from pool_server.records import now_utc
+from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
 
 log = logging.getLogger("pool_server.sweeps")
@@ -21,7 +22,9 @@ def sweep_uploads(parts: ServerParts) -> int:
     """Expire stale uploads, forget old ones, discard their files; return how many expired.
 
     Of several processes that share a pool one sweeps at a time, and the others do something else.
+    The scratch folder is one of each machine: every process clears its own.
     """
+    ScratchFolder(parts.settings.scratch_folder).clear()
     with parts.database.alone("sweep") as is_first:
         return _sweep(parts) if is_first else 0
 

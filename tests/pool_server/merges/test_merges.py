@@ -213,6 +213,7 @@ def test_central_merges_can_be_switched_off(tmp_path: Path) -> None:
 
 def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:
     environment = {"POOL_SERVER_MERGE_CLAIM_S": "3", "POOL_SERVER_MERGE_POLL_INTERVAL_S": "0.05"}
+    scratch = tmp_path / "scratch"
     with (
         pool_process(tmp_path, **environment) as (server, url, secret),
         open_client(url, secret) as admin,
@@ -225,6 +226,7 @@ def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:
         server.kill()
         server.wait()
         os.kill(child, signal.SIGKILL)
+    assert len(list(scratch.glob("*/plan.json"))) == 1, "where it was made"
     with (
         pool_process(tmp_path, **environment) as (_, url, _),
         open_client(url, secret) as admin,
@@ -232,3 +234,4 @@ def test_a_killed_server_leaves_the_merge_to_the_next(tmp_path: Path) -> None:
         job = wait_for(admin, merge_id, OVER)
         assert job["state"] == "finished"
         assert job["version"] == "pool://merges/merged@1"
+        assert not list(scratch.iterdir()), "what was left is cleared up"

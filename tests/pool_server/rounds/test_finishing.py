@@ -14,11 +14,20 @@ import pytest
 from aggregators.formats import encode_model
 from aggregators.methods import merge
 from aggregators.models import ShapePredictor
+from pool_server.http.session import ServerParts
+from pool_server.records import RoundRecord
+from pool_server.rounds import combining
 from pool_server.wire.signing_keys import PrivateKey
 from pool_server.wire.statements import Statement, canonical_json
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of, open_client, send_parts
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    error_of,
+    open_client,
+    pool_in_thread,
+    send_parts,
+)
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_result,
@@ -207,6 +216,28 @@ def test_recipes_that_are_not_of_the_round(
     assert show(client, key)["state"] == "open"
     foreign = announce_result(client, key, "round-b/theirs", content, recipe)
     assert error_of(foreign) == (403, "not_allowed")
+
+
+def test_the_pool_combines_where_leftovers_are_cleared_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+    run = combining._run_combination
+
+    def watched(parts: ServerParts, found: RoundRecord, result: Path) -> dict[str, Any]:
+        folders.append(result.parent)
+        return run(parts, found, result)
+
+    monkeypatch.setattr(combining, "_run_combination", watched)
+    with pool_in_thread(tmp_path / "pool") as pool:
+        base, address = upload_base(pool, "base")
+        key = start_round(pool, address, SITES[:1])["round_id"]
+        contribute_all(pool, key, base, SITES[:1])
+        request = {"site": SITES[0], "name": "refined"}
+        done = pool.member(SITES[0]).post(f"/api/v1/rounds/{key}/finish", json=request)
+        assert done.is_success, done.text
+        assert [each.parent for each in folders] == [pool.settings.scratch_folder]
+        assert not list(pool.settings.scratch_folder.iterdir())
 
 
 def test_two_finish_at_once(
