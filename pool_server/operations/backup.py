@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from sqlalchemy import Connection, text
 
@@ -58,7 +58,9 @@ class Snapshot:
     files : dict
         Sizes in bytes of the files that belong to it, by digest.
     missing : tuple of str
-        Digests of files that the storage did not have.
+        Digests of files that it was taken without: the storage did not have them whole.
+    damaged : tuple of str
+        Those of them that the storage had, with other bytes.
     """
 
     folder: Path
@@ -67,10 +69,21 @@ class Snapshot:
     tables: tuple[TableFile, ...]
     files: dict[str, int]
     missing: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
         return sum(table.rows for table in self.tables)
+
+    @property
+    def gaps(self) -> list[str]:
+        """What it was taken without, in words."""
+        return [
+            f"the pool's file {digest} was damaged when this was taken"
+            if digest in self.damaged
+            else f"the pool had no file {digest} when this was taken"
+            for digest in self.missing
+        ]
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,9 @@ class BackupMade:
 
 def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -> BackupMade:
     """Take a snapshot of a pool into a folder, beside those that are there.
+
+    Files that are missing or damaged do not keep the others from being copied; `Snapshot.missing`
+    names them.
 
     Raises
     ------
@@ -112,11 +128,12 @@ def _make_backup(pool: Pool, target: Path, tell: Progress) -> BackupMade:
             written = tuple(
                 write_table(connection, table, folder / "tables") for table in tables_of(connection)
             )
-        copied, missing = _copy_files(pool, files, target / "blobs", tell)
+        copied, missing, damaged = _copy_files(pool, files, target / "blobs", tell)
         all_copied |= {digest: files[digest] for digest in copied}
-        if not _was_cleared_up(pool, missing):
+        if not _was_cleared_up(pool, [*missing, *damaged]):
             break
-    snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
+    without = (*missing, *damaged)
+    snapshot = Snapshot(folder, name, str(revision), written, files, without, tuple(damaged))
     with translated(target):
         _write_manifest(snapshot)
     return BackupMade(snapshot, len(all_copied), sum(all_copied.values()))
@@ -163,6 +180,7 @@ def read_snapshot(folder: Path) -> Snapshot:
             tuple(TableFile(**table) for table in document["tables"]),
             document["files"],
             tuple(document["missing"]),
+            tuple(document.get("damaged", ())),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BackupUnusableError(f"{folder / MANIFEST} cannot be read: {error}") from error
@@ -177,7 +195,7 @@ def check_snapshot(snapshot: Snapshot, *, progress: Progress | None = None) -> l
     from pool_server.operations.tables import read_table
 
     tell = progress or (lambda _fraction, _text: None)
-    problems = [f"the pool had no file {digest} when this was taken" for digest in snapshot.missing]
+    problems = snapshot.gaps
     for table in snapshot.tables:
         try:
             rows = sum(
@@ -226,10 +244,11 @@ def _was_cleared_up(pool: Pool, missing: list[str]) -> bool:
 
 def _copy_files(
     pool: Pool, files: dict[str, int], blobs: Path, tell: Progress
-) -> tuple[list[str], list[str]]:
-    """Copy what is not there yet; return what was copied, and what the storage has not."""
+) -> tuple[list[str], list[str], list[str]]:
+    """Copy what is not there yet; return what was copied, what is missing, what is damaged."""
     copied: list[str] = []
     missing: list[str] = []
+    damaged: list[str] = []
     total, done = max(1, sum(files.values())), 0
     for digest, size_bytes in files.items():
         tell(done / total, f"copying {len(files)} files")
@@ -239,34 +258,41 @@ def _copy_files(
             continue
         try:
             with pool.storage.open_content(digest) as source, translated(blobs):
-                _copy_whole(source, place, digest)
-            copied.append(digest)
+                (copied if _copy_whole(source, place, digest) else damaged).append(digest)
         except ContentMissingError:
             missing.append(digest)
-    return copied, missing
+    return copied, missing, damaged
 
 
-def _copy_whole(source: Any, place: Path, digest: str) -> None:
-    """Copy one file under its final name once it is whole and its digest is right."""
+def _copy_whole(source: BinaryIO, place: Path, digest: str) -> bool:
+    """Copy one file under its final name once it is whole; False where its digest is wrong."""
     place.parent.mkdir(exist_ok=True, mode=0o700)
     temporary = place.with_name(f"{place.name}.{secrets.token_hex(6)}.tmp")
-    hashed = hashlib.sha256()
     try:
         with temporary.open("xb") as file:
-            while chunk := source.read(CHUNK_BYTES):
-                hashed.update(chunk)
-                file.write(chunk)
+            if _copy_bytes(source, file) != digest:
+                return False
             file.flush()
             os.fsync(file.fileno())
-        if hashed.hexdigest() != digest:
-            raise BackupUnusableError(
-                f"the pool's file {digest} has SHA-256 {hashed.hexdigest()}",
-                hint="`poolctl admin fsck` lists what is damaged.",
-            )
         temporary.replace(place)
         flush_folder(place.parent)
+        return True
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _copy_bytes(source: BinaryIO, target: BinaryIO) -> str | None:
+    """Copy a file and return its SHA-256; None where the pool's disk cannot read all of it."""
+    hashed = hashlib.sha256()
+    while True:
+        try:
+            chunk = source.read(CHUNK_BYTES)
+        except OSError:
+            return None
+        if not chunk:
+            return hashed.hexdigest()
+        hashed.update(chunk)
+        target.write(chunk)
 
 
 def _write_manifest(snapshot: Snapshot) -> None:
@@ -277,6 +303,7 @@ def _write_manifest(snapshot: Snapshot) -> None:
         "tables": [asdict(table) for table in snapshot.tables],
         "files": snapshot.files,
         "missing": list(snapshot.missing),
+        "damaged": list(snapshot.damaged),
     }
     path = snapshot.folder / MANIFEST
     temporary = path.with_suffix(".tmp")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection, and_, or_, select, text
+from sqlalchemy import Connection, and_, case, or_, select, text
 
 from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.operations.inventory import Pool, arriving_files, known_files
+from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
 from pool_server.operations.search_check import find_wrong_entries, write_entries
 from pool_server.records import (
     AliasRecord,
@@ -22,6 +22,7 @@ from pool_server.records import (
     SiteRecord,
     WithdrawalRecord,
 )
+from pool_server.storage.s3_places import S3Places
 
 Progress = Callable[[float, str], None]
 ProblemKind = Literal[
@@ -29,6 +30,8 @@ ProblemKind = Literal[
     "withdrawal", "database", "search",
 ]  # fmt: skip
 CHUNK_BYTES = 1024 * 1024
+# What the names of contributions to rounds begin with; all others are addresses of versions.
+_ROUND = "round "
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,11 @@ def check_pool(
         versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
         unfound = find_wrong_entries(connection)
     problems += _mended_entries(pool, unfound)
-    # What is listed may have lost its bytes.
-    whole = {digest for digest in known if digest in there and pool.storage.has_content(digest)}
-    problems += _missing_files(known, whole, names)
+    # The storage is asked for each: what is listed may have lost its bytes, and what came in while
+    # the list was made is not on it. What is not there may have been deleted since.
+    whole = {digest for digest in known if pool.storage.has_content(digest)}
+    missing = _still_known(pool, known.keys() - whole)
+    problems += _missing_files(missing, names)
     problems += [
         Problem(
             "file-unknown",
@@ -134,7 +139,7 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
         .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
         .join(SiteRecord, SiteRecord.id == RoundContributionRecord.site_id)
     )
-    names = {digest: f"round {key}, contribution of {site}" for digest, key, site in rounds}
+    names = {digest: f"{_ROUND}{key}, contribution of {site}" for digest, key, site in rounds}
     versions = connection.execute(
         select(
             ModelVersionRecord.digest,
@@ -144,21 +149,47 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
         )
         .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
         .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)
-        .order_by(ModelVersionRecord.id.desc())
+        # What comes later counts: versions that are not deleted, and the first of them.
+        .order_by(
+            case((ModelVersionRecord.state == DELETED, 0), else_=1), ModelVersionRecord.id.desc()
+        )
     )
     names |= {digest: f"{site}/{name}@{number}" for digest, site, name, number in versions}
     return names
 
 
-def _missing_files(
-    known: dict[str, int], whole: set[str], names: dict[str, str]
-) -> Iterator[Problem]:
-    for digest in sorted(known.keys() - whole):
+def _still_known(pool: Pool, digests: Set[str]) -> set[str]:
+    """Return those of some files that the database still speaks of."""
+    if not digests:
+        return set()
+    with pool.engine.connect() as connection:
+        return digests & known_files(connection).keys()
+
+
+def _missing_files(missing: set[str], names: dict[str, str]) -> Iterator[Problem]:
+    for digest in sorted(missing):
         yield Problem(
             "file-missing",
             names[digest],
-            f"the file {digest} is not in the storage, or not all of it; put it back from a backup",
+            f"the file {digest} is not in the storage, or not all of it; {_remedy(names[digest])}",
         )
+
+
+def _remedy(name: str) -> str:
+    """Say how a file comes back to where the storage has none."""
+    if name.startswith(_ROUND):
+        return "an open round cannot be finished without it: cancel it, and hold it again"
+    address = name.rpartition("@")[0]
+    return f"have its site upload the file again: poolctl upload FILE --name {address}"
+
+
+def _damaged_place(pool: Pool, digest: str) -> str:
+    """Say what to remove, so that a damaged file can be uploaded again."""
+    settings = pool.settings
+    if settings.storage == "folder":
+        return f"the file {settings.storage_folder / 'blobs' / digest[:2] / digest}"
+    key = S3Places.below(settings.s3_prefix).published(digest)
+    return f"the object {key} from the bucket {settings.s3_bucket}"
 
 
 def _damaged_files(
@@ -172,15 +203,17 @@ def _damaged_files(
         done += size_bytes
         try:
             found, count = _hash_file(pool, digest)
-        except (ContentMissingError, StorageFailedError) as error:
-            yield Problem("file-unreadable", names[digest], f"{error}")
+        except (ContentMissingError, StorageFailedError, OSError) as error:
+            if _still_known(pool, {digest}):
+                yield Problem("file-unreadable", names[digest], f"{error}")
             continue
         if (found, count) != (digest, size_bytes):
             yield Problem(
                 "file-damaged",
                 names[digest],
                 f"the file has {count:,} bytes and SHA-256 {found}, expected {size_bytes:,} "
-                f"bytes and {digest}; put it back from a backup",
+                f"bytes and {digest}; remove {_damaged_place(pool, digest)}, then "
+                f"{_remedy(names[digest])}",
             )
 
 
@@ -230,14 +263,15 @@ def _alias_problems(connection: Connection) -> Iterator[Problem]:
 
 
 def _withdrawal_problems(connection: Connection) -> Iterator[Problem]:
+    withdrawn = ("withdrawn", "retracted")
     unlike = (
         select(ModelVersionRecord.digest, ModelVersionRecord.state)
         .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
         .where(
             or_(
-                and_(ModelVersionRecord.state == "withdrawn", WithdrawalRecord.id.is_(None)),
+                and_(ModelVersionRecord.state.in_(withdrawn), WithdrawalRecord.id.is_(None)),
                 and_(
-                    ModelVersionRecord.state.not_in(("withdrawn", "deleted")),
+                    ModelVersionRecord.state.not_in((*withdrawn, "deleted")),
                     WithdrawalRecord.id.is_not(None),
                 ),
             )

@@ -106,6 +106,8 @@ class Announcement:
             if attach_if_fitting(session, self.caller, known, announced):
                 session.expire(known)
                 known = registry.get_version(session, known.id)
+            if not self.parts.storage.has_content(known.digest):
+                return self._receive_again(session, announced)
             return self._answer_complete(session, self._new_upload(site, "complete"), known), False
         if not self.made_here:
             require_signature(self.parts.settings, announced)
@@ -121,6 +123,21 @@ class Announcement:
         if elsewhere is not None and self._stays(session, elsewhere):
             announced.state = repository.COMPLETE
             return self._publish_known(session, announced, elsewhere), True
+        return begin_upload(self.parts, session, announced), True
+
+    def _receive_again(
+        self, session: Session, announced: UploadRecord
+    ) -> tuple[UploadResponse, bool]:
+        """Receive the file of a known version that the storage has lost.
+
+        To complete the upload puts the file back; of the version nothing changes, so nothing is
+        asked of the description either.
+        """
+        file = AnnouncedFile.of(self.request)
+        upload = find_resumable(self.parts, session, announced.site_id, file)
+        if upload is not None:
+            upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
+            return describe_upload(self.parts, upload), False
         return begin_upload(self.parts, session, announced), True
 
     def _stays(self, session: Session, copied: ModelVersionRecord) -> bool:
