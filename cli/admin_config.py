@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cli.db import ConfigOption
 from cli.errors import ConfigurationError
 from cli.options import command
 from cli.output import Invocation, Reply, TableText
@@ -24,10 +25,7 @@ app = typer.Typer()
 def check_config(
     invocation: Invocation,
     *,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
-    ] = None,
+    config: ConfigOption = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="The pool's data folder.")
     ] = None,
@@ -54,7 +52,7 @@ def check_config(
     rows = [
         ["data folder", str(settings.data_folder)],
         ["database", settings.database_place],
-        ["model files", f"bucket {settings.s3_bucket}" if settings.s3_bucket else "folder"],
+        ["model files", f"bucket {settings.s3_bucket}" if settings.storage == "s3" else "folder"],
         ["listens on", f"{settings.host} port {settings.port}"],
     ]
     facts = {

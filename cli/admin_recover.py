@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from cli.db import DataOption, UrlOption, chosen_settings
+from cli.db import ConfigOption, DataOption, UrlOption, settings_of_pool
 from cli.options import command
 from cli.output import Invocation, Reply, TableText
-from cli.pool_settings import use_config_file
 
 # Part of the group `admin`, which has the help.
 app = typer.Typer()
@@ -29,10 +25,7 @@ def recover(
     *,
     data: DataOption = None,
     database_url: UrlOption = "",
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
-    ] = None,
+    config: ConfigOption = None,
 ) -> Reply:
     """Make a new admin token on the pool's own machine, for the admin who has lost the old one.
 
@@ -42,8 +35,7 @@ def recover(
     """
     from pool_server.operations.recovering import make_admin_token
 
-    use_config_file(config)
-    settings = chosen_settings(data, database_url)
+    settings = settings_of_pool(data, database_url, config)
     made = make_admin_token(settings)
     rows = [
         ["database", settings.database_place],

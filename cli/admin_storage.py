@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.addresses import size_words
-from cli.db import DataOption, UrlOption, chosen_settings
+from cli.db import ConfigOption, DataOption, UrlOption, chosen_settings, settings_of_pool
 from cli.errors import VerificationError
 from cli.interruptions import goes_on_when_repeated
 from cli.options import YesOption, command
@@ -28,7 +28,7 @@ _MOST_SHOWN = 50
     "backup",
     examples=[
         "admin backup /backups/pool --data /srv/pool",
-        "admin backup /backups/pool --verify --keep 14",
+        "admin backup /backups/pool --config /etc/poolctl.toml --verify --keep 14",
     ],
 )
 def backup(
@@ -37,6 +37,7 @@ def backup(
     *,
     data: DataOption = None,
     database_url: UrlOption = "",
+    config: ConfigOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the whole snapshot again afterwards.")
     ] = False,
@@ -50,26 +51,27 @@ def backup(
     """Take a snapshot of database and model files into a folder, while the pool goes on serving.
 
     Files that an earlier snapshot there has are not copied again. Which database and storage are
-    meant, the options or the pool's own settings in the environment (POOL_SERVER_...) say. The
-    folder holds hashes of tokens: keep it as safe as the pool.
+    meant, the options or the pool's own settings in the environment (POOL_SERVER_...) say. Exit
+    code 5 when files are missing or damaged: the snapshot is whole but for those, and no older one
+    is dropped. The folder holds hashes of tokens: keep it as safe as the pool.
     """
     from pool_server.operations.backup import check_snapshot, make_backup
     from pool_server.operations.dropping import drop_snapshots
     from pool_server.operations.inventory import opened_pool
 
     with (
-        opened_pool(chosen_settings(data, database_url)) as pool,
+        opened_pool(settings_of_pool(data, database_url, config)) as pool,
         invocation.progress("backup") as report,
     ):
         made = make_backup(pool, folder, progress=report)
-    problems = []
+    snapshot = made.snapshot
+    problems = snapshot.gaps
     if verify:
         with invocation.progress("verify") as report:
-            problems = check_snapshot(made.snapshot, progress=report)
-    snapshot = made.snapshot
-    _refuse_problems(
-        f"snapshot {snapshot.name}", [*problems, *_missing(snapshot.missing, problems)]
-    )
+            problems = check_snapshot(snapshot, progress=report)
+    if snapshot.missing:
+        problems.append("see: poolctl admin fsck")
+    _refuse_problems(f"snapshot {snapshot.name} was taken, but", problems)
     facts = {
         "snapshot": snapshot.name,
         "folder": snapshot.folder,
@@ -109,6 +111,7 @@ def restore(
     snapshot: Annotated[str, typer.Option(metavar="NAME", help="The newest when left out.")] = "",
     data: DataOption = None,
     database_url: UrlOption = "",
+    config: ConfigOption = None,
 ) -> Reply:
     """Put a snapshot into an empty pool, of either shape; its servers must not run.
 
@@ -125,7 +128,7 @@ def restore(
     if chosen is None:
         names = ", ".join(each.name for each in there[-5:])
         raise VerificationError(f"{folder} has no snapshot {snapshot!r}; the newest are: {names}")
-    settings = chosen_settings(data, database_url)
+    settings = chosen_settings(data, database_url, config)
     with (
         goes_on_when_repeated(),
         held_data(settings),
@@ -155,6 +158,7 @@ def gc(
     *,
     data: DataOption = None,
     database_url: UrlOption = "",
+    config: ConfigOption = None,
     yes: YesOption = False,
 ) -> Reply:
     """Find model files that no record speaks of any more; remove them with --yes.
@@ -166,7 +170,7 @@ def gc(
     from pool_server.operations.inventory import opened_pool
 
     with (
-        opened_pool(chosen_settings(data, database_url)) as pool,
+        opened_pool(settings_of_pool(data, database_url, config)) as pool,
         invocation.progress("gc") as report,
     ):
         found = collect_garbage(pool, remove=yes, progress=report)
@@ -185,6 +189,7 @@ def fsck(
     *,
     data: DataOption = None,
     database_url: UrlOption = "",
+    config: ConfigOption = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only whether files are there, not their digests.")
     ] = False,
@@ -199,7 +204,7 @@ def fsck(
     from pool_server.operations.inventory import opened_pool
 
     with (
-        opened_pool(chosen_settings(data, database_url)) as pool,
+        opened_pool(settings_of_pool(data, database_url, config)) as pool,
         invocation.progress("fsck") as report,
     ):
         found = check_pool(pool, read_files=not quick, progress=report)
@@ -230,12 +235,6 @@ def _summary(found: PoolCheck) -> TableText:
 
 def _count(found: PoolCheck, kind: str) -> int:
     return sum(problem.kind == kind for problem in found.problems)
-
-
-def _missing(digests: tuple[str, ...], known: list[str]) -> list[str]:
-    if known:
-        return []
-    return [f"the pool has no file {digest}; see: poolctl admin fsck" for digest in digests]
 
 
 def _refuse_problems(subject: str, problems: list[str]) -> None:

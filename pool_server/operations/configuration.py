@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from pool_server.errors import PoolError
+from pool_server.operations.text_index import NO_TEXT_INDEX, find_text_index
 from pool_server.schema import require_newest_schema
 from pool_server.settings import (
     CONFIG_VARIABLE,
@@ -128,6 +129,15 @@ def _folder(settings: PoolSettings) -> Iterator[Finding]:
         yield Finding(
             "warning", setting_name("data_folder"), f"only {free:,} bytes are free in {folder}"
         )
+    if settings.storage != "folder" and free < settings.max_model_bytes:
+        merges = f", and up to {settings.merge_input_bytes:,} bytes of inputs for a merge"
+        yield Finding(
+            "warning",
+            setting_name("data_folder"),
+            f"only {free:,} bytes are free in {folder}; each model that arrives is looked at "
+            f"there, of up to {settings.max_model_bytes:,} bytes"
+            f"{merges if settings.central_merges else ''}; make room, or lower max_model_bytes",
+        )
 
 
 def _network(settings: PoolSettings) -> Iterator[Finding]:
@@ -168,12 +178,22 @@ def _database(settings: PoolSettings) -> Iterator[Finding]:
         return  # made by the first start
     try:
         require_newest_schema(settings)
+        if settings.uses_postgresql and not find_text_index(settings):
+            yield Finding("warning", setting_name("database_url"), NO_TEXT_INDEX)
     except PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield Finding("problem", setting_name("database_url"), f"{error.message}{hint}")
 
 
 def _storage(settings: PoolSettings) -> Iterator[Finding]:
+    unused = sorted(each for each in settings.model_fields_set if each.startswith("s3_"))
+    if unused and settings.storage != "s3":
+        yield Finding(
+            "warning",
+            setting_name("storage"),
+            f"model files lie in a folder, for storage is {settings.storage!r}; "
+            f"{', '.join(map(setting_name, unused))} count only with storage = 's3'",
+        )
     if settings.uses_postgresql and settings.storage == "folder":
         yield Finding(
             "warning",

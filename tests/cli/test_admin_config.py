@@ -61,7 +61,7 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
         "database_url = 'postgresql://pool:hunter2@127.0.0.1:9/pool'\n"
         "storage = 's3'\ns3_bucket = 'models'\ns3_endpoint_url = 'http://127.0.0.1:9'\n"
         "s3_access_key_id = 'a'\ns3_secret_access_key = 'hunter2'\n"
-        f"data_folder = '{tmp_path}'\nhost = '0.0.0.0'\n"
+        f"data_folder = '{tmp_path}'\nhost = '0.0.0.0'\nmax_model_bytes = {10**18}\n"
     )
     told = poolctl("admin", "check-config", "--config", config, "--json")
     assert told.code == 2
@@ -70,7 +70,23 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
     assert "the bucket 'models' at http://127.0.0.1:9" in told.error["message"]
     assert f"host in {config}: the pool listens on 0.0.0.0 without encryption" in told.err
     assert "can read" in told.err, "the file with a password in it"
+    assert f"data_folder in {config}: only " in told.err, "the largest model has no room"
+    assert "bytes of inputs for a merge" in told.err
     assert "hunter2" not in told.error["message"] + told.err
+
+
+def test_settings_of_a_bucket_that_is_not_used(poolctl: Run, tmp_path: Path) -> None:
+    config = tmp_path / "pool.toml"
+    config.write_text(
+        f"data_folder = '{tmp_path}'\ns3_bucket = 'models'\ns3_region = 'eu-central-1'\n"
+    )
+    told = poolctl("admin", "check-config", "--config", config)
+    assert told.code == 0
+    [line] = [each for each in told.out.splitlines() if "model files" in each]
+    assert "folder" in line
+    assert "models" not in line
+    words = f"s3_bucket in {config}, s3_region in {config} count only with storage = 's3'"
+    assert words in " ".join(told.err.split())
 
 
 def test_a_file_that_is_no_toml(poolctl: Run, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The README's part on running a pool for a consortium: its very commands, on real servers.
 
 Only what is of the machine is put in its place: the address of database and bucket, ports that are
-free, and folders of the test.
+free, and folders of the test. What cron runs is run as cron does: with nothing in its environment.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.s3]
 
 SECTION = "## Running a pool for a consortium\n"
 CONFIG, BACKUPS = "/etc/poolctl.toml", "/var/backups/poolctl"
+PROGRAMS = "/opt/poolctl/bin/"
 
 
 def blocks(language: str) -> list[str]:
@@ -71,12 +72,13 @@ class Machine:
         programs = folder / "bin"
         programs.mkdir(parents=True)
         poolctl = programs / "poolctl"
-        poolctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cli "$@"\n')
+        poolctl.write_text(
+            f'#!/bin/sh\nPYTHONPATH="{PROJECT_ROOT}" exec "{sys.executable}" -m cli "$@"\n'
+        )
         poolctl.chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if "POOL" not in name}
         self.environment = kept | {
             "PATH": f"{programs}:{os.environ['PATH']}",
-            "PYTHONPATH": str(PROJECT_ROOT),
             "POOL_HOME": str(folder / "home"),
             "POOL_SERVER_CONFIG": self.here(CONFIG),
         }
@@ -85,6 +87,7 @@ class Machine:
         """Return a command with what is of this machine in it."""
         text = text.replace(CONFIG, str(self.folder / "poolctl.toml"))
         text = text.replace(BACKUPS, str(self.folder.parent / "backups"))
+        text = text.replace(PROGRAMS, f"{self.folder / 'bin'}/")
         for port, free in self.ports.items():
             text = text.replace(port, free)
         # A person is asked for the token; here it comes in by the other way that there is.
@@ -122,6 +125,23 @@ class Machine:
             check=False,
         )
         assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def run_as_cron(self, line: str) -> str:
+        """Run a line of a crontab as cron does."""
+        home = self.folder / "home-of-poolctl"
+        home.mkdir(exist_ok=True)
+        done = subprocess.run(
+            ["/bin/sh", "-c", self.here(line.split(maxsplit=5)[5])],
+            cwd=home,
+            env={"HOME": str(home), "LOGNAME": "poolctl", "PATH": "/usr/bin:/bin"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     @contextmanager
@@ -165,7 +185,8 @@ class Machine:
 def test_the_commands_of_the_readme(
     postgres: PostgresServer, swift: S3Server, tmp_path: Path
 ) -> None:
-    setting_up, letting_in, looking_after, restoring = blocks("bash")
+    setting_up, letting_in, restoring = blocks("bash")
+    [table] = blocks("cron")
     preparing, serving = setting_up.split("poolctl serve", 1)
     machine = Machine(tmp_path / "machine")
     machine.configure(make_database(postgres), swift.pool_settings(swift.make_bucket("readme")))
@@ -179,7 +200,9 @@ def test_the_commands_of_the_readme(
             assert "pool_requests_total" in prometheus.get("/metrics").text
         with open_client(url, token) as admin:
             upload(admin, "site-a/gaze", content)
-        machine.type(looking_after)
+        backup, *checks = [machine.run_as_cron(line) for line in table.splitlines()]
+        assert "1 files, 1 of them copied" in backup
+        assert len(checks) == 2
     log = (machine.folder / "log").read_text()
     assert token not in log
     assert "X-Amz-Signature" not in log
@@ -200,8 +223,13 @@ def test_the_service_and_the_proxy_name_what_there_is() -> None:
     assert "ExecStart=/opt/poolctl/bin/poolctl serve --port %i" in unit
     assert proxy.count("{") == proxy.count("}")
     assert "127.0.0.1:8710" in proxy
-    [machine] = blocks("console")
-    for each in ("/opt/poolctl/bin", "/var/lib/poolctl", CONFIG):
-        assert each in machine
+    machine, start = blocks("console")
+    for each in (PROGRAMS, "/var/lib/poolctl", CONFIG, f"install -d -o poolctl -m 700 {BACKUPS}"):
+        assert each.rstrip("/") in machine
     assert "User=poolctl" in unit
     assert "poolctl.toml" in unit
+    # As one types it: what is enabled is there by then, and the typing is root's.
+    assert [line[:2] for line in start.splitlines()] == ["# "]
+    assert "systemctl enable --now poolctl@8710 poolctl@8711" in start
+    section = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8").split(SECTION)[1]
+    assert section.index("/etc/systemd/system/poolctl@.service") < section.index("systemctl enable")
