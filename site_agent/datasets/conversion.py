@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.datasets.landmark_schemes import without_prefix
 from site_agent.datasets.records import (
     AnnotatedImage,
     FaceBox,
@@ -85,7 +86,8 @@ def choose_parts(dataset: FaceDataset, parts: Sequence[str]) -> FaceDataset:
 def renumber_parts(dataset: FaceDataset) -> FaceDataset:
     """Give numbered landmarks names of the same length, so that dlib keeps their order.
 
-    '1', '2', ... '10' become '01', '02', ... '10'; the numbers themselves stay.
+    '1', '2', ... '10' become '01', '02', ... '10', and so do 'p1', 'p2', ... 'p10'; the numbers
+    themselves stay.
 
     Raises
     ------
@@ -93,14 +95,15 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
         When names are no numbers, or two of them are the same number.
     """
     names = part_names(dataset)
-    others = [name for name in names if not (name.isascii() and name.isdigit())]
+    bare = dict(zip(names, without_prefix(names), strict=True))
+    others = [name for name, each in bare.items() if not (each.isascii() and each.isdigit())]
     if others:
         raise DatasetEditError(
             f"{dataset.path or 'the data set'} has a part called {others[0]!r}; only numbers can "
             "be renumbered"
         )
-    digits = max((len(str(int(name))) for name in names), default=2)
-    new = {name: f"{int(name):0{max(2, digits)}d}" for name in names}
+    digits = max((len(str(int(number))) for number in bare.values()), default=2)
+    new = {name: f"{int(number):0{max(2, digits)}d}" for name, number in bare.items()}
     if len(set(new.values())) != len(new):
         raise DatasetEditError(
             f"{dataset.path or 'the data set'} has two parts of the same number: {', '.join(names)}"

@@ -73,9 +73,11 @@ def ibug_places(names: Sequence[str]) -> dict[int, int]:
     """Return the index of each iBUG number among landmarks of these names.
 
     Empty for another scheme. Names are numbers from 0 or from 1, or anything where there are
-    just 68; numbers with gaps are an excerpt of the 68, counted from 0.
+    just 68 (``p1`` to ``p68`` are numbers, too); numbers with gaps are an excerpt of the 68,
+    counted from 0.
     """
-    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    bare = without_prefix(names) if len(names) == IBUG_PARTS else names
+    numbers = [int(name) for name in bare if name.isascii() and name.isdigit()]
     if not names:
         return {}
     first = min(numbers, default=0)
@@ -88,6 +90,14 @@ def ibug_places(names: Sequence[str]) -> dict[int, int]:
     if is_run or max(numbers) >= IBUG_PARTS:
         return {}
     return {number: index for index, number in enumerate(numbers)}
+
+
+def without_prefix(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names without the letters that all have before a number: ``p1``, ``p2`` ..."""
+    found = [re.fullmatch(r"(\D*)([0-9]+)", name) for name in names]
+    if len({match and match[1] for match in found}) != 1:
+        return tuple(names)
+    return tuple(match[2] for match in found if match) or tuple(names)
 
 
 def expand_parts(words: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.landmark_schemes import ibug_mean_face, ibug_places
+from site_agent.datasets.landmark_schemes import ibug_mean_face, ibug_places, without_prefix
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, parts_array
 
 Complex = NDArray[np.complex128]
@@ -36,12 +36,13 @@ def unsorted_names(names: Sequence[str]) -> str:
     -------
     str
         Empty where the order of the names as text is that of the numbers, or where they are no
-        numbers.
+        numbers, nor numbers behind the same letters (``p1``, ``p2`` ...).
     """
-    if not all(name.isascii() and name.isdigit() for name in names):
+    numbers = dict(zip(names, without_prefix(names), strict=True))
+    if not all(number.isascii() and number.isdigit() for number in numbers.values()):
         return ""
     as_text = sorted(names)
-    as_numbers = sorted(names, key=int)
+    as_numbers = sorted(names, key=lambda name: int(numbers[name]))
     if as_text == as_numbers:
         return ""
     first = next(i for i, name in enumerate(as_text) if name != as_numbers[i])

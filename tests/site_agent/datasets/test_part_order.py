@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from site_agent.datasets import (
     read_imglab_xml,
     renumber_parts,
 )
-from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
+from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face, ibug_places
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.errors import DatasetEditError
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
@@ -128,6 +129,11 @@ def test_names_without_leading_zeros(tmp_path: Path) -> None:
     assert unsorted_names(["1", "2", "10"]) == "'10' comes before '2'"
     assert unsorted_names(["01", "02", "10"]) == ""
     assert unsorted_names(["nose", "1"]) == ""
+    assert unsorted_names(["p1", "p2", "p10"]) == "'p10' comes before 'p2'"
+    assert unsorted_names(["p01", "p02", "p10"]) == ""
+    assert unsorted_names(["p1", "q2", "p10"]) == ""
+    named = sorted(f"p{number + 1}" for number in range(68))
+    assert named[ibug_places(named)[36]] == "p37"
     dataset = faces_in(tmp_path, 2)
 
     def renamed(box: FaceBox) -> FaceBox:
@@ -139,6 +145,13 @@ def test_names_without_leading_zeros(tmp_path: Path) -> None:
     bad = replace(dataset, images=tuple(images))
     [finding] = check_dataset(bad)
     assert (finding.code, finding.severity) == ("names-unsorted", "error")
+    lettered = tuple(
+        replace(each, boxes=tuple(replace(box, parts=_lettered(box.parts)) for box in each.boxes))
+        for each in bad.images
+    )
+    assert part_names(renumber_parts(replace(bad, images=lettered))) == part_names(
+        renumber_parts(bad)
+    )
     mended = renumber_parts(bad)
     assert mended == dataset
     assert check_dataset(mended) == []
@@ -157,3 +170,7 @@ def test_words_for_landmarks() -> None:
     assert expand_parts(["Mouth"], [f"{i}" for i in range(1, 69)])[0][0] == "49"
     assert expand_parts(["eyes", "a"], ["a", "b"]) == (("a",), ["eyes"])
     assert expand_parts(["mouth", "70-80"], names[36:48]) == ((), ["mouth", "70-80"])
+
+
+def _lettered(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    return {f"p{name}": place for name, place in parts.items()}
