@@ -64,7 +64,8 @@ def test_a_study_from_a_table(table: Path, tmp_path: Path, poolctl: Run) -> None
     assert shown.code == 0, shown.err
     assert "4 analysed, 0 were finished" in shown.out
     assert "cr_percent" in shown.out
-    told = sorted(line.split()[0] for line in shown.err.splitlines())
+    # Where it takes long, how far it is comes in between.
+    told = sorted({line.split()[0] for line in shown.err.splitlines()} - {"batch"})
     assert told == ["p0s1", "p0s2", "p1s1", "p1s2"]
     data = poolctl("blink", "batch", table, "-o", study, "--json").data
     assert [item["state"] for item in data["sessions"]] == ["skipped"] * 4
