@@ -138,8 +138,11 @@ def _dlib_decodes(path: Path) -> bool:
 
     try:
         with Image.open(path) as header:
+            # Of 16 bits a sample `read_image` finds out how many are used.
+            deep = any(";16" in str(tile.args) for tile in header.tile)
             upright = header.getexif().get(ExifTags.Base.Orientation, 1) in (0, 1)
-            return header.format in ("JPEG", "PNG") and header.mode in ("RGB", "L") and upright
+            known = header.format in ("JPEG", "PNG") and header.mode in ("RGB", "L")
+            return known and upright and not deep
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return False
 
