@@ -13,7 +13,7 @@ from pool_server.http.identity import Caller
 from pool_server.records import ModelVersionRecord
 from pool_server.registry import repository as registry
 from pool_server.registry.describing import describe_version
-from pool_server.registry.states import WITHDRAWN
+from pool_server.registry.states import WITHDRAWN, told_as
 from pool_server.wire.cards import CardResponse, read_card, write_card
 from pool_server.wire.models import ModelVersionResponse
 
@@ -59,10 +59,10 @@ def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord,
     """
     caller.require_upload_to(version.model.site.name)
     require_card(text)
-    if version.state == WITHDRAWN:
+    if told_as(version.state) == WITHDRAWN:
         raise VersionStateError(
             "the version is withdrawn; its card stays as it is",
-            details={"found": version.state},
+            details={"found": WITHDRAWN},
         )
     version.card = text
     record_act(

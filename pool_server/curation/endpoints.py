@@ -137,7 +137,8 @@ def release(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Show a quarantined version again.
 
-    What a curator of the whole pool quarantined, only such a curator releases.
+    What a curator of the whole pool quarantined, only such a curator releases, under whatever
+    name its file is here.
     """
     version = resolve_version(session, caller, site, name, reference)
     return service.release(session, caller, parts.settings, version)
@@ -161,7 +162,8 @@ def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
 
     Its number is never used again, its digest stays in family trees, its aliases are gone. The
     file is removed by the next clean-up unless another version has the same bytes. Refused while
-    a round refines it and, without `force`, when something in the pool was made from it.
+    a round refines it and, without `force`, when something in the pool was made from it; and what
+    a curator of the whole pool has quarantined, only such a curator deletes.
     """
     version = resolve_version(session, caller, site, name, reference)
     return service.delete_version(session, caller, version, force=force)

@@ -18,7 +18,7 @@ from pool_server.records import (
 )
 from pool_server.registry.repository import whole_versions
 from pool_server.registry.sharing import visible_to
-from pool_server.registry.states import DELETED, INSIDE, readable_by
+from pool_server.registry.states import DELETED, WAITING, readable_by
 
 OPEN_ROUNDS = ("open", "closed")
 
@@ -36,7 +36,7 @@ def list_waiting(
     conditions = [
         visible_to(caller),
         readable_by(caller),
-        ModelVersionRecord.state.in_(INSIDE),
+        ModelVersionRecord.state.in_(WAITING),
     ]
     if site_id is not None:
         conditions.append(ModelRecord.site_id == site_id)

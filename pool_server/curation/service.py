@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from pool_server.curation import repository
-from pool_server.errors import HasDescendantsError, VersionStateError
+from pool_server.errors import HasDescendantsError, NotAllowedError, VersionStateError
 from pool_server.events.service import tell
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -23,6 +23,7 @@ from pool_server.registry.states import (
     QUARANTINED,
     RELEASE,
     Step,
+    curates_pool,
     move,
 )
 from pool_server.settings import PoolSettings
@@ -64,6 +65,7 @@ def publish(
     """
     site = version.model.site.name
     caller.require_role("curator" if settings.curated else "contributor", site)
+    _require_power(session, caller, version)
     require_signed(session, settings, version)
     return _take_step(session, caller, version, PUBLISH, "version.publish")
 
@@ -72,6 +74,8 @@ def quarantine(
     session: Session, caller: Caller, version: ModelVersionRecord, reason: str
 ) -> ModelVersionResponse:
     """Hide a version from other sites until it has been looked into.
+
+    Who looks after the whole pool does so for the pool, also at the own site.
 
     Raises
     ------
@@ -86,7 +90,7 @@ def release(
 ) -> ModelVersionResponse:
     """Show a quarantined version again.
 
-    What the pool's curators quarantined is not released by the site itself.
+    What the pool's curators quarantined is not released by the site itself, under no name.
 
     Raises
     ------
@@ -98,8 +102,7 @@ def release(
     caller.require_role("curator", site)
     # First, for who quarantined it may be changing at this moment.
     registry.lock_state(session, version)
-    if version.state == QUARANTINED and not version.state_changed_by.startswith(f"{site}/"):
-        caller.require_role("curator")
+    _require_power(session, caller, version)
     require_signed(session, settings, version)
     return _take_step(session, caller, version, RELEASE, "version.release")
 
@@ -112,6 +115,8 @@ def delete_version(
     Raises
     ------
     NotAllowedError
+        Also for what a curator of the pool has quarantined: sent again under another name, it
+        would be out of quarantine.
     HasDescendantsError
         Something in the pool was made from it, and `force` is false.
     VersionStateError
@@ -122,6 +127,7 @@ def delete_version(
     # First the model, whose aliases go with the version.
     registry.lock_model(session, version.model)
     registry.lock_state(session, version)
+    _require_not_held(caller, [version])
     heirs = repository.heirs_of(session, version.digest)
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
@@ -149,6 +155,9 @@ def delete_model(
     # Somebody else may have deleted it meanwhile; from now on nobody adds a version to it.
     get_model(session, caller, site, name)
     versions = repository.living_versions(session, model.id)
+    for version in versions:
+        version.model = model
+    _require_not_held(caller, versions)
     heirs = sorted(
         {
             digest
@@ -160,7 +169,6 @@ def delete_model(
     _require_deletable(session, f"{site}/{name}", ids, heirs, force=force)
     remains = False
     for version in versions:
-        version.model = model
         _delete(session, caller, version)
         remains = remains or repository.is_elsewhere(session, version)
     repository.mark_model_deleted(session, model.id)
@@ -190,6 +198,8 @@ def _take_step(
 ) -> ModelVersionResponse:
     registry.lock_state(session, version)
     move(version, step, f"{caller.site}/{caller.token_name}", reason)
+    if step is QUARANTINE:
+        version.held_by_pool = curates_pool(caller)
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
@@ -209,6 +219,34 @@ def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> No
     move(version, DELETE, f"{caller.site}/{caller.token_name}")
     repository.drop_aliases(session, [version.id])
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
+
+
+def _require_power(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise if a curator of the pool has quarantined a version's bytes, and the caller is none.
+
+    Raises
+    ------
+    NotAllowedError
+    """
+    if registry.find_quarantine(session, version.digest):
+        caller.require_role("curator")
+
+
+def _require_not_held(caller: Caller, versions: Sequence[ModelVersionRecord]) -> None:
+    """Raise if a curator of the pool has quarantined any of the versions, and the caller is none.
+
+    Raises
+    ------
+    NotAllowedError
+    """
+    held = [each for each in versions if each.state == QUARANTINED and each.held_by_pool]
+    if held and not curates_pool(caller):
+        raise NotAllowedError(
+            f"{subject_of(held[0])} was quarantined by a curator of the pool and cannot be deleted "
+            "by its site",
+            hint="Withdraw it, then nobody gets it any more; or ask a curator of the pool to "
+            "release or delete it.",
+        )
 
 
 def _require_deletable(

@@ -30,7 +30,7 @@ from pool_server.registry.recipes import named_digests, without_names
 from pool_server.registry.repository import visible_addresses
 from pool_server.registry.sharing import Right, has_all_rights, may
 from pool_server.registry.standing import address_of
-from pool_server.registry.states import AVAILABLE
+from pool_server.registry.states import AVAILABLE, told_as
 from pool_server.registry.terms import require_redistributable
 from pool_server.signatures.repository import find_statement
 from pool_server.signatures.service import COMPROMISED
@@ -227,7 +227,7 @@ def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) 
 def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
     reasons = []
     if version.state != AVAILABLE:
-        reasons.append(f"it is {version.state}")
+        reasons.append(f"it is {told_as(version.state)}")
     elif version.flags:
         reasons.append("it holds something that was withdrawn")
     missing = [right for right in NEEDED if not may(caller, version.model, right)]

@@ -7,8 +7,9 @@ from typing import cast
 
 from pool_server.records import ModelVersionRecord, StatementRecord, TermRecord
 from pool_server.registry.standing import flags_of, successors_of, withdrawal_of
+from pool_server.registry.states import told_as
 from pool_server.wire.data_use import TermResponse, label_of
-from pool_server.wire.models import ModelVersionResponse, VersionState
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.sharing import Visibility
 from pool_server.wire.statements import Revocation, SignatureSummary
 
@@ -36,7 +37,7 @@ def describe_version(
         terms=[describe_term(each) for each in version.terms],
         aliases=[each.name for each in version.aliases],
         visibility=cast("Visibility", version.model.visibility),
-        state=cast("VersionState", version.state),
+        state=told_as(version.state),
         state_reason=version.state_reason,
         state_changed_at=version.state_changed_at,
         state_changed_by=version.state_changed_by,

@@ -216,15 +216,19 @@ def first_version(
     return session.scalar(query)
 
 
-def is_quarantined(session: Session, digest: str) -> bool:
-    """Tell whether a version with this digest is quarantined, whatever model it belongs to."""
-    return (
-        session.scalar(
-            select(ModelVersionRecord.id)
-            .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED)
-            .limit(1)
-        )
-        is not None
+def find_quarantine(session: Session, digest: str) -> bool | None:
+    """Tell whether a file is quarantined by a curator of the pool, under whatever name.
+
+    Returns
+    -------
+    bool or None
+        False: only by curators of sites; None: by nobody.
+    """
+    return session.scalar(
+        select(ModelVersionRecord.held_by_pool)
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED)
+        .order_by(ModelVersionRecord.held_by_pool.desc())
+        .limit(1)
     )
 
 
@@ -287,7 +291,7 @@ def get_version(session: Session, version_id: int) -> ModelVersionRecord:
 
 def lock_state(session: Session, version: ModelVersionRecord) -> None:
     """Read a version's state anew and keep others from changing it until the transaction ends."""
-    session.refresh(version, ["state", "state_changed_by"], with_for_update=True)
+    session.refresh(version, ["state", "was_available", "held_by_pool"], with_for_update=True)
 
 
 def hold_families(session: Session) -> None:

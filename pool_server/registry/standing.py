@@ -4,6 +4,7 @@
 standing                  what becomes of its downloads
 ========================  ======================================================================
 withdrawn, ``refuse``     none any more; nor of the same bytes under other names
+                          (always of what was a draft or in quarantine)
 withdrawn, ``warn``       they work, with a warning
 flagged                   they work, with a warning: the version holds, directly or through
                           other merges, something that was withdrawn
@@ -70,7 +71,9 @@ def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
     its site and grants.
     """
     is_own = version.model.site_id == site_id
-    may_see = "see" in rights_of_site(site_id, version.model) and version.state not in INSIDE
+    # What is deleted by now may have been a draft all the time.
+    is_shown = version.was_available and version.state not in INSIDE
+    may_see = "see" in rights_of_site(site_id, version.model) and is_shown
     return address_of(version) if is_own or may_see else f"sha256:{version.digest}"
 
 
@@ -95,6 +98,17 @@ def describe_withdrawal(record: WithdrawalRecord, version: ModelVersionRecord) -
     )
 
 
+def without_name(withdrawal: Withdrawal) -> Withdrawal:
+    """Return a withdrawal for who has the file and may not see what it is called in the pool."""
+    hidden = {"explanation": "", "withdrawn_by": "", "successors": []}
+    return withdrawal.model_copy(update={"address": f"sha256:{withdrawal.digest}", **hidden})
+
+
+def flag_without_name(flag: WithdrawalFlag) -> WithdrawalFlag:
+    """Return a flag for who has the file and may not see what it is called in the pool."""
+    return flag.model_copy(update={"address": f"sha256:{flag.digest}"})
+
+
 def flags_of(version: ModelVersionRecord) -> list[WithdrawalFlag]:
     """Return what was withdrawn of the things that a version holds."""
     return [describe_flag(flag, version) for flag in version.flags]
@@ -106,8 +120,8 @@ def describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> Wi
     Who sees a version may not see what it was made of; that has no name then, only a digest.
     """
     withdrawn = flag.withdrawal.version
-    is_known = (
-        withdrawn.model.site_id == version.model.site_id or withdrawn.model.visibility == CONSORTIUM
+    is_known = withdrawn.model.site_id == version.model.site_id or (
+        withdrawn.model.visibility == CONSORTIUM and withdrawn.was_available
     )
     return WithdrawalFlag(
         address=address_of(withdrawn) if is_known else f"sha256:{flag.withdrawal.digest}",

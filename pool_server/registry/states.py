@@ -10,6 +10,8 @@ state           who sees it                                 how it comes about
 ``quarantined`` its own site, and curators of the pool      a curator doubts it
 ``withdrawn``   everybody who asks for it by number,        withdrawn with a reason; so are told
                 digest or state; no listing shows it        those who have it already
+``retracted``   as ``withdrawn``, which it is told as, but  withdrawn before it was ever available
+                only its own site and curators of the pool
 ``deleted``     nobody; family trees keep its digest        deleted; number and name stay taken
 ==============  ==========================================  ====================================
 
@@ -20,7 +22,7 @@ A state only narrows: whether a caller may see the model at all is a question of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from sqlalchemy import ColumnElement, Label, and_, bindparam, or_, select
 
@@ -35,9 +37,13 @@ AVAILABLE: VersionState = "available"
 QUARANTINED: VersionState = "quarantined"
 WITHDRAWN: VersionState = "withdrawn"
 DELETED: VersionState = "deleted"
+# A state of its own, for search knows states, and asks nothing else of who may see a version.
+RETRACTED: Literal["retracted"] = "retracted"
 
 ANY: StateChoice = "any"
-INSIDE = (DRAFT, QUARANTINED)
+WAITING = (DRAFT, QUARANTINED)
+"""States in which a version waits for a curator, or for its owner."""
+INSIDE = (*WAITING, RETRACTED)
 """States that only the own site and the pool's curators see."""
 
 
@@ -49,21 +55,37 @@ class Step:
     ----------
     word : str
         What was done, as the audit and messages say it (``"published"``).
-    starts : tuple of VersionState
+    starts : tuple of str
         States from which it is possible.
-    end : VersionState
+    end : str
     """
 
     word: str
-    starts: tuple[VersionState, ...]
-    end: VersionState
+    starts: tuple[str, ...]
+    end: str
 
 
 PUBLISH = Step("published", (DRAFT,), AVAILABLE)
 QUARANTINE = Step("quarantined", (DRAFT, AVAILABLE), QUARANTINED)
 RELEASE = Step("released", (QUARANTINED,), AVAILABLE)
 WITHDRAW = Step("withdrawn", (DRAFT, AVAILABLE, QUARANTINED), WITHDRAWN)
-DELETE = Step("deleted", (DRAFT, AVAILABLE, QUARANTINED, WITHDRAWN), DELETED)
+RETRACT = Step("withdrawn", (DRAFT, QUARANTINED), RETRACTED)
+DELETE = Step("deleted", (DRAFT, AVAILABLE, QUARANTINED, WITHDRAWN, RETRACTED), DELETED)
+
+
+def told_as(stored: str) -> VersionState:
+    """Return what clients are told of a state as it is stored."""
+    return WITHDRAWN if stored == RETRACTED else cast("VersionState", stored)
+
+
+def stored_as(state: str) -> tuple[str, ...]:
+    """Return the stored states that clients are told of as `state`."""
+    return (WITHDRAWN, RETRACTED) if state == WITHDRAWN else (state,)
+
+
+def withdrawing(version: ModelVersionRecord) -> Step:
+    """Return the step that withdraws a version: nothing is shown of what was never available."""
+    return WITHDRAW if version.was_available else RETRACT
 
 
 def curates_pool(caller: Caller) -> bool:
@@ -80,12 +102,14 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
         Only versions in this state; ``any`` adds those that are withdrawn. When None, all that
         are available, with the drafts and quarantined versions that the caller may see.
     """
-    condition = or_(ModelVersionRecord.state.in_((AVAILABLE, WITHDRAWN)), _inside_for(caller))
+    if state is None:
+        return or_(ModelVersionRecord.state == AVAILABLE, _inside_for(caller, WAITING))
+    condition = or_(
+        ModelVersionRecord.state.in_((AVAILABLE, WITHDRAWN)), _inside_for(caller, INSIDE)
+    )
     if state == ANY:
         return condition
-    if state is None:
-        return or_(ModelVersionRecord.state == AVAILABLE, _inside_for(caller))
-    return and_(ModelVersionRecord.state == state, condition)
+    return and_(ModelVersionRecord.state.in_(stored_as(state)), condition)
 
 
 def readable_by(caller: Caller) -> ColumnElement[bool]:
@@ -143,8 +167,8 @@ def is_listed(caller: Caller, site_id: int, found: str, wanted: StateChoice | No
     if not (inside or found in {AVAILABLE, WITHDRAWN}):
         return False
     if wanted is None:
-        return found != WITHDRAWN
-    return wanted in {ANY, found}
+        return told_as(found) != WITHDRAWN
+    return wanted in {ANY, told_as(found)}
 
 
 def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:
@@ -168,20 +192,22 @@ def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") 
         The step does not begin where the version is.
     """
     if version.state not in step.starts:
-        expected = " or ".join(step.starts)
+        found, starts = told_as(version.state), list(dict.fromkeys(map(told_as, step.starts)))
         raise VersionStateError(
-            f"the version is {version.state} and cannot be {step.word}; expected it to be "
-            f"{expected}",
-            details={"found": version.state, "expected": list(step.starts)},
+            f"the version is {found} and cannot be {step.word}; expected it to be "
+            f"{' or '.join(starts)}",
+            details={"found": found, "expected": starts},
         )
     version.state = step.end
+    if step.end == AVAILABLE:
+        version.was_available, version.held_by_pool = True, False
     version.state_reason = reason
     version.state_changed_at = now_utc()
     version.state_changed_by = actor
 
 
-def _inside_for(caller: Caller) -> ColumnElement[bool]:
-    inside = ModelVersionRecord.state.in_(INSIDE)
+def _inside_for(caller: Caller, states: tuple[str, ...]) -> ColumnElement[bool]:
+    inside = ModelVersionRecord.state.in_(states)
     if curates_pool(caller):
         return inside
     return and_(inside, ModelRecord.site_id == caller.site_id)

@@ -85,6 +85,7 @@ def add_version(
         description=upload.description,
         card=upload.card,
         state=DRAFT if upload.as_draft else AVAILABLE,
+        was_available=not upload.as_draft,
         fingerprint=checked.fingerprint,
         created_by=f"{caller.site}/{caller.token_name}",
         token_id=caller.token_id,
@@ -184,9 +185,11 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
 
 
 def _quarantine_copy(session: Session, version: ModelVersionRecord) -> None:
-    """Quarantine a version whose very bytes are quarantined under another name."""
-    if repository.is_quarantined(session, version.digest):
+    """Quarantine a version whose very bytes are quarantined under another name, as those are."""
+    held_by_pool = repository.find_quarantine(session, version.digest)
+    if held_by_pool is not None:
         move(version, QUARANTINE, version.created_by, "the same file is quarantined elsewhere")
+        version.held_by_pool, version.was_available = held_by_pool, False
 
 
 def _require_same_making(

@@ -22,7 +22,10 @@ EFFECT_OF_REASON: dict[WithdrawalReason, WithdrawalEffect] = {
     "data-error": "warn",
     "other": "warn",
 }
-"""What a reason means for downloads of the withdrawn bytes; stricter can be asked for."""
+"""What a reason means for downloads of the withdrawn bytes; stricter can be asked for.
+
+What was a draft or in quarantine is refused for whatever reason.
+"""
 
 WARNING_HEADER = "X-Pool-Warning"
 """Header of a download that works although something is wrong with the file."""

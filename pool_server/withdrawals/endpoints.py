@@ -96,7 +96,9 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
 
     It cannot be undone. Everything that was merged from it is flagged, through any number of
     merges; owners, and sites that have fetched any of it, find an event. Downloads of the
-    withdrawn bytes are refused or carry a warning, as the reason demands.
+    withdrawn bytes are refused or carry a warning, as the reason demands; those of a draft, or of
+    a version in quarantine, are always refused, and what was never available is shown to no other
+    site.
     """
     version = service.find_own(session, caller, site, name, reference)
     return service.withdraw(session, caller, version, request)
@@ -163,7 +165,8 @@ def list_withdrawals(
 def check(caller: SignedIn, session: ReadingSession, request: CheckRequest) -> CheckResponse:
     """Return which of the files with these digests were withdrawn, or hold something that was.
 
-    Meant for copies that were downloaded before. Files in good standing, and files that the pool
-    does not know, are both left out.
+    Meant for copies that were downloaded before, and therefore told whoever may see the models
+    now; to others than those without names, explanations and successors. Files in good standing,
+    and files that the pool does not know, are both left out.
     """
     return service.check_digests(session, caller, request.digests)

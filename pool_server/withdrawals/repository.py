@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Row, Select, exists, func, literal, or_, select
+from sqlalchemy import Label, Row, Select, and_, exists, func, literal, or_, select
 from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
 
 from pool_server.http.identity import Caller
@@ -129,29 +129,34 @@ def list_withdrawals(
 
 def withdrawals_of(
     session: Session, caller: Caller, digests: Collection[str]
-) -> Sequence[WithdrawalRecord]:
-    """Return the withdrawals of these very bytes that the caller may know of."""
-    return session.scalars(
+) -> Sequence[Row[WithdrawalRecord, bool]]:
+    """Return the withdrawals of these very bytes, each with whether the caller may see whose.
+
+    Those that the caller may see come first.
+    """
+    is_named = _named_to(caller)
+    return session.execute(
         _with_versions()
-        .where(WithdrawalRecord.digest.in_(digests), visible_to(caller))
-        .order_by(WithdrawalRecord.id)
+        .add_columns(is_named)
+        .where(WithdrawalRecord.digest.in_(digests))
+        .order_by(is_named.desc(), WithdrawalRecord.id)
     ).all()
 
 
 def flagged_versions(
     session: Session, caller: Caller, digests: Collection[str]
-) -> Sequence[ModelVersionRecord]:
-    """Return the versions of these bytes that are flagged or replaced, with their standing."""
+) -> Sequence[Row[ModelVersionRecord, bool]]:
+    """Return the flagged versions of these bytes, each with whether the caller may see it.
+
+    They come with their standing; those that the caller may see come first.
+    """
     is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
-    return session.scalars(
+    is_named = _named_to(caller)
+    return session.execute(
         _standing_versions()
-        .where(
-            ModelVersionRecord.digest.in_(digests),
-            is_flagged,
-            visible_to(caller),
-            readable_by(caller),
-        )
-        .order_by(ModelVersionRecord.id)
+        .add_columns(is_named)
+        .where(ModelVersionRecord.digest.in_(digests), is_flagged)
+        .order_by(is_named.desc(), ModelVersionRecord.id)
     ).all()
 
 
@@ -265,6 +270,15 @@ def downloaders_of(session: Session, version_id: int) -> set[int]:
             select(DownloadRecord.site_id).where(DownloadRecord.version_id == version_id)
         )
     )
+
+
+def _named_to(caller: Caller) -> Label[bool]:
+    """Select whether the caller may be told the name of a version, or might before it was deleted.
+
+    As `Reach` and flags name a version after that, too.
+    """
+    is_gone = and_(ModelVersionRecord.state == DELETED, ModelVersionRecord.was_available)
+    return and_(visible_to(caller), or_(readable_by(caller), is_gone)).label("is_named")
 
 
 def _standing_versions() -> Select[ModelVersionRecord]:

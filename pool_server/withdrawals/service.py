@@ -20,8 +20,10 @@ from pool_server.registry.service import resolve_version
 from pool_server.registry.standing import (
     address_of,
     describe_withdrawal,
+    flag_without_name,
     flags_of,
     successors_of,
+    without_name,
 )
 from pool_server.wire.withdrawals import (
     EFFECT_OF_REASON,
@@ -69,7 +71,7 @@ def preview(session: Session, caller: Caller, version: ModelVersionRecord) -> Wi
     return WithdrawalPreview(
         address=address_of(version),
         digest=version.digest,
-        withdrawn=version.state == states.WITHDRAWN,
+        withdrawn=states.told_as(version.state) == states.WITHDRAWN,
         versions=_describe_affected(session, caller, reach),
         versions_total=len(reach.flagged),
         sites=reach.sites(),
@@ -82,7 +84,8 @@ def withdraw(
     """Withdraw a version, flag all that holds it, and tell everybody concerned.
 
     All of it is one transaction. It cannot be taken back; but a version that was withdrawn with a
-    warning can be withdrawn again for a stricter reason.
+    warning can be withdrawn again for a stricter reason. What was a draft or in quarantine is
+    given to nobody any more, and what was never available is shown to no other site.
 
     Raises
     ------
@@ -91,11 +94,11 @@ def withdraw(
     VersionStateError
         It was deleted at this moment.
     WithdrawalRefusedError
-        The effect is weaker than the reason demands, or the successor is none.
+        The effect is weaker than the reason or the state demands, or the successor is none.
     """
     registry.hold_families(session)
     registry.lock_state(session, version)
-    effect = choose_effect(request)
+    effect = choose_effect(request, version.state)
     reach = Reach(session, version)
     withdrawal = repository.find_withdrawal(session, version.id)
     if withdrawal is None:
@@ -163,22 +166,29 @@ def name_successor(
     )
 
 
-def choose_effect(request: WithdrawalRequest) -> WithdrawalEffect:
-    """Return the effect that is asked for, or that of the reason.
+def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
+    """Return the effect that is asked for, or that of the reason and of the version's state.
+
+    Whoever may withdraw need not be allowed to publish or release: no withdrawal gives out what
+    was not given out before.
 
     Raises
     ------
     WithdrawalRefusedError
-        It would be weaker than the reason demands.
+        It would be weaker than the reason or the state demands.
     """
-    least = EFFECT_OF_REASON[request.reason]
+    is_inside = state in states.INSIDE
+    least = "refuse" if is_inside else EFFECT_OF_REASON[request.reason]
     if request.effect is None or request.effect == least:
         return least
     if _STRICTNESS[request.effect] < _STRICTNESS[least]:
+        why = f"is {states.told_as(state)}" if is_inside else f"has the reason {request.reason!r}"
         raise WithdrawalRefusedError(
-            f"what is withdrawn for the reason {request.reason!r} cannot be given out any more: "
-            f"its effect is {least!r}, not {request.effect!r}",
-            hint="Leave the effect out, or give another reason.",
+            f"a withdrawal of what {why} gives it to nobody any more: its effect is {least!r}, not "
+            f"{request.effect!r}",
+            hint="Leave the effect out."
+            if is_inside
+            else "Leave the effect out, or give another reason.",
             details={"found": request.effect, "expected": least},
         )
     return request.effect
@@ -199,20 +209,34 @@ def list_withdrawals(
 
 
 def check_digests(session: Session, caller: Caller, digests: Sequence[str]) -> CheckResponse:
-    """Return which of these files were withdrawn, or hold something that was."""
+    """Return which of these files were withdrawn, or hold something that was.
+
+    Whoever has a file has to know, also where its model is not shared any more; of models that
+    the caller may not see nothing but that is told.
+    """
     wanted = list(dict.fromkeys(digests))
     withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
     flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
     successors: dict[str, list[str]] = defaultdict(list)
-    for record in repository.withdrawals_of(session, caller, wanted):
-        withdrawals[record.digest].append(describe_withdrawal(record, record.version))
-        successors[record.digest] += successors_of(record.version)
-    for version in repository.flagged_versions(session, caller, wanted):
+    for record, is_named in repository.withdrawals_of(session, caller, wanted):
+        told, others = describe_withdrawal(record, record.version), withdrawals[record.digest]
+        if is_named:
+            others.append(told)
+            successors[record.digest] += successors_of(record.version)
+        elif (told.reason, told.effect) not in {(each.reason, each.effect) for each in others}:
+            others.append(without_name(told))
+    for version, is_named in repository.flagged_versions(session, caller, wanted):
+        named = {flag.digest for flag in flags[version.digest].values()}
         for flag in flags_of(version):
             # The same bytes under another name are told of as withdrawn, not as holding it.
-            if flag.digest != version.digest or not withdrawals[version.digest]:
+            if flag.digest == version.digest and withdrawals[version.digest]:
+                continue
+            if is_named:
                 flags[version.digest][flag.address] = flag
-        successors[version.digest] += successors_of(version)
+            elif flag.digest not in named:
+                flags[version.digest][flag.digest] = flag_without_name(flag)
+        if is_named:
+            successors[version.digest] += successors_of(version)
     return CheckResponse(
         items=[
             CheckedFile(
@@ -257,7 +281,7 @@ def _begin(
     effect: WithdrawalEffect,
 ) -> WithdrawalRecord:
     actor = f"{caller.site}/{caller.token_name}"
-    states.move(version, states.WITHDRAW, actor)
+    states.move(version, states.withdrawing(version), actor)
     withdrawal = WithdrawalRecord(
         version_id=version.id,
         digest=version.digest,

@@ -282,6 +282,20 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     assert "was withdrawn (quality)" in warned.err
 
 
+def test_a_copy_of_what_was_made_private_first_is_found(labs: tuple[Lab, Lab]) -> None:
+    a, b = labs
+    write_model(make_detector(1), a.folder / "bad.svm")
+    a.data("upload", "bad.svm", "--name", "bad")
+    b.data("download", "site-a/bad", "-o", "bad.svm")
+    a.data("models", "share", "site-a/bad", "--visibility", "private")
+    a.data("models", "withdraw", "site-a/bad@1", "--reason", "consent-withdrawn", "-y")
+    found = b("models", "check", "bad.svm", "--json")
+    assert (found.code, found.error["code"]) == (3, "withdrawn")
+    nameless = f"sha256:{file_digest(b.folder / 'bad.svm')}"
+    assert f"{nameless} was withdrawn (consent-withdrawn)" in found.error["message"]
+    assert "site-a" not in found.error["message"]
+
+
 def test_what_cannot_be_made_without(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)

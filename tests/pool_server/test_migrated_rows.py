@@ -162,7 +162,7 @@ def rows_of(connection: sa.Connection, shown: Mapping[str, list[str]] | None = N
     return rows
 
 
-@pytest.mark.parametrize("revision", ["0001", "0003", "0008", "0009"])
+@pytest.mark.parametrize("revision", ["0001", "0003", "0008", "0009", "0010"])
 def test_rows_survive_the_way_up_and_down(settings: PoolSettings, revision: str) -> None:
     with connected(settings) as connection:
         command.upgrade(migration_settings(connection), revision)
@@ -176,6 +176,61 @@ def test_rows_survive_the_way_up_and_down(settings: PoolSettings, revision: str)
         assert without_upgrades(rows_of(connection)) == before
     upgrade_database(settings)
     require_found(settings)
+
+
+def test_what_was_in_quarantine_stays_in_the_same_hands(settings: PoolSettings) -> None:
+    """Versions of 0010: in whose hands they are, and whether others may have had them."""
+    # Number, state, who changed it, digest, acts in the audit; then held, and was available.
+    versions = {
+        1: ("available", "", "1", [], (False, True)),
+        2: ("draft", "", "2", ["version.add"], (False, False)),
+        3: ("quarantined", "lab/laptop", "3", ["version.publish"], (False, True)),
+        4: ("quarantined", "laboratory/x", "4", ["version.publish"], (True, True)),
+        5: ("quarantined", "admin/first", "5", ["version.add"], (True, False)),
+        6: ("quarantined", "lab/laptop", "5", ["version.release"], (True, True)),
+        7: ("withdrawn", "lab/laptop", "7", [], (False, True)),
+    }
+    with connected(settings) as connection:
+        command.upgrade(migration_settings(connection), "0010")
+        fill(connection)
+        tables = {table.name: table for table in tables_in(connection)}
+        table, audit = tables["model_versions"], tables["audit"]
+        row = dict(connection.execute(sa.select(table)).mappings().one())
+        act = dict(connection.execute(sa.select(audit)).mappings().first() or {})
+        for number, (state, changed_by, letter, acts, _) in versions.items():
+            changes = {"state": state, "state_changed_by": changed_by, "digest": letter * 64}
+            numbers = {"id": 100 + number, "number": 100 + number, "model_id": row["model_id"]}
+            if number == 6:
+                # A model has each file but once.
+                numbers["model_id"] = connection.execute(
+                    tables["models"].insert().values({**model_of(connection), "name": "copy"})
+                ).inserted_primary_key[0]
+            connection.execute(table.insert().values({**row, **changes, **numbers}))
+            name = "copy" if number == 6 else "gaze"
+            subject = f"lab/{name}@{100 + number}"
+            for each in acts:
+                entry = {**act, "action": each, "subject": subject, "outcome": "done"}
+                del entry["id"]
+                connection.execute(audit.insert().values(entry))
+    upgrade_database(settings)
+    with connected(settings) as connection:
+        found = connection.execute(
+            sa.text("SELECT number, held_by_pool, was_available FROM model_versions WHERE id > 100")
+        )
+        told = {number - 100: (bool(held), bool(shown)) for number, held, shown in found}
+        assert told == {number: expected for number, (*_, expected) in versions.items()}
+        connection.execute(sa.text("UPDATE model_versions SET state = 'retracted' WHERE id = 107"))
+        command.downgrade(migration_settings(connection), "0010")
+        state = connection.scalar(sa.text("SELECT state FROM model_versions WHERE id = 107"))
+        assert state == "withdrawn"
+
+
+def model_of(connection: sa.Connection) -> dict[str, Any]:
+    """Return the row of the model that `fill` made, but for its number."""
+    models = next(table for table in tables_in(connection) if table.name == "models")
+    row = dict(connection.execute(sa.select(models)).mappings().one())
+    del row["id"]
+    return row
 
 
 def without_upgrades(rows: Rows) -> Rows:

@@ -15,6 +15,7 @@ from pool_server.http.identity import Caller
 from pool_server.registry.filters import MergeKey, ModelQuery
 from pool_server.registry.search.finding import finder_of, plan_search
 from pool_server.registry.search.terms import text_of, text_term
+from pool_server.registry.states import told_as
 from pool_server.wire.facets import FacetCount, FacetsResponse
 from pool_server.wire.labels import CORE_LABELS
 
@@ -56,7 +57,8 @@ def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
     for term, count in terms.items():
         letter = term[0]
         if letter == "x":
-            facets[letter][term[1:]] = count
+            state = told_as(term[1:])
+            facets[letter][state] = facets[letter].get(state, 0) + count
         elif letter != "l":
             facets[letter][text_of(term)] = count
         elif term.startswith(_LABEL_STARTS):

@@ -31,8 +31,10 @@ from pool_server.registry.states import (
     ANY,
     AVAILABLE,
     INSIDE,
+    WAITING,
     WITHDRAWN,
     curates_pool,
+    stored_as,
 )
 from pool_server.wire.models import StateChoice
 
@@ -88,9 +90,9 @@ def state_terms(
 ) -> tuple[str, ...]:
     """Return the terms of which one is that of a state in which `caller` is shown versions."""
     if state is None:
-        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *INSIDE)
+        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *WAITING)
     else:
-        wanted = (AVAILABLE, WITHDRAWN, *INSIDE) if state == ANY else (state,)
+        wanted = (AVAILABLE, WITHDRAWN, *INSIDE) if state == ANY else stored_as(state)
     curates = curates_pool(caller)
     return tuple(
         f"y{caller.site_id}{each}" if each in INSIDE and not curates else f"x{each}"

@@ -69,6 +69,30 @@ def test_a_merge_is_a_draft_until_its_site_has_signed_it(
         assert other.get(MERGED).json()["signed_by"]["key_id"] == KEY.public.key_id
 
 
+def test_what_nobody_signed_is_not_given_out_by_its_withdrawal(
+    open_pool: OpenPool, tmp_path: Path
+) -> None:
+    with open_pool(tmp_path, require_signatures=True, merge_poll_interval_s=0.05) as pool:
+        member, other = pool.member("strict"), pool.member("other")
+        register(member, "strict", KEY)
+        inputs = [
+            upload_signed(member, f"strict/face-{seed}", KEY, landmark_bytes(seed))
+            for seed in (1, 4)
+        ]
+        asked = ask(member, recipe_of(inputs), site="strict", file_name="merged.bin")
+        assert wait_for(member, asked.json()["merge_id"], OVER)["state"] == "finished"
+        done = member.post(f"{MERGED}/withdraw", json={"reason": "other"})
+        assert done.json()["withdrawal"]["effect"] == "refuse"
+        for part in ("", "/content"):
+            assert error_of(other.get(MERGED + part)) == (404, "version_not_found")
+        withdrawn = {"state": "withdrawn"}
+        assert other.get("/api/v1/models", params=withdrawn).json()["items"] == []
+        assert member.get(MERGED).json()["state"] == "withdrawn"
+        assert error_of(member.get(f"{MERGED}/content")) == (410, "version_withdrawn")
+        listed = member.get("/api/v1/models", params=withdrawn).json()["items"]
+        assert [each["name"] for each in listed] == ["merged"]
+
+
 def test_a_site_merges_its_own_drafts_on(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, merge_poll_interval_s=0.05) as pool:
         member = pool.member("drafts")

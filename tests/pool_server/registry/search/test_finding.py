@@ -83,6 +83,16 @@ def database(
     opened = Database(engine)
     with opened.writing_engine.begin() as connection:
         fill_pool(connection, VERSIONS)
+        connection.execute(
+            update(ModelVersionRecord)
+            .where(ModelVersionRecord.state == "quarantined")
+            .values(state="retracted")
+        )
+        connection.execute(
+            update(ModelVersionRecord)
+            .where(ModelVersionRecord.state == "draft", ModelVersionRecord.id % 2 == 0)
+            .values(state="quarantined")
+        )
     yield opened
     opened.close()
 
