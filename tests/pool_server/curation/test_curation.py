@@ -84,6 +84,8 @@ def test_quarantine(pool: PoolDriver) -> None:
     assert error_of(curator.post(release)) == (403, "not_allowed"), "the pool quarantined it"
     assert pool.admin.post(release).json()["state"] == "available"
     assert foreign.get(address("doubted")).status_code == 200
+    # As long as the pool holds the same bytes under any name, they are its to release.
+    assert pool.admin.post(address("doubted-copy") + "/release").status_code == 200
     assert curator.post(address("doubted") + "/quarantine", json=REASON).status_code == 200
     assert curator.post(release).json()["state_reason"] == ""
 
