@@ -14,10 +14,11 @@ import pytest
 
 from aggregators.formats import write_model
 from cli.errors import EXTRA_OF_LIBRARY
-from tests.aggregators.small_models import make_detector, make_predictor
+from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome
 from tests.cli.test_conventions import ALL_COMMANDS
 from tests.conftest import PROJECT_ROOT
+from tests.site_agent.faces.test_detector import small_predictor
 
 WITHOUT_EXTRAS = (
     "import sys\n"
@@ -71,7 +72,7 @@ def test_what_needs_an_extra_names_it(extra: str, words: list[str], tmp_path: Pa
 
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     (tmp_path / "a.mp4").write_bytes(b"no matter")
-    write_model(make_predictor(1, parts=68), tmp_path / "a.dat")
+    write_model(small_predictor(68), tmp_path / "a.dat")
     filled = [word.format(folder=tmp_path) for word in words]
     shown = run_without_extras(*filled, "--json")
     assert shown.code == 2, shown.out + shown.err
