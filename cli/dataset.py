@@ -9,7 +9,8 @@ import typer
 
 from cli import dataset_change, dataset_check
 from cli.errors import UsageError
-from cli.options import command, group
+from cli.existing_files import require_free
+from cli.options import ForceOption, command, group
 from cli.output import Invocation, Reply
 
 app = group("Check, convert, split and show annotations; draw synthetic faces.")
@@ -43,6 +44,7 @@ def synth(
     sheet: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Show some of the faces side by side.")
     ] = None,
+    force: ForceOption = False,
 ) -> Reply:
     """Draw an annotated data set of faces that nobody has.
 
@@ -51,6 +53,9 @@ def synth(
     from site_agent.datasets import read_imglab_xml
     from site_agent.datasets.synthetic import contact_sheet, write_face_dataset
 
+    require_free(folder / f"{name}.xml", force=force)
+    if sheet is not None:
+        require_free(sheet, force=force)
     with invocation.progress("draw faces") as report:
         xml = write_face_dataset(
             folder,
@@ -107,6 +112,7 @@ def video(
     lost_frames: Annotated[
         float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")
     ] = 0.0,
+    force: ForceOption = False,
 ) -> Reply:
     """Draw a video of a blinking person, with a truth file beside it.
 
@@ -118,6 +124,7 @@ def video(
 
     if conditioning is not None and seconds is not None:
         raise UsageError("--conditioning is as long as its trials take: leave --seconds out")
+    require_free(path, force=force)
     common: dict[str, Any] = {
         "frame_rate_hz": frame_rate_hz,
         "seed": seed,

@@ -155,3 +155,21 @@ def test_reports_and_sheets_do_not_replace_what_they_are_of(
     assert poolctl("dataset", "preview", one.name, "--json").error["code"] == "usage"
     one.unlink()
     assert marks(faces.path.parent) == before
+
+
+@pytest.mark.parametrize(
+    "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--images", "1")]
+)
+def test_what_is_drawn_does_not_replace_what_was_recorded(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poolctl: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("session.mp4", "faces.xml")
+    for name in names:
+        Path(name).write_bytes(b"of a lab")
+    words = ("dataset", *words, "--size", "160x160")
+    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    assert [Path(name).read_bytes() for name in names] == [b"of a lab"] * 2
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(names)
+    assert poolctl(*words, "--force").code == 0
+    assert any(Path(name).read_bytes() != b"of a lab" for name in names)
