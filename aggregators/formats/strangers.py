@@ -32,7 +32,7 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 
 
 # A version, then the length of the name of the network's loss and the name: "loss_mmod_".
-_DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+)")
+_DLIB_NETWORK = re.compile(rb"\x01\x01[\x01-\x20]{1,4}(loss_[a-z_]+).*", re.DOTALL)
 
 
 def describe_stranger(head: bytes) -> tuple[str, str]:
@@ -46,7 +46,7 @@ def describe_stranger(head: bytes) -> tuple[str, str]:
     if not any(head):
         found = "zeros only" if head else "an empty file"
         return found, "a model file; the transfer may have been cut off"
-    if network := _DLIB_NETWORK.match(head):
+    if network := _DLIB_NETWORK.fullmatch(head):
         name = network[1].decode("ascii").rstrip("_")
         found = f"a neural network of dlib ({name}), such as its CNN face detector"
         return found, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"

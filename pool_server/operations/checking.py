@@ -178,7 +178,10 @@ def _missing_files(missing: set[str], names: dict[str, str]) -> Iterator[Problem
 def _remedy(name: str) -> str:
     """Say how a file comes back to where the storage has none."""
     if name.startswith(_ROUND):
-        return "an open round cannot be finished without it: cancel it, and hold it again"
+        return (
+            "an open round cannot be finished without it: have its site contribute the same file "
+            "again (poolctl rounds contribute), or cancel the round and hold it again"
+        )
     address = name.rpartition("@")[0]
     return f"have its site upload the file again: poolctl upload FILE --name {address}"
 

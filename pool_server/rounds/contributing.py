@@ -136,7 +136,9 @@ def _settle_announcement(
     file = AnnouncedFile(
         current.key, request.digest, request.size_bytes, request.file_name, PURPOSE
     )
-    if find_own(current, site.id, request.digest) is not None:
+    own = find_own(current, site.id, request.digest)
+    # A file that the storage has lost since then comes back when it is sent again.
+    if own is not None and parts.storage.has_content(own.digest):
         upload = new_upload(parts, caller, site, file, "complete")
         upload.round_id = current.id
         session.add(upload)

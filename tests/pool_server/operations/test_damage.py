@@ -24,6 +24,14 @@ from pool_server.storage.s3 import S3Storage
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, announce, upload
+from tests.pool_server.rounds.round_driver import (
+    SITES,
+    contribute,
+    contribution_bytes,
+    show,
+    start_round,
+    upload_base,
+)
 
 API = "/api/v1"
 
@@ -125,6 +133,28 @@ def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     assert member.get(f"{API}/models/lab/lost/versions/1/content").content == content
     assert announce(member, "lab/lost", content).json()["state"] == "complete"
     assert check_pool(pool).problems == ()
+
+
+def test_a_lost_contribution_comes_back_when_it_is_sent_again(
+    driver: PoolDriver, pool: Pool
+) -> None:
+    base, address = upload_base(driver, "lost-base")
+    key = start_round(driver, address)["round_id"]
+    site, content = SITES[0], contribution_bytes(base, 1)
+    member = driver.member(site)
+    assert contribute(member, key, site, content).status_code == 201
+    before = show(member, key)
+    overwrite(pool, sha256(content), None)
+    [problem] = check_pool(pool).problems
+    assert (problem.kind, problem.subject) == (
+        "file-missing",
+        f"round {key}, contribution of {site}",
+    )
+    assert "have its site contribute the same file again" in problem.text
+    assert contribute(member, key, site, content).status_code == 201
+    assert check_pool(pool).problems == ()
+    assert show(member, key) == before
+    assert contribute(member, key, site, content).json()["state"] == "complete"
 
 
 def test_a_damaged_file_stops_no_backup_and_comes_back(
