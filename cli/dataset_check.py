@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import UsageError, VerificationError
-from cli.existing_files import refuse_input
+from cli.existing_files import refuse_input, refuse_inputs
 from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import command, single
 from cli.output import Invocation, Reply, TableText
@@ -195,22 +195,20 @@ def preview(
 
     Further pages are called NAME-2.png and so on. Boxes to be ignored are dashed.
     """
-    from site_agent.datasets import write_contact_sheets
+    from site_agent.datasets import sheet_paths, write_contact_sheets
 
     faces = read_face_file(dataset, take_reading(settings))
     output = output or Path(f"{dataset.stem}.png")
-    refuse_input(output, [dataset, *(image.path for image in faces.images)], "--output")
+    laid_out: dict[str, Any] = {
+        "columns": columns,
+        "rows": rows,
+        "most_pages": pages,
+        "whole_images": whole_images,
+    }
+    inputs = [dataset, *(image.path for image in faces.images)]
+    refuse_inputs(sheet_paths(faces, output, **laid_out), inputs, "--output")
     with invocation.progress("draw") as report:
-        written = write_contact_sheets(
-            faces,
-            output,
-            columns=columns,
-            rows=rows,
-            tile_px=tile_px,
-            most_pages=pages,
-            whole_images=whole_images,
-            progress=report,
-        )
+        written = write_contact_sheets(faces, output, **laid_out, tile_px=tile_px, progress=report)
     names = [str(path) for path in written]
     return Reply({"dataset": dataset, "pages": written}, names, names)
 

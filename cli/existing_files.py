@@ -39,9 +39,23 @@ def refuse_input(
     UsageError
         Naming the option, and what the file is.
     """
-    found = _identity(path)
-    if found is not None and any(_identity(other) == found for other in inputs):
-        raise UsageError(f"{option} {path}: is {what} itself; choose another name")
+    refuse_inputs([path], inputs, option, what=what)
+
+
+def refuse_inputs(
+    paths: Iterable[Path], inputs: Iterable[Path], option: str, *, what: str = "an input"
+) -> None:
+    """Refuse several paths as `refuse_input` does one; each input is looked at once.
+
+    Raises
+    ------
+    UsageError
+        Naming the option, the first such path, and what the file is.
+    """
+    taken = {_identity(other) for other in inputs} - {None}
+    for path in paths:
+        if _identity(path) in taken:
+            raise UsageError(f"{option} {path}: is {what} itself; choose another name")
 
 
 def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> None:

@@ -32,7 +32,7 @@ from site_agent.datasets.records import (
     part_names,
     parts_array,
 )
-from site_agent.datasets.sheets import write_contact_sheets
+from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
 from site_agent.datasets.split import (
     by_folder,
     by_pattern,
@@ -79,6 +79,7 @@ __all__ = [
     "recognise_annotations",
     "renumber_parts",
     "require_images",
+    "sheet_paths",
     "site_shares",
     "split_dataset",
     "write_coco_keypoints",

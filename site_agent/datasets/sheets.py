@@ -32,6 +32,26 @@ _JOINED = ("jaw", "right-brow", "left-brow", "right-eye", "left-eye", "outer-mou
 _CLOSED = ("right-eye", "left-eye", "outer-mouth", "inner-mouth")
 
 
+def sheet_paths(
+    dataset: FaceDataset,
+    output: Path | str,
+    *,
+    columns: int = 6,
+    rows: int = 5,
+    most_pages: int | None = None,
+    whole_images: bool = False,
+) -> list[Path]:
+    """Return where `write_contact_sheets` writes each page; none where nothing is to be shown."""
+    output = Path(output)
+    pages = -(-len(_shown(dataset, whole_images=whole_images)) // (columns * rows))
+    if most_pages is not None:
+        pages = min(pages, most_pages)
+    digits = len(str(pages))
+    endings = ["" if page == 1 else f"-{page:0{digits}d}" for page in range(1, pages + 1)]
+    suffix = output.suffix or ".png"
+    return [output.with_name(f"{output.stem}{ending}{suffix}") for ending in endings]
+
+
 def write_contact_sheets(
     dataset: FaceDataset,
     output: Path | str,
@@ -51,7 +71,7 @@ def write_contact_sheets(
     ----------
     dataset : FaceDataset
     output : Path or str
-        PNG file; further pages are called ``name-2.png`` ...
+        PNG file; further pages are called ``name-2.png`` ..., as `sheet_paths` says.
     columns, rows : int
         Tiles on a page.
     tile_px : int
@@ -70,12 +90,7 @@ def write_contact_sheets(
     AnnotationFileError
         An image cannot be read; names the annotation file and the line.
     """
-    output = Path(output)
-    shown: list[tuple[AnnotatedImage, FaceBox | None]] = (
-        [(image, None) for image in dataset.images]
-        if whole_images
-        else list(dataset.boxes(ignored=True))
-    )
+    shown = _shown(dataset, whole_images=whole_images)
     if not shown:
         raise DatasetEditError(f"{dataset.path or 'the data set'} has nothing to show")
     per_page = columns * rows
@@ -83,21 +98,32 @@ def write_contact_sheets(
         picks = np.linspace(0, len(shown) - 1, most_pages * per_page).round().astype(int)
         shown = [shown[i] for i in picks]
     tiles = _tiles(dataset, shown, tile_px)
-    pages = -(-len(shown) // per_page)
-    digits = len(str(pages))
-    written = []
-    for page in range(pages):
+    files = sheet_paths(
+        dataset,
+        output,
+        columns=columns,
+        rows=rows,
+        most_pages=most_pages,
+        whole_images=whole_images,
+    )
+    for page, file in enumerate(files, start=1):
         some = list(islice(tiles, per_page))
-        ending = "" if page == 0 else f"-{page + 1:0{digits}d}"
-        file = output.with_name(f"{output.stem}{ending}{output.suffix or '.png'}")
         try:
             Image.fromarray(arranged(some, columns, gap_px=_GAP_PX)).save(file, format="PNG")
         except OSError as error:
             raise DatasetEditError(f"{file} cannot be written: {error.strerror}") from error
-        written.append(file)
         if progress is not None:
-            progress((page + 1) / pages, f"page {page + 1} of {pages}")
-    return written
+            progress(page / len(files), f"page {page} of {len(files)}")
+    return files
+
+
+def _shown(
+    dataset: FaceDataset, *, whole_images: bool
+) -> list[tuple[AnnotatedImage, FaceBox | None]]:
+    """What there is for tiles: images without a box, or every face with its image."""
+    if whole_images:
+        return [(image, None) for image in dataset.images]
+    return list(dataset.boxes(ignored=True))
 
 
 def arranged(tiles: Sequence[UInt8], columns: int, *, gap_px: int = 0) -> UInt8:

@@ -157,6 +157,27 @@ def test_reports_and_sheets_do_not_replace_what_they_are_of(
     assert marks(faces.path.parent) == before
 
 
+def test_further_pages_do_not_replace_the_photographs_they_show(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = tuple(
+        replace(image, path=image.path.rename(image.path.with_name(f"frames-{number}.png")))
+        for number, image in enumerate(faces.images, start=1)
+    )
+    monkeypatch.chdir(frames[0].path.parent)
+    write_imglab_xml(replace(faces, images=frames), Path("frames.xml"))
+    before = marks(Path())
+    words = ("dataset", "preview", "frames.xml", "--columns", 1, "--rows", 1, "--tile-px", 40)
+    for whole in ((), ("--whole-images",)):
+        refused = poolctl(*words, *whole, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert "--output frames-2.png: is an input itself" in refused.error["message"]
+        assert marks(Path()) == before, "not even the first page is written"
+    pages = poolctl(*words, "-o", "seen.png", "--json").data["pages"]
+    assert pages == ["seen.png", "seen-2.png"]
+    assert poolctl(*words, "--pages", 1, "--json").data["pages"] == ["frames.png"]
+
+
 @pytest.mark.parametrize(
     "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--images", "1")]
 )
