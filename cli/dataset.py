@@ -51,22 +51,30 @@ def synth(
     Every face comes with its box and its 68 landmarks, known exactly.
     """
     from site_agent.datasets import read_imglab_xml
-    from site_agent.datasets.synthetic import contact_sheet, write_face_dataset
+    from site_agent.datasets.synthetic import (
+        contact_sheet,
+        face_dataset_files,
+        write_face_dataset,
+    )
 
-    require_free(folder / f"{name}.xml", force=force)
+    named: dict[str, Any] = {
+        "persons": persons,
+        "faces_per_image": faces_per_image,
+        "first_person": first_person,
+        "name": name,
+    }
+    for file in face_dataset_files(folder, images, **named):
+        require_free(file, force=force)
     if sheet is not None:
         require_free(sheet, force=force)
     with invocation.progress("draw faces") as report:
         xml = write_face_dataset(
             folder,
             images,
-            persons=persons,
+            **named,
             seed=seed,
-            faces_per_image=faces_per_image,
             image_size=_size(size),
-            first_person=first_person,
             style=style,
-            name=name,
             progress=report,
         )
     if sheet is not None:
@@ -120,11 +128,19 @@ def video(
     --conditioning the person learns to blink before an air puff: VIDEO_trials.csv has the trials
     for poolctl blink --trials, VIDEO_truth.json which of them hold a response, and its onset.
     """
-    from site_agent.datasets.synthetic import write_blink_video, write_conditioning_video
+    from site_agent.datasets.synthetic import (
+        trials_file,
+        truth_files,
+        write_blink_video,
+        write_conditioning_video,
+    )
 
     if conditioning is not None and seconds is not None:
         raise UsageError("--conditioning is as long as its trials take: leave --seconds out")
-    require_free(path, force=force)
+    # A list of trials of this name may be that of a recording: it is found by its name.
+    lists = [] if conditioning is None else [trials_file(path)]
+    for file in (path, *truth_files(path), *lists):
+        require_free(file, force=force)
     common: dict[str, Any] = {
         "frame_rate_hz": frame_rate_hz,
         "seed": seed,

@@ -194,3 +194,26 @@ def test_what_is_drawn_does_not_replace_what_was_recorded(
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(names)
     assert poolctl(*words, "--force").code == 0
     assert any(Path(name).read_bytes() != b"of a lab" for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("video", "session.mp4", "--seconds", "0.2"), "session_truth.csv"),
+        (("video", "session.mp4", "--seconds", "0.2"), "session_truth.json"),
+        (("video", "session.mp4", "--conditioning", "1"), "session_trials.csv"),
+        (("synth", ".", "--images", "3", "--persons", "2"), "faces_truth.csv"),
+        (("synth", ".", "--images", "3", "--persons", "2"), "faces/person-000_0002.png"),
+    ],
+)
+def test_what_comes_beside_a_drawing_replaces_nothing_either(
+    words: tuple[str, ...], name: str, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_bytes(b"of a lab")
+    refused = poolctl("dataset", *words, "--size", "96x64", "--json")
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert name in refused.error["message"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+    assert Path(name).read_bytes() == b"of a lab"

@@ -12,6 +12,7 @@ from site_agent.datasets.synthetic.camera import Camera
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
 from site_agent.datasets.synthetic.conditioning_videos import (
     ConditioningVideo,
+    trials_file,
     write_conditioning_video,
 )
 from site_agent.datasets.synthetic.eyelid_motion import Blink, closure_curve, random_blinks
@@ -27,8 +28,13 @@ from site_agent.datasets.synthetic.portraits import (
 )
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.datasets.synthetic.sheets import contact_sheet
-from site_agent.datasets.synthetic.sites import SITE_STYLES, SiteStyle, write_face_dataset
-from site_agent.datasets.synthetic.videos import VideoScene, write_blink_video
+from site_agent.datasets.synthetic.sites import (
+    SITE_STYLES,
+    SiteStyle,
+    face_dataset_files,
+    write_face_dataset,
+)
+from site_agent.datasets.synthetic.videos import VideoScene, truth_files, write_blink_video
 
 __all__ = [
     "SITE_STYLES",
@@ -49,10 +55,13 @@ __all__ = [
     "contact_sheet",
     "eye_aspect_ratios",
     "face_box",
+    "face_dataset_files",
     "person",
     "random_blinks",
     "render_face",
     "render_group",
+    "trials_file",
+    "truth_files",
     "write_blink_video",
     "write_conditioning_video",
     "write_face_dataset",

@@ -49,6 +49,11 @@ class ConditioningVideo:
     seconds: float
 
 
+def trials_file(path: Path) -> Path:
+    """Return the list of trials that `write_conditioning_video` writes beside a video."""
+    return path.with_name(f"{path.stem}_trials.csv")
+
+
 def write_conditioning_video(
     path: Path | str,
     trials: int = 20,
@@ -107,7 +112,7 @@ def write_conditioning_video(
         scene=scene,
         progress=progress,
     )
-    listed = path.with_name(f"{path.stem}_trials.csv")
+    listed = trials_file(path)
     try:
         _write_trials(listed, drawn)
         content = json.loads(truth.read_text(encoding="utf-8")) | _described(drawn)

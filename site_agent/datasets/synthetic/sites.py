@@ -133,6 +133,23 @@ SITE_STYLES: dict[str, SiteStyle] = {
 }
 
 
+def face_dataset_files(
+    folder: Path | str,
+    images: int,
+    persons: int = 50,
+    *,
+    faces_per_image: int = 1,
+    first_person: int = 0,
+    name: str = "faces",
+) -> list[Path]:
+    """Return what `write_face_dataset` writes: the XML file, the table, and the pictures."""
+    folder = Path(folder)
+    firsts = [first_person + index * faces_per_image % persons for index in range(images)]
+    pictures = [f"person-{first:03d}_{index:04d}.png" for index, first in enumerate(firsts)]
+    files = [folder / f"{name}.xml", folder / f"{name}_truth.csv"]
+    return files + [folder / name / picture for picture in pictures]
+
+
 def write_face_dataset(
     folder: Path | str,
     images: int,
@@ -185,33 +202,38 @@ def write_face_dataset(
     folder = Path(folder)
     look = _style_of(style)
     _check(images, persons, faces_per_image, image_size)
-    pictures = folder / name
+    xml, table, *pictures = face_dataset_files(
+        folder,
+        images,
+        persons,
+        faces_per_image=faces_per_image,
+        first_person=first_person,
+        name=name,
+    )
     annotated: list[AnnotatedImage] = []
     rows: list[list[object]] = []
     try:
-        pictures.mkdir(parents=True, exist_ok=True)
-        for index in range(images):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for index, file in enumerate(pictures):
             if progress is not None:
                 progress(index / images, f"drawing {index + 1} of {images}")
             rng = np.random.default_rng([0xFACE5, seed, index])
-            first = first_person + index * faces_per_image % persons
             numbers = [
-                first_person + (first - first_person + k) % persons for k in range(faces_per_image)
+                first_person + (index * faces_per_image + k) % persons
+                for k in range(faces_per_image)
             ]
             portraits = list(_portraits(numbers, look, image_size, rng))
             pixels, points = _taken(portraits, look, image_size, rng)
-            file = pictures / f"person-{numbers[0]:03d}_{index:04d}.png"
             Image.fromarray(pixels).save(file, compress_level=1)
             boxes = tuple(_annotated_face(landmarks, look, rng) for landmarks in points)
             annotated.append(AnnotatedImage(file, boxes, *image_size))
             relative = f"{name}/{file.name}"
             faces = zip(portraits, points, boxes, strict=True)
             rows += [_truth(relative, k, *face) for k, face in enumerate(faces)]
-        _write_truth(folder / f"{name}_truth.csv", rows)
+        _write_truth(table, rows)
     except OSError as error:
         where = error.filename or folder
         raise SyntheticFaceError(f"{where} cannot be written: {error.strerror}") from error
-    xml = folder / f"{name}.xml"
     comment = f"Drawn by poolctl, seed {seed}; 68 landmarks in the order of iBUG 300-W."
     write_imglab_xml(FaceDataset(xml, name, comment, tuple(annotated)), xml)
     if progress is not None:

@@ -55,6 +55,12 @@ class VideoScene:
     scale_px: float | None = None
 
 
+def truth_files(path: Path) -> tuple[Path, Path]:
+    """Return the JSON and the CSV file that `write_blink_video` writes beside a video."""
+    truth = path.with_name(f"{path.stem}_truth.json")
+    return truth, truth.with_suffix(".csv")
+
+
 def write_blink_video(
     path: Path | str,
     seconds: float = 20.0,
@@ -122,8 +128,7 @@ def write_blink_video(
     times = _frame_times(seconds, frame_rate_hz, variable_frame_rate, lost_frames, rng)
     lids = closure(times) if closure is not None else closure_curve(chosen, times)
     lids = np.clip(np.asarray(lids, dtype=np.float64), 0.0, 1.0)
-    truth = path.with_name(f"{path.stem}_truth.json")
-    table = truth.with_suffix(".csv")
+    truth, table = truth_files(path)
     frames = _frames(someone, times, lids, scene, size=size, rng=rng)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
