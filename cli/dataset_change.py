@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.errors import InputMissingError, UsageError
-from cli.existing_files import require_free, require_free_copies
+from cli.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
 from cli.options import ForceOption, command, single
 from cli.output import Invocation, Reply, TableText
@@ -201,7 +201,7 @@ def convert(
 
         faces = renumber_parts(faces)
     kept = _with_parts(faces, parts) if parts else faces
-    _require_free_targets(kept, output, target, copy=copy, force=force)
+    _require_free_targets(dataset, kept, output, target, copy=copy, force=force)
     data: dict[str, Any] = {"dataset": dataset, "output": output, "format": target.value}
     words = []
     if boxes is Boxes.DETECTOR or (detector is not None and boxes is None):
@@ -257,16 +257,19 @@ def _grouping(
 
 
 def _require_free_targets(
-    faces: FaceDataset, output: Path, target: Target, *, copy: bool, force: bool
+    dataset: Path, faces: FaceDataset, output: Path, target: Target, *, copy: bool, force: bool
 ) -> None:
     """Refuse what `_written` would replace, before a detector looks at every image."""
     if target is not Target.PTS:
+        refuse_inputs([output], [dataset, *(image.path for image in faces.images)], "--output")
         require_free(output, force=force)
         require_free_copies(_copies(faces, output) if copy else (), force=force)
         return
-    from site_agent.datasets.pts_files import pts_places
+    from site_agent.datasets.pts_files import find_pts, pts_places
 
     places = pts_places(faces, output)
+    read = find_pts(dataset) if dataset.is_dir() else [dataset]
+    refuse_inputs([file for _, _, file, _ in places], read, "--output")
     for _, _, file, _ in places:
         require_free(file, force=force)
     require_free_copies(((image.path, to) for image, _, _, to in places), force=force)

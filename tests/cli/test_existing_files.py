@@ -93,6 +93,40 @@ def test_converting_does_not_replace_other_landmarks_and_pictures(
 
 
 @pytest.mark.parametrize("suffix", [".xml", ".json"])
+def test_converting_does_not_replace_what_is_converted(
+    suffix: str, faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    read = tmp_path / "faces" / f"read{suffix}"
+    assert poolctl("dataset", "convert", faces.path, "-o", read).code == 0
+    linked = tmp_path / f"linked{suffix}"
+    linked.symlink_to(read)
+    before = marks(read.parent)
+    words = ("dataset", "convert", read, "--parts", "eyes", "--force", "--json")
+    image = ("--to", "imglab" if suffix == ".xml" else "coco", "-o", faces.images[1].path)
+    for output in (("-o", read), ("-o", linked), image):
+        refused = poolctl(*words, *output)
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert f"--output {output[-1]}: is an input itself" in refused.error["message"]
+        assert marks(read.parent) == before
+
+
+def test_landmarks_are_not_converted_in_their_own_folder(
+    faces: FaceDataset, tmp_path: Path, poolctl: Run
+) -> None:
+    assert faces.path is not None
+    folder = tmp_path / "pts"
+    assert poolctl("dataset", "convert", faces.path, "-o", folder).code == 0
+    before = marks(folder)
+    words = ("--parts", "eyes", "-o", folder, "--force", "--json")
+    for read in (folder, min(folder.glob("*.pts"))):
+        refused = poolctl("dataset", "convert", read, *words)
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert marks(folder) == before
+    assert poolctl("dataset", "convert", faces.path, *words).code == 0, "these are not read"
+
+
+@pytest.mark.parametrize("suffix", [".xml", ".json"])
 def test_copies_do_not_replace_other_pictures(
     suffix: str, faces: FaceDataset, tmp_path: Path, poolctl: Run
 ) -> None:
