@@ -269,13 +269,16 @@ def _split_event(name: str, switched: set[str]) -> tuple[str, str]:
 
 
 def _switched_by_number(names: Sequence[str]) -> set[str]:
-    """Channels whose events end in 1 and in 0, and in no other number."""
+    """Channels whose events end in 1, in 0 too or not, and in no other number.
+
+    Hardware may log the end of one channel's pulses and not that of the other's.
+    """
     numbers: dict[str, set[str]] = {}
     for name in set(names):
         channel, last = _apart(name)
         if channel and last.isdigit():
             numbers.setdefault(_key(channel), set()).add(last)
-    return {channel for channel, found in numbers.items() if found == {"0", "1"}}
+    return {channel for channel, found in numbers.items() if "1" in found and found <= {"0", "1"}}
 
 
 def _apart(name: str) -> tuple[str, str]:

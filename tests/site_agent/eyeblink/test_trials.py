@@ -231,6 +231,20 @@ def test_the_number_of_a_trial_is_no_state(tmp_path: Path) -> None:
     assert [t.cs_onset_s for t in read_ttl_log(written(tmp_path, switched)).trials] == [1.0, 5.0]
 
 
+@pytest.mark.parametrize("ends", [("CS",), ("US",), ("CS", "US"), ()])
+@pytest.mark.parametrize("mark", [" ", "_"])
+def test_an_end_that_only_one_channel_logs_loses_no_pulse(
+    tmp_path: Path, ends: tuple[str, ...], mark: str
+) -> None:
+    rows = []
+    for cs_s, us_s in FIVE_PAIRED:
+        rows += [f"{cs_s},CS{mark}1", f"{us_s},US{mark}1"]
+        rows += [f"{us_s + 0.1},{channel}{mark}0" for channel in ends]
+    found = read_ttl_log(written(tmp_path, "\n".join(["time_s,event", *rows]) + "\n"))
+    assert [(t.cs_onset_s, t.us_onset_s) for t in found.trials] == FIVE_PAIRED
+    assert found.remarks == ()
+
+
 def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
     text = "time_s,channel,state\n" + "".join(
         f"{time},{channel},{state}\n"
