@@ -180,8 +180,9 @@ def _long_onsets(
 def _state_column(table: TextTable, channel_column: str, wanted: Iterable[str]) -> str | None:
     """Return the column of the states; None where there is none.
 
-    ``value`` is one only where a channel is both high and low in it: in BIDS events it is the
-    code of a marker, or ``n/a``.
+    ``value`` is one only where a channel is both high and low in it, or where one is low and none
+    is ever high, as in samples of a session without stimuli: in BIDS events it is the code of a
+    marker, or ``n/a``.
     """
     for column in _STATE_COLUMNS:
         if column not in table.columns:
@@ -194,7 +195,10 @@ def _state_column(table: TextTable, channel_column: str, wanted: Iterable[str]) 
             # A word that is no state is told of where the others are states.
             with contextlib.suppress(ValueError):
                 levels.get(key, set()).add(_level(row.cells[column]))
-        if any({True, False} <= each for each in levels.values()):
+        told = set().union(*levels.values())
+        if any({True, False} <= each for each in levels.values()) or (
+            False in told and True not in told
+        ):
             return column
     return None
 

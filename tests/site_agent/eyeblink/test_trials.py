@@ -210,6 +210,13 @@ def test_a_column_value_of_both_levels_holds_states(tmp_path: Path) -> None:
         read_ttl_log(written(tmp_path, text + "9,CS,S 1\n"))
 
 
+def test_samples_of_a_session_without_stimuli_are_no_trials(tmp_path: Path) -> None:
+    samples = [f"{n / 10},{name},0" for n in range(200) for name in ("CS", "US")]
+    baseline = written(tmp_path, "\n".join(["time_s,channel,value", *samples]) + "\n")
+    with pytest.raises(TrialFileError, match="no pulse on the channels 'CS'"):
+        read_ttl_log(baseline)
+
+
 def test_rises_without_falls_are_told(tmp_path: Path) -> None:
     rows = ["0,CS,0", *[f"{cs_s},CS,1" for cs_s, _ in FIVE_PAIRED]]
     found = read_ttl_log(written(tmp_path, "\n".join(["time_s,channel,state", *rows]) + "\n"))
