@@ -83,10 +83,7 @@ def looks_like_trace(path: Path | str) -> bool:
     if not lines:
         return False
     if _is_header(lines[0][1]):
-        names = set(_names(lines[0][1]))
-        return bool(names.intersection(_MEAN_NAMES)) or all(
-            names.intersection(eye) for eye in (_LEFT_NAMES, _RIGHT_NAMES)
-        )
+        return _holds_ear(_names(lines[0][1]))
     try:
         _plain_columns(path, lines)
     except TraceFileError:
@@ -108,16 +105,40 @@ class _Columns:
 
 
 def _lines_of(text: str) -> list[Line]:
-    """Return the lines without comments, from the first to the last that is not blank."""
+    """Return the lines without comments, from the first to the last that is not blank.
+
+    A header that is a comment, as NumPy writes it, stays, without its ``#``.
+    """
     # Text that Windows made of Windows' text ends its lines with \r\r\n.
-    numbered = enumerate(text.replace("\r\r\n", "\n").splitlines(), start=1)
+    numbered = list(enumerate(text.replace("\r\r\n", "\n").splitlines(), start=1))
     lines = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
     filled = [index for index, (_, line) in enumerate(lines) if line.strip()]
-    return lines[filled[0] : filled[-1] + 1] if filled else []
+    if not filled:
+        return []
+    lines = lines[filled[0] : filled[-1] + 1]
+    comments = [each for each in numbered[: lines[0][0] - 1] if each[1].strip()]
+    if comments:
+        number, comment = comments[-1]
+        header = comment.strip().lstrip("#").strip()
+        if _is_header_of(header, lines[0][1]):
+            return [(number, header), *lines]
+    return lines
 
 
 def _is_header(line: str) -> bool:
     return not _KNOWN_NAMES.isdisjoint(_names(line))
+
+
+def _is_header_of(header: str, line: str) -> bool:
+    """Tell whether what a comment says is the header of a table that begins with this line."""
+    names = _names(header)
+    fits = len(split_cells(line, delimiter_of(header))) == len(names)
+    return fits and _holds_ear(names) and not _is_header(line)
+
+
+def _holds_ear(names: Sequence[str]) -> bool:
+    eyes = (_LEFT_NAMES, _RIGHT_NAMES)
+    return not set(_MEAN_NAMES).isdisjoint(names) or all(set(eye) & set(names) for eye in eyes)
 
 
 _BARE_TIME_NAMES = ("timestamp", "time")

@@ -86,6 +86,29 @@ def test_tables_as_other_programs_write_them(tmp_path: Path, text: str, encoding
     assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
 
 
+@pytest.mark.parametrize("comments", ["", "# rig 2, time: noon, ear: both\n#\n"])
+def test_the_header_that_numpy_writes_is_no_comment(tmp_path: Path, comments: str) -> None:
+    path = tmp_path / "trace.csv"
+    values = np.array([[0.0, 0.3], [0.05, np.nan], [0.2, 0.1]])
+    header = f"{comments.replace('# ', '').replace('#', '')}timestamp_s,ear"
+    np.savetxt(path, values, delimiter=",", header=header, fmt="%.3f")
+    assert looks_like_trace(path)
+    trace = read_trace(path)
+    assert trace.timestamps_s == pytest.approx([0.0, 0.05, 0.2])
+    assert trace.ear == pytest.approx([0.3, np.nan, 0.1], nan_ok=True)
+    path.write_text(path.read_text() + "0.3,one\n")
+    line = 5 + comments.count("\n")
+    with pytest.raises(TraceFileError, match=f"line {line}: found 'one'"):
+        read_trace(path)
+
+
+def test_a_comment_that_speaks_of_columns_is_no_header(tmp_path: Path) -> None:
+    named = read_trace(write(tmp_path, "# time,ear\ntimestamp_s,ear\n0.0,0.3\n0.5,0.2\n"))
+    assert named.timestamps_s == pytest.approx([0.0, 0.5])
+    plain = read_trace(write(tmp_path, "# time,ear left,ear right\n0.3\n0.2\n"), frame_rate_hz=2.0)
+    assert plain.ear == pytest.approx([0.3, 0.2])
+
+
 @pytest.mark.parametrize("name", ["timestamp", "time"])
 def test_times_that_can_be_no_seconds_are_asked_about(tmp_path: Path, name: str) -> None:
     rows = "".join(f"{33.3 * number:.1f},0.3\n" for number in range(20))
