@@ -40,11 +40,12 @@ def read_trace(path: Path | str, *, frame_rate_hz: float | None = None) -> EyeTr
         or a table with a header in which these columns are looked for: ``timestamp_s`` or
         ``timestamp_ms`` (also ``time_s``, ``time_ms``) or ``frame``; ``ear``, or ``ear_left`` and
         ``ear_right`` (also ``EAR2D6_l`` and ``EAR2D6_r``); ``valid`` (also ``EAR2D6_valid``).
-        ``timestamp`` and ``time`` are taken as seconds where that can be. ``frames.csv`` of this
+        ``timestamp`` and ``time`` are taken as seconds where that can be. Where they, or
+        milliseconds, cannot be used, and the frame rate is given, it counts. ``frames.csv`` of this
         program is such a table. Separators, decimal commas, encodings and lines that begin with
         ``#`` are those of a list of trials (see `delimited_text.read_text_table`).
     frame_rate_hz : float, optional
-        Needed where the file has no times.
+        Needed where the file has no times that can be used.
 
     Raises
     ------
@@ -60,8 +61,12 @@ def read_trace(path: Path | str, *, frame_rate_hz: float | None = None) -> EyeTr
         raise TraceFileError(str(error)) from error
     if not lines:
         raise TraceFileError(f"{path}: the file is empty, expected eye aspect ratios")
-    read_columns = _table_columns if _is_header(lines[0][1]) else _plain_columns
-    return _as_trace(path, read_columns(path, lines), frame_rate_hz)
+    columns = (
+        _table_columns(path, lines, times_needed=frame_rate_hz is None)
+        if _is_header(lines[0][1])
+        else _plain_columns(path, lines)
+    )
+    return _as_trace(path, columns, frame_rate_hz)
 
 
 def looks_like_trace(path: Path | str) -> bool:
@@ -142,6 +147,7 @@ def _holds_ear(names: Sequence[str]) -> bool:
 
 
 _BARE_TIME_NAMES = ("timestamp", "time")
+_SURE_TIME_NAMES = ("timestamp_s", "time_s")
 _TIME_NAMES = (*TIME_COLUMNS, *_BARE_TIME_NAMES)
 _FRAME_NAMES = ("frame", "frame_number")
 _LEFT_NAMES = ("ear_left", "ear2d6_l", "ear_l", "left_ear")
@@ -180,7 +186,7 @@ def _ear_value(path: Path, line: int, word: str) -> float:
     return value
 
 
-def _table_columns(path: Path, lines: Sequence[Line]) -> _Columns:
+def _table_columns(path: Path, lines: Sequence[Line], *, times_needed: bool) -> _Columns:
     header_line, header = lines[0]
     names = _names(header)
 
@@ -204,9 +210,10 @@ def _table_columns(path: Path, lines: Sequence[Line]) -> _Columns:
     ear = column(mean_at, _ear_value)
     if ear is None:
         ear = mean_of_valid_eyes(np.array(left), np.array(right)).tolist()
-    times_s = column(time_at, _time_value)
-    if time_at is not None and times_s is not None:
-        times_s = _seconds(path, names[time_at], times_s)
+    times_s = None
+    if time_at is not None:
+        cells = [(number, row[time_at]) for number, row in rows]
+        times_s = _times(path, names[time_at], cells, needed=times_needed)
     return _Columns(
         lines=[number for number, _ in rows],
         times_s=times_s,
@@ -234,6 +241,26 @@ def _rows(
                 f"{path}, line {number}: found {len(row)} cells, expected {width} as in the header"
             )
         yield number, [cell.strip() for cell in row]
+
+
+def _times(path: Path, name: str, cells: Sequence[Line], *, needed: bool) -> list[float] | None:
+    """Return the times of a column in seconds; None where they cannot be used and need not be.
+
+    A column that says it holds seconds has to hold them.
+    """
+    try:
+        times_s = _seconds(path, name, [_time_value(path, *cell) for cell in cells])
+        _check_order(path, np.array(times_s), [number for number, _ in cells])
+    except TraceFileError as error:
+        if name in _SURE_TIME_NAMES:
+            raise
+        if not needed:
+            return None
+        raise TraceFileError(
+            f"{error}; or give the frame rate of the recording (--frame-rate-hz), by which frames "
+            f"are counted instead of the column {name}"
+        ) from error
+    return times_s
 
 
 def _time_value(path: Path, line: int, word: str) -> float:

@@ -120,6 +120,28 @@ def test_times_that_can_be_no_seconds_are_asked_about(tmp_path: Path, name: str)
     assert slow.timestamps_s[-1] == pytest.approx(632.7)
 
 
+@pytest.mark.parametrize(
+    ("name", "cells", "message"),
+    [
+        ("time", ("00:00:00.000", "00:00:00.033", "00:00:00.067"), "found '00:00:00.000'"),
+        ("time", ("0", "33.3", "66.7"), "milliseconds"),
+        ("timestamp", ("0", "33.3", "66.7"), "milliseconds"),
+        ("time_ms", ("0", "", "66.7"), "line 3: found '', expected a time"),
+        ("timestamp_ms", ("0", "33", "33"), "does not come after"),
+    ],
+)
+def test_times_of_no_use_give_way_to_a_frame_rate(
+    tmp_path: Path, name: str, cells: tuple[str, ...], message: str
+) -> None:
+    rows = "".join(f"{frame},{cell},0.3\n" for frame, cell in zip((4, 5, 7), cells, strict=True))
+    path = write(tmp_path, f"frame,{name},ear\n{rows}")
+    assert read_trace(path, frame_rate_hz=10.0).timestamps_s == pytest.approx([0.0, 0.1, 0.3])
+    with pytest.raises(TraceFileError, match=f"{message}.*--frame-rate-hz.*the column {name}"):
+        read_trace(path)
+    used = read_trace(write(tmp_path, f"{name},ear\n0,0.3\n0.5,0.2\n"), frame_rate_hz=10.0)
+    assert used.timestamps_s[1] == (0.0005 if name.endswith("_ms") else 0.5), "they can be used"
+
+
 def test_what_looks_like_a_trace(tmp_path: Path) -> None:
     assert looks_like_trace(write(tmp_path, "# my tool\n0,31\n\nx\n" + "0,3\n" * 50_000))
     assert not looks_like_trace(write(tmp_path, "trial,cs_onset_s\n1,3.0\n"))
