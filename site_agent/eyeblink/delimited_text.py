@@ -22,12 +22,12 @@ _MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 class TableRow:
     """One row: `cells` by column name, and its line in the file counted from 1.
 
-    `by_comma` tells that commas separate the cells.
+    `grouped` names the columns in which a comma may be one for thousands.
     """
 
     line: int
     cells: Mapping[str, str]
-    by_comma: bool = False
+    grouped: frozenset[str] = frozenset()
 
     def number(self, column: str) -> float:
         """Return the number in a cell, as `parse_number`.
@@ -37,7 +37,7 @@ class TableRow:
         ValueError
             It is no finite number.
         """
-        return parse_number(self.cells[column], by_comma=self.by_comma)
+        return parse_number(self.cells[column], grouped=column in self.grouped)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def read_text_table(path: Path) -> TextTable:
         raise TrialFileError(
             path, [(numbered[0][0], f"the column {sorted(repeated)[0]!r} is there twice")]
         )
-    rows: list[TableRow] = []
+    named: list[tuple[int, dict[str, str]]] = []
     problems: list[tuple[int, str]] = []
     for number, line in numbered[1:]:
         cells = [cell.strip() for cell in split_cells(line, delimiter)]
@@ -89,22 +89,32 @@ def read_text_table(path: Path) -> TextTable:
             )
             continue
         cells += [""] * (len(header) - len(cells))
-        named = dict(zip(header, cells, strict=False))
-        rows.append(TableRow(number, named, by_comma=delimiter == ","))
+        named.append((number, dict(zip(header, cells, strict=False))))
     if problems:
         raise TrialFileError(path, problems)
-    return TextTable(path, tuple(header), tuple(rows))
+    grouped = frozenset(
+        name
+        for name in header
+        if delimiter == "," and not any(_is_surely_decimal(cells[name]) for _, cells in named)
+    )
+    rows = tuple(TableRow(number, cells, grouped) for number, cells in named)
+    return TextTable(path, tuple(header), rows)
 
 
-def parse_number(text: str, *, by_comma: bool = False) -> float:
+def _is_surely_decimal(cell: str) -> bool:
+    """Tell whether the comma of a number can be none for thousands: ``15,5`` or ``0,450``."""
+    return bool(_DECIMAL_COMMA.fullmatch(cell)) and not _MAYBE_THOUSANDS.fullmatch(cell)
+
+
+def parse_number(text: str, *, grouped: bool = False) -> float:
     """Return a number, NaN for an empty cell, ``n/a`` and the like; decimal commas are read.
 
     Parameters
     ----------
     text : str
-    by_comma : bool
-        Commas separate the cells of the table: a quoted ``5,000`` is more likely five thousand
-        than five, and refused.
+    grouped : bool
+        Commas separate the cells of the table, and no number of the column shows that they are
+        decimal, too: a quoted ``5,000`` is more likely five thousand than five, and refused.
 
     Raises
     ------
@@ -114,7 +124,7 @@ def parse_number(text: str, *, by_comma: bool = False) -> float:
     stripped = text.strip()
     if stripped.lower() in _MISSING:
         return math.nan
-    if by_comma and _MAYBE_THOUSANDS.fullmatch(stripped):
+    if grouped and _MAYBE_THOUSANDS.fullmatch(stripped):
         raise ValueError(stripped)
     if _DECIMAL_COMMA.fullmatch(stripped):
         stripped = stripped.replace(",", ".")

@@ -134,6 +134,18 @@ def test_a_comma_for_thousands_is_no_decimal_comma(tmp_path: Path) -> None:
         assert (trial.cs_onset_s, trial.us_onset_s) == (5.0, 5.45)
 
 
+def test_one_comma_that_is_decimal_tells_of_its_column(tmp_path: Path) -> None:
+    rows = ['"5,123","5,573"', '"15,5","15,95"', '"-0,450",', '"25,250","25,700"']
+    text = "\n".join(["cs_onset_s,us_onset_s", *rows]) + "\n"
+    found = read_trials_csv(written(tmp_path, text)).trials
+    assert [trial.cs_onset_s for trial in found] == [-0.45, 5.123, 15.5, 25.25]
+    assert found[1].us_onset_s == 5.573
+    for undecided in ('"15,500","15,95"', '15.5,"15,95"'):
+        mixed = text.replace(rows[1], undecided).replace("-0,450", "1,450")
+        with pytest.raises(TrialFileError, match="line 2: cs_onset_s is '5,123'"):
+            read_trials_csv(written(tmp_path, mixed))
+
+
 def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
     found = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
     assert "are the onsets in seconds?" in " ".join(found.remarks)
