@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.faces.sample_depth import FULL_BITS, MOST_IN_A_FILM, Samples, to_8_bits
+from site_agent.faces.sample_depth import FULL_BITS, Samples, to_8_bits
 
 if TYPE_CHECKING:
     from av.video.format import VideoFormat
@@ -28,7 +28,7 @@ _LOOKED_AT = 9
 
 
 def used_bits(path: Path, stream: VideoStream) -> int:
-    """Return 8, 10, 12 or 14 for a video of 16 bits a pixel that uses no more; 16 for all others.
+    """Return 8, 10 or 12 for a video of 16 bits a pixel that uses no more; 16 for all others.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def used_bits(path: Path, stream: VideoStream) -> int:
     layout: VideoFormat | None = stream.codec_context.format
     if layout is None or not _is_deep(layout):
         return FULL_BITS
-    return Samples.of(map(_samples, _pictures(path, stream.index))).used_bits(MOST_IN_A_FILM)
+    return Samples.of(map(_samples, _pictures(path, stream.index))).used_bits()
 
 
 def deep_picture(picture: VideoFrame, bits: int, *, grey: bool) -> UInt8:

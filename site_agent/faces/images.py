@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import ImageFileError
-from site_agent.faces.sample_depth import (
-    FULL_BITS,
-    MOST_IN_A_FILM,
-    MOST_IN_ONE_PICTURE,
-    Pixels,
-    Samples,
-    to_8_bits,
-)
+from site_agent.faces.sample_depth import FULL_BITS, Pixels, Samples, to_8_bits
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -72,7 +65,7 @@ def read_image(
     path = Path(path)
     image = _decoded(path, apply_orientation=apply_orientation, deep=sample_bits != FULL_BITS)
     if image.dtype == np.uint16:
-        bits = sample_bits or Samples.of([image]).used_bits(MOST_IN_ONE_PICTURE)
+        bits = sample_bits or Samples.of([image]).used_bits()
         if bits == FULL_BITS:
             # OpenCV's own way to 8 bits, which rounds for some formats and cuts for others.
             image = _decoded(path, apply_orientation=apply_orientation, deep=False)
@@ -97,7 +90,7 @@ def film_bits(paths: Sequence[Path | str]) -> int:
         if picture.dtype != np.uint16:
             return FULL_BITS
         pictures.append(picture)
-    return Samples.of(pictures).used_bits(MOST_IN_A_FILM)
+    return Samples.of(pictures).used_bits()
 
 
 def _decoded(path: Path, *, apply_orientation: bool, deep: bool) -> Pixels:

@@ -19,11 +19,9 @@ Pixels = NDArray[np.unsignedinteger[Any]]
 """Of 8 or of 16 bits."""
 
 FULL_BITS = 16
-MOST_IN_ONE_PICTURE = 12
-"""A single picture below a quarter of its range may be a dark photograph; below a sixteenth, of
-which 8 bits keep 16 levels, it is taken for one of 12 bits. Of a whole film 14 can be told."""
-MOST_IN_A_FILM = 14
-_DEPTHS = (8, 10, 12, 14)
+# Pictures below a quarter of the range may be dark photographs, and a film of them a dark film;
+# below a sixteenth, of which 8 bits keep 16 levels, they are taken for pictures of 12 bits.
+_DEPTHS = (8, 10, 12)
 _SHIFT_OF_12 = 4
 
 
@@ -50,12 +48,12 @@ class Samples:
             repeats = repeats and bool(np.array_equal(picture >> 8, picture & 0xFF))
         return cls(any_set, repeats)
 
-    def used_bits(self, most: int) -> int:
-        """Return 8, 10, 12 or 14, up to `most`; 16 where it is no fewer or cannot be told."""
+    def used_bits(self) -> int:
+        """Return 8, 10 or 12; 16 where it is no fewer or cannot be told."""
         needed = self.any_set.bit_length()
-        bits = next((depth for depth in _DEPTHS if needed <= depth <= most), FULL_BITS)
+        bits = next((depth for depth in _DEPTHS if needed <= depth), FULL_BITS)
         # Scaled up to 16 bits, by a shift or by 257, a dark picture is to stay a dark one.
-        lowest = (1 << min(_SHIFT_OF_12, FULL_BITS - bits)) - 1
+        lowest = (1 << _SHIFT_OF_12) - 1
         scaled = not self.any_set & lowest or self.repeats_bytes
         return FULL_BITS if scaled else bits
 
@@ -66,8 +64,8 @@ def to_8_bits(picture: Pixels, bits: int) -> UInt8:
 
 
 def depth_remark(bits: int) -> str:
-    """Return what to tell of a film that uses fewer of its 16 bits."""
+    """Return what to tell of a film of whose 16 bits fewer are used, as far as was looked."""
     return (
-        f"pictures are stored with {FULL_BITS} bits a pixel, of which {bits} are used: brightness "
-        f"is scaled to {bits} bits"
+        f"pictures are stored with {FULL_BITS} bits a pixel, but no picture looked at uses more "
+        f"than {bits}: brightness is scaled to {bits} bits, and what is brighter becomes white"
     )
