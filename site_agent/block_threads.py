@@ -41,7 +41,17 @@ class BlockThreads:
         self._threads: list[threading.Thread] = []
 
     def start(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread of its own; it must raise nothing."""
+        """Run `work` in a thread of its own; it must raise nothing.
+
+        Raises
+        ------
+        RuntimeError
+            The block has ended: the threads would stop at once, and who waits for them hang.
+        """
+        self._refuse_ended()
+        self._start(work)
+
+    def _start(self, work: Callable[[], None]) -> None:
         name = f"{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=work, name=name, daemon=True)
         self._threads.append(thread)
@@ -65,7 +75,10 @@ class BlockThreads:
         ------
         BaseException
             The first that `work` raises; what has not begun by then never does.
+        RuntimeError
+            The block has ended.
         """
+        self._refuse_ended()
         left: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[tuple[int, Result] | BaseException] = queue.SimpleQueue()
 
@@ -84,7 +97,8 @@ class BlockThreads:
         for index in range(len(items)):
             left.put(index)
         for _ in range(min(most_at_once, len(items))):
-            self.start(take_turns)
+            # The first may have failed by now, and what it raised is to be told.
+            self._start(take_turns)
         results: dict[int, Result] = {}
         while len(results) < len(items):
             try:
@@ -97,6 +111,13 @@ class BlockThreads:
                 results[end[0]] = end[1]
             tell()
         return [results[index] for index in range(len(items))]
+
+    def _refuse_ended(self) -> None:
+        if self.stopped.is_set():
+            raise RuntimeError(
+                f"the block of the threads {self._name!r} has ended; expected new BlockThreads for "
+                "each block"
+            )
 
     def __enter__(self) -> BlockThreads:
         return self
