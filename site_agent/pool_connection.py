@@ -139,9 +139,18 @@ class PoolConnection:
         *,
         repeatable: bool = False,
         timeout_s: float | None = None,
+        exclude_unset: bool = False,
     ) -> Answer:
-        """Have something done; repeated only where doing it twice is the same as once."""
-        content = body.model_dump_json().encode() if body is not None else b""
+        """Have something done; repeated only where doing it twice is the same as once.
+
+        Parameters
+        ----------
+        exclude_unset : bool
+            Leave out fields that `body` was not given.
+        """
+        content = b""
+        if body is not None:
+            content = body.model_dump_json(exclude_unset=exclude_unset).encode()
         response = self.send(
             "POST",
             path,

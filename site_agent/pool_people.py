@@ -162,10 +162,11 @@ class PoolPeople(ABC):
             pool_wide=pool_wide,
             scopes=None if scopes is None else list(scopes),
             user=user,
-            for_machine=for_machine,
             expires_in_days=expires_in_days,
+            # Pools that are older than the word take tokens without it.
+            **({"for_machine": True} if for_machine else {}),
         )
-        return self._connection.post(_TOKENS, TokenCreatedResponse, request)
+        return self._connection.post(_TOKENS, TokenCreatedResponse, request, exclude_unset=True)
 
     def revoke_token(self, token_id: str) -> None:
         """Make a token worthless."""

@@ -15,7 +15,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +145,7 @@ def contribute(
     inputs = [dataset_digest(faces), settings.model_dump(mode="json"), list(parts)]
     kept = _kept_files(pool, found, site, inputs)
     if (done := _find_taken(found, site, kept)) is not None:
-        return done
+        return _brought_back(pool, kept, done)
     computed = not kept.contribution.is_file()
     left_out: tuple[tuple[int, str], ...] = ()
     if computed:
@@ -162,7 +162,6 @@ def contribute(
         progress=lambda share, text: tell(_FITTING + share * (1 - _FITTING), text),
     )
     kept.taken.write_text(digest, encoding="ascii")
-    kept.contribution.unlink(missing_ok=True)
     after = pool.round(round_id)
     return Contributed(after, site, digest, size_bytes, sent_bytes, computed, left_out)
 
@@ -341,6 +340,17 @@ def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | N
             code="contribution_exists",
         )
     return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
+
+
+def _brought_back(pool: PoolClient, kept: _Kept, done: Contributed) -> Contributed:
+    """Send what the pool has taken again, as long as its storage may have lost it since."""
+    if not kept.contribution.is_file():
+        return done
+    if done.round.state in {"finished", "cancelled"}:
+        kept.contribution.unlink(missing_ok=True)
+        return done
+    sent_bytes = pool.send_contribution(done.round.round_id, kept.contribution, done.site)
+    return replace(done, sent_bytes=sent_bytes)
 
 
 def _require_open(found: RoundResponse, site: str) -> None:

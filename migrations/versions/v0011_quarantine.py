@@ -33,6 +33,25 @@ UPDATE model_versions SET was_available = false WHERE state = 'quarantined' AND 
   AND a.action IN ('version.publish', 'version.release')
 )
 """
+# Drafts, as the audit says, that were given out by their withdrawal: from now on they are not.
+RETRACTED = """
+UPDATE model_versions SET was_available = false, state = 'retracted' WHERE state = 'withdrawn'
+AND EXISTS (
+  SELECT 1 FROM models m JOIN sites s ON s.id = m.site_id JOIN audit a
+  ON a.subject = s.name || '/' || m.name || '@' || model_versions.number
+  WHERE m.id = model_versions.model_id AND a.outcome = 'done' AND a.action = 'version.add'
+) AND NOT EXISTS (
+  SELECT 1 FROM models m JOIN sites s ON s.id = m.site_id JOIN audit a
+  ON a.subject = s.name || '/' || m.name || '@' || model_versions.number
+  WHERE m.id = model_versions.model_id AND a.outcome = 'done'
+  AND a.action IN ('version.publish', 'version.release')
+)
+"""
+REFUSED = """
+UPDATE withdrawals SET effect = 'refuse' WHERE version_id IN (
+  SELECT id FROM model_versions WHERE state = 'retracted'
+)
+"""
 # Before this there was no such state; their bytes stay refused.
 UNRETRACTED = "UPDATE model_versions SET state = 'withdrawn' WHERE state = 'retracted'"
 
@@ -43,7 +62,7 @@ def upgrade() -> None:
             "model_versions",
             sa.Column(name, sa.Boolean(), server_default=default, nullable=False),
         )
-    for statement in (HELD, HELD_COPIES, DRAFTS, NEVER_SHOWN):
+    for statement in (HELD, HELD_COPIES, DRAFTS, NEVER_SHOWN, RETRACTED, REFUSED):
         op.execute(statement)
 
 

@@ -18,6 +18,7 @@ from pool_server.registry.describing import describe_version
 from pool_server.registry.service import get_model
 from pool_server.registry.states import (
     DELETE,
+    HOLD,
     PUBLISH,
     QUARANTINE,
     QUARANTINED,
@@ -75,14 +76,18 @@ def quarantine(
 ) -> ModelVersionResponse:
     """Hide a version from other sites until it has been looked into.
 
-    Who looks after the whole pool does so for the pool, also at the own site.
+    Who looks after the whole pool does so for the pool, also at the own site, and takes over what
+    a site has quarantined itself.
 
     Raises
     ------
     NotAllowedError, VersionStateError
     """
     caller.require_role("curator", version.model.site.name)
-    return _take_step(session, caller, version, QUARANTINE, "version.quarantine", reason=reason)
+    registry.lock_state(session, version)
+    is_taken_over = curates_pool(caller) and not version.held_by_pool
+    step = HOLD if is_taken_over else QUARANTINE
+    return _take_step(session, caller, version, step, "version.quarantine", reason=reason)
 
 
 def release(
@@ -198,7 +203,7 @@ def _take_step(
 ) -> ModelVersionResponse:
     registry.lock_state(session, version)
     move(version, step, f"{caller.site}/{caller.token_name}", reason)
-    if step is QUARANTINE:
+    if step.end == QUARANTINED:
         version.held_by_pool = curates_pool(caller)
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
@@ -228,8 +233,12 @@ def _require_power(session: Session, caller: Caller, version: ModelVersionRecord
     ------
     NotAllowedError
     """
-    if registry.find_quarantine(session, version.digest):
-        caller.require_role("curator")
+    if registry.find_quarantine(session, version.digest) and not curates_pool(caller):
+        raise NotAllowedError(
+            f"the file of {subject_of(version)} was quarantined by a curator of the pool, under "
+            "this name or another, and is shown to nobody else",
+            hint="Ask a curator of the pool to look into it and to release it.",
+        )
 
 
 def _require_not_held(caller: Caller, versions: Sequence[ModelVersionRecord]) -> None:

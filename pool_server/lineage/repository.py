@@ -37,7 +37,7 @@ from pool_server.records import (
 )
 from pool_server.registry.sharing import has_all_rights, visible_to
 from pool_server.registry.sql import among
-from pool_server.registry.states import DELETED, is_shown, readable_by, standing_columns
+from pool_server.registry.states import is_shown, readable_by, standing_columns, traced_by
 
 
 class Step(NamedTuple):
@@ -61,6 +61,7 @@ class Place(NamedTuple):
     kind: str
     withdrawn: str | None
     flagged: bool
+    was_available: bool
     site_id: int
     visibility: str
     is_granted: bool
@@ -168,7 +169,7 @@ def _edges(caller: Caller) -> Select[int]:
         select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(visible_to(caller), or_(readable_by(caller), ModelVersionRecord.state == DELETED))
+        .where(visible_to(caller), traced_by(caller))
     )
 
 
@@ -208,6 +209,7 @@ def _places() -> Any:
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
             exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            ModelVersionRecord.was_available,
             *standing_columns(),
         )
         .join(ModelVersionRecord.model)

@@ -22,7 +22,7 @@ from pool_server.records import (
     SiteRecord,
     WithdrawalRecord,
 )
-from pool_server.storage.s3_places import S3Places
+from pool_server.registry.states import RETRACTED, WITHDRAWN
 
 Progress = Callable[[float, str], None]
 ProblemKind = Literal[
@@ -30,8 +30,7 @@ ProblemKind = Literal[
     "withdrawal", "database", "search",
 ]  # fmt: skip
 CHUNK_BYTES = 1024 * 1024
-# What the names of contributions to rounds begin with; all others are addresses of versions.
-_ROUND = "round "
+_OPEN_ROUND = "open"
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,30 @@ class Problem:
     subject: str
     text: str
     is_damage: bool = True
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """A file that the records speak of.
+
+    Attributes
+    ----------
+    name : str
+        Address of a version that has it, or its round and site.
+    state : str
+        Of the version, or of the round.
+    is_of_round : bool
+        It is a contribution, and no version has it.
+    """
+
+    name: str
+    state: str
+    is_of_round: bool = False
+
+    @property
+    def is_needed(self) -> bool:
+        """Contributions can still be downloaded when their round is over; nothing needs them."""
+        return not self.is_of_round or self.state == _OPEN_ROUND
 
 
 @dataclass(frozen=True)
@@ -105,7 +128,7 @@ def check_pool(
     # the list was made is not on it. What is not there may have been deleted since.
     whole = {digest for digest in known if pool.storage.has_content(digest)}
     missing = _still_known(pool, known.keys() - whole)
-    problems += _missing_files(missing, names)
+    problems += _missing_files(pool, missing, names)
     problems += [
         Problem(
             "file-unknown",
@@ -132,20 +155,24 @@ def _mended_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
         )
 
 
-def _names_of_files(connection: Connection) -> dict[str, str]:
-    """Return what to call each file: the address of one version that has it, or its round."""
+def _names_of_files(connection: Connection) -> dict[str, KnownFile]:
+    """Return what each file is called: the address of one version that has it, or its round."""
     rounds = connection.execute(
-        select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name)
+        select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name, RoundRecord.state)
         .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
         .join(SiteRecord, SiteRecord.id == RoundContributionRecord.site_id)
     )
-    names = {digest: f"{_ROUND}{key}, contribution of {site}" for digest, key, site in rounds}
+    names = {
+        digest: KnownFile(f"round {key}, contribution of {site}", state, is_of_round=True)
+        for digest, key, site, state in rounds
+    }
     versions = connection.execute(
         select(
             ModelVersionRecord.digest,
             SiteRecord.name,
             ModelRecord.name,
             ModelVersionRecord.number,
+            ModelVersionRecord.state,
         )
         .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
         .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)
@@ -154,7 +181,10 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
             case((ModelVersionRecord.state == DELETED, 0), else_=1), ModelVersionRecord.id.desc()
         )
     )
-    names |= {digest: f"{site}/{name}@{number}" for digest, site, name, number in versions}
+    names |= {
+        digest: KnownFile(f"{site}/{name}@{number}", state)
+        for digest, site, name, number, state in versions
+    }
     return names
 
 
@@ -166,57 +196,60 @@ def _still_known(pool: Pool, digests: Set[str]) -> set[str]:
         return digests & known_files(connection).keys()
 
 
-def _missing_files(missing: set[str], names: dict[str, str]) -> Iterator[Problem]:
+def _missing_files(pool: Pool, missing: set[str], names: dict[str, KnownFile]) -> Iterator[Problem]:
     for digest in sorted(missing):
+        file = names[digest]
         yield Problem(
             "file-missing",
-            names[digest],
-            f"the file {digest} is not in the storage, or not all of it; {_remedy(names[digest])}",
+            file.name,
+            f"the file {digest} is not in the storage, or not all of it; "
+            f"{_remedy(pool, digest, file)}",
+            is_damage=file.is_needed,
         )
 
 
-def _remedy(name: str) -> str:
+def _remedy(pool: Pool, digest: str, file: KnownFile) -> str:
     """Say how a file comes back to where the storage has none."""
-    if name.startswith(_ROUND):
-        return (
-            "an open round cannot be finished without it: have its site contribute the same file "
+    if not file.is_needed:
+        return f"the round is {file.state}, and nothing needs it any more"
+    if file.is_of_round:
+        way = (
+            "the round cannot be finished without it: have its site contribute the same file "
             "again (poolctl rounds contribute), or cancel the round and hold it again"
         )
-    address = name.rpartition("@")[0]
-    return f"have its site upload the file again: poolctl upload FILE --name {address}"
-
-
-def _damaged_place(pool: Pool, digest: str) -> str:
-    """Say what to remove, so that a damaged file can be uploaded again."""
-    settings = pool.settings
-    if settings.storage == "folder":
-        return f"the file {settings.storage_folder / 'blobs' / digest[:2] / digest}"
-    key = S3Places.below(settings.s3_prefix).published(digest)
-    return f"the object {key} from the bucket {settings.s3_bucket}"
+    elif file.state in {WITHDRAWN, RETRACTED}:
+        # Its bytes may be refused to everybody, also to its own site.
+        way = f"it was withdrawn: if nobody needs it, delete it (poolctl models rm {file.name})"
+    else:
+        address = file.name.rpartition("@")[0]
+        way = f"have its site upload the file again: poolctl upload FILE --name {address}"
+    place = pool.storage.place_of(digest)
+    copy = f"; or copy blobs/{digest[:2]}/{digest} of a backup to {place}" if place else ""
+    return way + copy
 
 
 def _damaged_files(
-    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], tell: Progress
+    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, KnownFile], tell: Progress
 ) -> Iterator[Problem]:
     total, done = max(1, sum(known.values())), 0
     for digest, size_bytes in known.items():
         if digest not in whole:
             continue
-        tell(done / total, f"reading {names[digest]}")
+        tell(done / total, f"reading {names[digest].name}")
         done += size_bytes
         try:
             found, count = _hash_file(pool, digest)
         except (ContentMissingError, StorageFailedError, OSError) as error:
             if _still_known(pool, {digest}):
-                yield Problem("file-unreadable", names[digest], f"{error}")
+                yield Problem("file-unreadable", names[digest].name, f"{error}")
             continue
         if (found, count) != (digest, size_bytes):
             yield Problem(
                 "file-damaged",
-                names[digest],
+                names[digest].name,
                 f"the file has {count:,} bytes and SHA-256 {found}, expected {size_bytes:,} "
-                f"bytes and {digest}; remove {_damaged_place(pool, digest)}, then "
-                f"{_remedy(names[digest])}",
+                f"bytes and {digest}; remove {pool.storage.place_of(digest)}, then "
+                f"{_remedy(pool, digest, names[digest])}",
             )
 
 

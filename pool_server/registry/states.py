@@ -67,6 +67,8 @@ class Step:
 
 PUBLISH = Step("published", (DRAFT,), AVAILABLE)
 QUARANTINE = Step("quarantined", (DRAFT, AVAILABLE), QUARANTINED)
+HOLD = Step("quarantined", (DRAFT, AVAILABLE, QUARANTINED), QUARANTINED)
+"""What a curator of the pool does, also to what a site has quarantined itself."""
 RELEASE = Step("released", (QUARANTINED,), AVAILABLE)
 WITHDRAW = Step("withdrawn", (DRAFT, AVAILABLE, QUARANTINED), WITHDRAWN)
 RETRACT = Step("withdrawn", (DRAFT, QUARANTINED), RETRACTED)
@@ -115,6 +117,27 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
 def readable_by(caller: Caller) -> ColumnElement[bool]:
     """Return which versions `caller` can ask for one by one, as far as their state goes."""
     return listed_for(caller, ANY)
+
+
+def traced_by(caller: Caller) -> ColumnElement[bool]:
+    """Return whose recipes `caller` may be told of, as far as the state of the versions goes.
+
+    Deleted versions keep what they were made of. Of one that was never available nobody is told
+    more once it is deleted than before.
+    """
+    gone = ModelVersionRecord.state == DELETED
+    if not curates_pool(caller):
+        is_own = ModelRecord.site_id == caller.site_id
+        gone = and_(gone, or_(ModelVersionRecord.was_available, is_own))
+    return or_(readable_by(caller), gone)
+
+
+def is_traced(caller: Caller, version: Standing, *, was_available: bool) -> bool:
+    """Tell what `visible_to` and `traced_by` say of one version."""
+    if version.state != DELETED:
+        return is_shown(caller, version)
+    may_know = was_available or version.site_id == caller.site_id or curates_pool(caller)
+    return may_know and is_visible(caller, version)
 
 
 def standing_columns() -> list[Label[Any]]:

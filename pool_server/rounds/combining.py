@@ -70,10 +70,7 @@ def _combine_and_publish(
 ) -> None:
     result = folder / "result"
     made = _run_combination(parts, found, result)
-    with parts.database.read() as session:
-        # Combining takes minutes: a token revoked meanwhile ends no round.
-        caller = look_again(session, caller)
-    caller.require_upload_to(request.site)
+    caller = _look_again(parts, caller, request.site)
     upload, _ = announce_result(
         parts,
         caller,
@@ -90,7 +87,16 @@ def _combine_and_publish(
     )
     if upload.state == "receiving":
         store_parts(parts, caller, upload, result)
+        caller = _look_again(parts, caller, request.site)
         complete_result(parts, caller, found.key, upload.upload_id)
+
+
+def _look_again(parts: ServerParts, caller: Caller, site: str) -> Caller:
+    """Return what who asked may now: a token revoked while minutes passed ends no round."""
+    with parts.database.read() as session:
+        caller = look_again(session, caller)
+    caller.require_upload_to(site)
+    return caller
 
 
 def _run_combination(parts: ServerParts, found: RoundRecord, result: Path) -> dict[str, Any]:

@@ -144,7 +144,8 @@ def _settle_announcement(
         session.add(upload)
         session.flush()
         return describe_upload(parts, upload), False
-    service.require_contributions_taken(current)
+    if own is None:
+        service.require_contributions_taken(current)
     under_way = find_resumable(parts, session, site.id, file)
     if under_way is not None:
         under_way.expires_at = now_utc() + parts.settings.upload_lifetime

@@ -192,6 +192,12 @@ class Storage(Protocol):
             No such file is published.
         """
 
+    def place_of(self, digest: str) -> str | None:
+        """Say where a published file lies, or lay, for who mends the storage by hand.
+
+        None where a file of that digest has no place before it is uploaded.
+        """
+
     def published_digests(self) -> Iterator[str]:
         """Yield the digests of all published files, in their order."""
 

@@ -165,6 +165,9 @@ class LocalStorage:
         with self.open_content(digest):
             yield self._blob(digest)
 
+    def place_of(self, digest: str) -> str | None:
+        return f"the file {self._blob(digest)}"
+
     def published_digests(self) -> Iterator[str]:
         with translated("list the model files"):
             for folder in sorted(self.blobs.iterdir()):

@@ -206,6 +206,13 @@ class S3Storage:
                 raise StorageFailedError(f"the file published as {digest} has SHA-256 {found}")
             yield path
 
+    def place_of(self, digest: str) -> str | None:
+        known = self._find_published(digest)
+        if known is None:
+            return None
+        key = self.places.blob(known.upload_id)
+        return f"the object {key} in the bucket {self.bucket.connection.bucket}"
+
     def published_digests(self) -> Iterator[str]:
         for key, _ in self.bucket.keys(self.places.all_published):
             yield key.rpartition("/")[2]

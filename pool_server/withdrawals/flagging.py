@@ -112,8 +112,8 @@ def facts_for(
         "digest": withdrawal.digest,
         "reason": withdrawal.reason,
         "effect": withdrawal.effect,
-        "explanation": withdrawal.explanation,
-        # Mostly of the site whose model it is.
+        # In the words, and mostly of, the site whose model it is.
+        "explanation": withdrawal.explanation if is_named else "",
         "by": withdrawal.created_by if is_named else "",
     }
 

@@ -23,8 +23,13 @@ from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool"), part_bytes=1 << 14) as running:
+def pool_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pool")
+
+
+@pytest.fixture(scope="module")
+def pool(pool_folder: Path) -> Iterator[LivePool]:
+    with live_pool(pool_folder, part_bytes=1 << 14) as running:
         yield running
 
 
@@ -130,6 +135,21 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert late.code == 7
 
 
+def test_what_the_pool_lost_is_sent_again(
+    site: Site, faces: dict[str, Path], pool_folder: Path
+) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
+    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    first = poolctl(*words).data
+    assert poolctl(*words).data["sent_bytes"] == 0
+    [lost] = pool_folder.glob(f"**/blobs/*/{first['digest']}")
+    lost.unlink()
+    again = poolctl(*words).data
+    assert (again["digest"], again["sent_bytes"]) == (first["digest"], first["size_bytes"])
+    assert file_digest(lost) == first["digest"]
+
+
 def test_a_site_contributes_once(site: Site, faces: dict[str, Path]) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
@@ -168,6 +188,9 @@ def test_what_was_computed_waits_for_the_pool(
         digest = file_digest(kept)
         monkeypatch.setenv("POOL_ENDPOINT", line.url)
         done = poolctl(*words).data
+        assert kept.exists(), "the pool's storage may lose it while the round goes on"
+        assert poolctl("rounds", "cancel", key, "--yes").code == 0
+        assert poolctl(*words).data["sent_bytes"] == 0
     assert (done["computed"], done["digest"]) == (False, digest)
     assert 0 < done["sent_bytes"] < done["size_bytes"], "some parts had arrived"
     assert not kept.exists()

@@ -189,12 +189,15 @@ def test_what_was_in_quarantine_stays_in_the_same_hands(settings: PoolSettings) 
         5: ("quarantined", "admin/first", "5", ["version.add"], (True, False)),
         6: ("quarantined", "lab/laptop", "5", ["version.release"], (True, True)),
         7: ("withdrawn", "lab/laptop", "7", [], (False, True)),
+        8: ("withdrawn", "lab/laptop", "8", ["version.add"], (False, False)),
+        9: ("withdrawn", "lab/laptop", "9", ["version.add", "version.publish"], (False, True)),
     }
     with connected(settings) as connection:
         command.upgrade(migration_settings(connection), "0010")
         fill(connection)
         tables = {table.name: table for table in tables_in(connection)}
         table, audit = tables["model_versions"], tables["audit"]
+        withdrawals = tables["withdrawals"]
         row = dict(connection.execute(sa.select(table)).mappings().one())
         act = dict(connection.execute(sa.select(audit)).mappings().first() or {})
         for number, (state, changed_by, letter, acts, _) in versions.items():
@@ -208,6 +211,12 @@ def test_what_was_in_quarantine_stays_in_the_same_hands(settings: PoolSettings) 
             connection.execute(table.insert().values({**row, **changes, **numbers}))
             name = "copy" if number == 6 else "gaze"
             subject = f"lab/{name}@{100 + number}"
+            if state == "withdrawn":
+                withdrawal = dict(
+                    connection.execute(sa.select(withdrawals)).mappings().first() or {}
+                )
+                changes = {"id": 100 + number, "version_id": 100 + number, "effect": "warn"}
+                connection.execute(withdrawals.insert().values({**withdrawal, **changes}))
             for each in acts:
                 entry = {**act, "action": each, "subject": subject, "outcome": "done"}
                 del entry["id"]
@@ -219,10 +228,18 @@ def test_what_was_in_quarantine_stays_in_the_same_hands(settings: PoolSettings) 
         )
         told = {number - 100: (bool(held), bool(shown)) for number, held, shown in found}
         assert told == {number: expected for number, (*_, expected) in versions.items()}
-        connection.execute(sa.text("UPDATE model_versions SET state = 'retracted' WHERE id = 107"))
+        assert states_of(connection, "107", "108", "109") == ["withdrawn", "retracted", "withdrawn"]
+        found = connection.scalars(
+            sa.text("SELECT effect FROM withdrawals WHERE version_id > 100 ORDER BY version_id")
+        )
+        assert list(found) == ["warn", "refuse", "warn"]
         command.downgrade(migration_settings(connection), "0010")
-        state = connection.scalar(sa.text("SELECT state FROM model_versions WHERE id = 107"))
-        assert state == "withdrawn"
+        assert states_of(connection, "108") == ["withdrawn"]
+
+
+def states_of(connection: sa.Connection, *version_ids: str) -> list[str]:
+    query = f"SELECT state FROM model_versions WHERE id IN ({','.join(version_ids)}) ORDER BY id"
+    return list(connection.scalars(sa.text(query)))
 
 
 def model_of(connection: sa.Connection) -> dict[str, Any]:

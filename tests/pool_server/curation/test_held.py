@@ -42,7 +42,9 @@ def test_a_draft_of_the_same_bytes_is_not_published(pool: PoolDriver) -> None:
     hold(pool, "held-a", "shown")
     publish = f"{at('held-a', 'drafted')}/publish"
     for role in ("contributor", "curator"):
-        assert error_of(pool.member("held-a", role).post(publish)) == REFUSED
+        refused = pool.member("held-a", role).post(publish)
+        assert error_of(refused) == REFUSED
+        assert "quarantined by a curator of the pool" in refused.json()["error"]["message"]
     assert pool.admin.post(publish).json()["state"] == "available"
 
 
@@ -98,3 +100,16 @@ def test_a_hold_ends_with_its_release(pool: PoolDriver) -> None:
     assert pool.admin.post(f"{path}/release").status_code == 200
     assert curator.post(f"{path}/quarantine", json=REASON).status_code == 200
     assert curator.post(f"{path}/release").json()["state"] == "available"
+
+
+def test_the_pool_takes_over_what_a_site_has_quarantined(pool: PoolDriver) -> None:
+    content, curator = network_bytes(), pool.member("held-a", "curator")
+    upload(pool.member("held-a"), "held-a/own", content)
+    path = at("held-a", "own")
+    assert curator.post(f"{path}/quarantine", json=REASON).status_code == 200
+    assert error_of(curator.post(f"{path}/quarantine", json=REASON)) == (409, "wrong_state")
+    hold(pool, "held-a", "own")
+    assert error_of(curator.post(f"{path}/release")) == REFUSED
+    again = pool.admin.post(f"{path}/quarantine", json=REASON)
+    assert error_of(again) == (409, "wrong_state"), "it is held already"
+    assert pool.admin.post(f"{path}/release").json()["state"] == "available"

@@ -106,7 +106,8 @@ def test_a_merge_is_not_published(
         assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404
 
 
-def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("work", ["_run_combination", "store_parts"])
+def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     with pool_in_thread(tmp_path) as pool:
         base, address = upload_base(pool, "base")
         key = start_round(pool, address, SITES[:2])["round_id"]
@@ -114,7 +115,7 @@ def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             content = contribution_bytes(base, seed)
             assert contribute(pool.member(site), key, site, content).status_code == 201
         ada = join(pool, SITES[0], "ada")
-        after(monkeypatch, combining, "_run_combination", lambda: revoke(pool))
+        after(monkeypatch, combining, work, lambda: revoke(pool))
         finish = {"site": SITES[0], "name": "refined"}
         refused = ada.post(f"/api/v1/rounds/{key}/finish", json=finish)
         assert error_of(refused) == (401, "not_authenticated")

@@ -23,7 +23,7 @@ from pool_server.storage import LocalStorage
 from pool_server.storage.s3 import S3Storage
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.pool_driver import PoolDriver, announce, upload
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
     contribute,
@@ -75,8 +75,21 @@ def remove_as_told(pool: Pool, problem: Problem) -> None:
         Path(path).unlink()
         return
     assert isinstance(storage, S3Storage)
-    [key] = re.findall(r"remove the object (\S+) from the bucket", problem.text)
+    [key] = re.findall(r"remove the object (\S+) in the bucket", problem.text)
     storage.bucket.delete(key)
+
+
+def put_back_as_told(pool: Pool, problem: Problem, content: bytes) -> None:
+    """Copy a file to where the words about a missing one say."""
+    assert f"copy blobs/{sha256(content)[:2]}/{sha256(content)} of a backup to" in problem.text
+    storage = pool.storage
+    if isinstance(storage, LocalStorage):
+        [path] = re.findall(r"of a backup to the file (\S+)", problem.text)
+        Path(path).write_bytes(content)
+        return
+    assert isinstance(storage, S3Storage)
+    [key] = re.findall(r"of a backup to the object (\S+) in the bucket", problem.text)
+    storage.bucket.write(key, content)
 
 
 def kinds(problems: Any) -> list[tuple[str, str]]:
@@ -155,6 +168,28 @@ def test_a_lost_contribution_comes_back_when_it_is_sent_again(
     assert check_pool(pool).problems == ()
     assert show(member, key) == before
     assert contribute(member, key, site, content).json()["state"] == "complete"
+    overwrite(pool, sha256(content), None)
+    assert driver.admin.post(f"{API}/rounds/{key}/cancel").status_code == 200
+    [problem] = check_pool(pool).problems
+    assert not problem.is_damage
+    assert "nothing needs it" in problem.text
+    assert contribute(member, key, site, content).status_code == 201
+    assert check_pool(pool).problems == ()
+
+
+def test_a_lost_file_that_was_withdrawn_comes_back_from_a_backup(
+    driver: PoolDriver, pool: Pool
+) -> None:
+    member, content = driver.member("lab"), network_bytes()
+    upload(member, "lab/taken-back", content)
+    path = f"{API}/models/lab/taken-back/versions/1"
+    assert member.post(f"{path}/withdraw", json={"reason": "security"}).status_code == 200
+    overwrite(pool, sha256(content), None)
+    assert error_of(announce(member, "lab/taken-back", content)) == (409, "bytes_withdrawn")
+    [problem] = check_pool(pool).problems
+    assert "poolctl upload" not in problem.text
+    put_back_as_told(pool, problem, content)
+    assert check_pool(pool).problems == ()
 
 
 def test_a_damaged_file_stops_no_backup_and_comes_back(

@@ -63,7 +63,7 @@ def test_what_was_never_available_is_told_to_nobody_else(pool: PoolDriver, begin
         assert pool.admin.post(f"{path}/quarantine", json=REASON).status_code == 200
     weak = family.withdraw("a/early", "other", effect="warn")
     assert error_of(weak) == (422, "withdrawal_refused")
-    done = family.withdraw("a/early", "other")
+    done = family.withdraw("a/early", "other", explanation="One family took part twice.")
     assert done.status_code == 200, done.text
     assert done.json()["withdrawal"]["effect"] == "refuse"
     require_retracted(family, "a/early")
@@ -74,6 +74,7 @@ def test_what_was_never_available_is_told_to_nobody_else(pool: PoolDriver, begin
     assert (flag["address"], flag["reason"]) == (nameless, "other")
     events = family.member("b").get("/api/v1/events").json()["items"]
     assert [(each["kind"], each["subject"]) for each in events] == [("version.flagged", nameless)]
+    assert [events[0]["details"][each] for each in ("explanation", "by")] == ["", ""]
     events = family.member("a").get("/api/v1/events").json()["items"]
     assert ("version.withdrawn", own) in {(each["kind"], each["subject"]) for each in events}
     preview = family.member("a").get(f"{path}/withdrawal-preview").json()
@@ -139,3 +140,23 @@ def test_a_private_draft_stays_private(pool: PoolDriver) -> None:
     path = f"/api/v1/models/{family.address('a/secret')}/sharing"
     assert family.member("a").put(path, json=sharing).status_code == 200
     require_retracted(family, "a/secret")
+
+
+def test_deleting_a_draft_does_not_tell_what_it_was_made_of(pool: PoolDriver) -> None:
+    family = Family(pool, "gone")
+    family.add("a/part")
+    family.add("a/merged", "a/part", draft=True)
+    family.add("b/again", "a/merged")
+
+    def parents_told(site: str) -> set[str]:
+        lineage = family.member(site).get(f"{path_of(family, 'b/again')}/lineage").json()
+        return {each["digest"] for each in lineage["nodes"]}
+
+    merged, part = family.digest("a/merged"), family.digest("a/part")
+    both = {merged, family.digest("b/again")}
+    assert (parents_told("z"), parents_told("a")) == (both, both | {part})
+    deleted = family.member("a").delete(path_of(family, "a/merged"), params={"force": True})
+    assert deleted.status_code == 200
+    assert (parents_told("z"), parents_told("a")) == (both, both | {part})
+    below = family.member("z").get(f"{path_of(family, 'a/part')}/lineage").json()["nodes"]
+    assert merged not in {each["digest"] for each in below}
