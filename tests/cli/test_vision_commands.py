@@ -186,7 +186,7 @@ def test_progress_is_drawn_on_a_terminal_and_nowhere_else(tmp_path: Path) -> Non
 
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*command, "--images", "6", "--json"],
+        [*command, "--images", "6", "--json", "--force"],
         cwd=PROJECT_ROOT,
         stdout=subprocess.PIPE,
         stderr=theirs,

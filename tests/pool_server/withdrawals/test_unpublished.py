@@ -31,17 +31,18 @@ def require_retracted(family: Family, name: str) -> None:
     """Its own site is told all but the bytes, and so is the admin; everybody else nothing."""
     path, model = path_of(family, name), name.split("/")[1]
     digest, foreign, home = family.digest(name), family.member("z"), family.owner(name)
+    of_site = {"site": family.site(name.partition("/")[0])}
     assert error_of(foreign.get(path)) == NOT_FOUND
     for part in ("/content", "/lineage", "/card"):
         assert error_of(foreign.get(path + part)) == NOT_FOUND
     for client, known in ((foreign, []), (home, [(f"pool://{family.address(name)}@1",)])):
         shown = [(*each, "withdrawn") for each in known]
-        assert listed(client, model) == []
+        assert listed(client, model, **of_site) == []
         for state in ("withdrawn", "any"):
-            assert listed(client, model, state=state) == shown
-        states = client.get("/api/v1/models/facets", params={"name": model, "state": "withdrawn"})
+            assert listed(client, model, state=state, **of_site) == shown
+        query = {"name": model, "state": "withdrawn", **of_site}
+        states = client.get("/api/v1/models/facets", params=query)
         assert states.json()["states"] == [{"value": "withdrawn", "count": 1}] * len(known)
-        of_site = {"site": family.site(name.partition("/")[0])}
         withdrawn = client.get("/api/v1/withdrawals", params=of_site).json()["items"]
         assert [(each["address"],) for each in withdrawn] == known
     for client in (home, family.pool.admin):
