@@ -51,9 +51,13 @@ def serve(requests: socket.socket) -> None:
     signal.set_wakeup_fd(wake_writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     children: dict[int, int] = {}
+    # Not select(), which takes no descriptor above 1023: the socket has its number of the server.
+    watched = select.poll()
+    watched.register(requests, select.POLLIN)
+    watched.register(wake_reading, select.POLLIN)
     while True:
         waiting = None if children else LONGEST_IDLE_S
-        ready, _, _ = select.select([requests.fileno(), wake_reading], [], [], waiting)
+        ready = {each for each, _ in watched.poll(None if waiting is None else 1000 * waiting)}
         if wake_reading in ready:
             os.read(wake_reading, 4096)
             tell_ended(children)
@@ -84,7 +88,7 @@ def become_program(request: bytes, output: int, errors: int) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, place in ((nothing, 0), (output, 1), (errors, 2)):
             os.dup2(descriptor, place)
-        os.closerange(3, 1024)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         wanted = json.loads(request)
         if wanted["module"] in PROGRAMS:
             code = importlib.import_module(wanted["module"]).main(wanted["arguments"])

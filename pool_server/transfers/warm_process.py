@@ -143,10 +143,12 @@ class WarmProcess:
 def _wait(answers: IO[bytes], end_s: float) -> int | None:
     """Return the second line of the helper's answer; the first is the process to kill."""
     text = b""
+    # Not select(), which takes no descriptor above 1023: a busy server has more open.
+    watched = select.poll()
+    watched.register(answers, select.POLLIN)
     while text.count(b"\n") < 2:
         left_s = end_s - time.monotonic()
-        ready, _, _ = select.select([answers], [], [], max(0.0, left_s))
-        if not ready:
+        if not watched.poll(1000 * max(0.0, left_s)):
             if b"\n" in text:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(text.split(b"\n")[0]), signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,23 @@ def test_many_threads_at_once_each_get_their_own_answer(
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(look, range(16)))
     assert found == [(1, False), (0, True)] * 8
+
+
+def test_a_server_with_many_files_open_checks_as_well(model_file: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip(f"only {hard} files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    busy = WarmProcess()
+    try:
+        with ExitStack() as stack:
+            for _ in range(1100):
+                stack.enter_context(Path(os.devnull).open("rb"))
+            code, output, errors = run(busy, [str(model_file), *LIMITS])
+        assert (code, json.loads(output)["accepted"]) == (0, True), errors
+    finally:
+        busy.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_program_that_is_not_on_the_list_is_not_run(warm: WarmProcess) -> None:
