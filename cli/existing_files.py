@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cli.errors import OutputExistsError, UsageError
+from site_agent.file_identity import file_identity
 
 
 def require_free(path: Path, *, force: bool) -> None:
@@ -52,9 +53,9 @@ def refuse_inputs(
     UsageError
         Naming the option, the first such path, and what the file is.
     """
-    taken = {_identity(other) for other in inputs} - {None}
+    taken = {file_identity(other) for other in inputs} - {None}
     for path in paths:
-        if _identity(path) in taken:
+        if file_identity(path) in taken:
             raise UsageError(f"{option} {path}: is {what} itself; choose another name")
 
 
@@ -71,24 +72,15 @@ def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> 
         Another file is there, and `force` is false; or a folder.
     """
     copies = list(copies)
-    sources = {_identity(source) for source, _ in copies}
+    sources = {file_identity(source) for source, _ in copies}
     for source, target in copies:
-        found = _identity(target)
-        if found is None or found == _identity(source):
+        found = file_identity(target)
+        if found is None or found == file_identity(source):
             continue
         if found in sources:
             raise UsageError(f"{target}: is itself to be copied; choose another folder")
         same = target.is_file() and source.is_file() and filecmp.cmp(source, target, shallow=False)
         require_free(target, force=force or same)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from all others; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def words_on_existing(path: Path, *, force: bool) -> str:

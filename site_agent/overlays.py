@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from site_agent.errors import PredictionInputError
 from site_agent.faces.images import read_image
+from site_agent.file_identity import file_identity
 from site_agent.prediction import ImagePrediction, PredictedFace
 
 UInt8 = NDArray[np.uint8]
@@ -66,7 +67,7 @@ def overlay_paths(images: Iterable[Path], folder: Path | str) -> list[Path]:
         One of them is an image that is to be drawn into, such as a photograph in the same folder.
     """
     images, folder = list(images), Path(folder)
-    own = {_identity(image) for image in set(images)} - {None}
+    own = {file_identity(image) for image in set(images)} - {None}
     paths: list[Path] = []
     taken: set[str] = set()
     counts: dict[str, int] = {}
@@ -80,19 +81,11 @@ def overlay_paths(images: Iterable[Path], folder: Path | str) -> list[Path]:
         counts[stem] = number
         taken.add(name.lower())
         paths.append(folder / name)
-        if _identity(paths[-1]) in own:
+        if file_identity(paths[-1]) in own:
             raise PredictionInputError(
                 f"{paths[-1]}: is one of the images themselves; overlays need another folder"
             )
     return paths
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -> list[Path]:

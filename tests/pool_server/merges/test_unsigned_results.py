@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from aggregators.formats import encode_model
 from pool_server.signatures.statements import recipe_digest
@@ -26,18 +29,22 @@ KEY = PrivateKey.from_seed(b"m" * 32)
 MERGED = "/api/v1/models/strict/merged/versions/1"
 
 
+def merge_signed(member: httpx.Client) -> dict[str, Any]:
+    """Have the pool merge two signed models of a site; gives the job when it is over."""
+    register(member, "strict", KEY)
+    inputs = [
+        upload_signed(member, f"strict/face-{seed}", KEY, landmark_bytes(seed)) for seed in (1, 4)
+    ]
+    asked = ask(member, recipe_of(inputs), site="strict", file_name="merged.bin")
+    return wait_for(member, asked.json()["merge_id"], OVER)
+
+
 def test_a_merge_is_a_draft_until_its_site_has_signed_it(
     open_pool: OpenPool, tmp_path: Path
 ) -> None:
     with open_pool(tmp_path, require_signatures=True, merge_poll_interval_s=0.05) as pool:
         member, other = pool.member("strict"), pool.member("other")
-        register(member, "strict", KEY)
-        inputs = [
-            upload_signed(member, f"strict/face-{seed}", KEY, landmark_bytes(seed))
-            for seed in (1, 4)
-        ]
-        asked = ask(member, recipe_of(inputs), site="strict", file_name="merged.bin")
-        job = wait_for(member, asked.json()["merge_id"], OVER)
+        job = merge_signed(member)
         assert (job["state"], job["refusal"]) == ("finished", None)
         version = member.get(MERGED).json()
         assert (version["state"], version["signed_by"]) == ("draft", None)
@@ -74,13 +81,7 @@ def test_what_nobody_signed_is_not_given_out_by_its_withdrawal(
 ) -> None:
     with open_pool(tmp_path, require_signatures=True, merge_poll_interval_s=0.05) as pool:
         member, other = pool.member("strict"), pool.member("other")
-        register(member, "strict", KEY)
-        inputs = [
-            upload_signed(member, f"strict/face-{seed}", KEY, landmark_bytes(seed))
-            for seed in (1, 4)
-        ]
-        asked = ask(member, recipe_of(inputs), site="strict", file_name="merged.bin")
-        assert wait_for(member, asked.json()["merge_id"], OVER)["state"] == "finished"
+        assert merge_signed(member)["state"] == "finished"
         done = member.post(f"{MERGED}/withdraw", json={"reason": "other"})
         assert done.json()["withdrawal"]["effect"] == "refuse"
         for part in ("", "/content"):
