@@ -132,10 +132,10 @@ def traced_by(caller: Caller) -> ColumnElement[bool]:
     return or_(readable_by(caller), gone)
 
 
-def is_traced(caller: Caller, version: Standing, *, was_available: bool) -> bool:
-    """Tell what `visible_to` and `traced_by` say of one version."""
+def is_still_traced(caller: Caller, version: Standing, *, was_available: bool) -> bool:
+    """Tell what `visible_to` and `traced_by` say of one version that `is_shown` to nobody."""
     if version.state != DELETED:
-        return is_shown(caller, version)
+        return False
     may_know = was_available or version.site_id == caller.site_id or curates_pool(caller)
     return may_know and is_visible(caller, version)
 
