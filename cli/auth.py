@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import UsageError
-from cli.options import command, group
-from cli.output import Invocation, Reply, TableText
-from cli.tokens import role_words
+from cli.admin.tokens import role_words
+from cli.frame.errors import UsageError
+from cli.frame.options import command, group
+from cli.frame.output import Invocation, Reply, TableText
 
 app = group("Log in to a pool, log out, see who you are.")
 
@@ -45,8 +45,8 @@ def login(
     and kept in a file that only you can read. Without --profile the login is kept under the
     pool's host name.
     """
-    from site_agent import profiles
-    from site_agent.pool_client import PoolClient
+    from site_agent.pool import profiles
+    from site_agent.pool.client import PoolClient
 
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
     if not address:
@@ -94,8 +94,8 @@ def accept(
     The invitation, which begins with invite_, is asked for or read from standard input; it is
     used once. The token that it gives is kept in a file that only you can read.
     """
-    from site_agent import profiles
-    from site_agent.pool_people import accept_invitation
+    from site_agent.pool import profiles
+    from site_agent.pool.resources.people import accept_invitation
 
     endpoint = profiles.normalise_endpoint(url)
     secret = _invitation(from_stdin=invitation_stdin, endpoint=endpoint)
@@ -152,7 +152,7 @@ def logout(invocation: Invocation) -> Reply:
 
     To make the token itself worthless, an admin revokes it: 'poolctl admin tokens revoke'.
     """
-    from site_agent import profiles
+    from site_agent.pool import profiles
 
     name = profiles.load_profile(invocation.profile or None).name
     was_there = profiles.forget_token(name)
@@ -184,7 +184,7 @@ def switch(
     ] = "",
 ) -> Reply:
     """Make another stored login the active one, or list them."""
-    from site_agent import profiles
+    from site_agent.pool import profiles
 
     if name:
         profile = profiles.switch_profile(name)

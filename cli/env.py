@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cli.errors import EXTRA_OF_LIBRARY
-from cli.options import command, single
-from cli.output import Invocation, Reply, TableText
-from cli.version import installed_version
+from cli.frame.errors import EXTRA_OF_LIBRARY
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.version import installed_version
 
 app = single()
 
@@ -18,7 +18,7 @@ def env(invocation: Invocation) -> Reply:
     """
     import platform
 
-    from site_agent import profiles
+    from site_agent.pool import profiles
 
     profile = profiles.load_profile(invocation.profile or None)
     missing: dict[str, list[str]] = {extra: [] for extra in EXTRA_OF_LIBRARY.values()}

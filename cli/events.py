@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.default_command import group_with_default
-from cli.options import command
-from cli.output import Invocation, Reply, TableText, harmless, json_text
+from cli.frame.default_command import group_with_default
+from cli.frame.options import command
+from cli.frame.output import Invocation, Reply, TableText, harmless, json_text
 
 if TYPE_CHECKING:
     from pool_server.wire.events import EventResponse

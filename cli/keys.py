@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.errors import UsageError
-from cli.options import DryRunOption, YesOption, command, group
-from cli.output import Invocation, Reply, TableText
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from pool_server.wire.signatures import KeyResponse
-    from site_agent.pool_client import PoolClient
-    from site_agent.signing import SigningKey
+    from pool_server.wire.signatures.signatures import KeyResponse
+    from site_agent.pool.client import PoolClient
+    from site_agent.pool.trust.signing import SigningKey
 
 app = group("Sign what you publish, trust what others sign.")
 
@@ -37,7 +37,7 @@ def create(
     The private key is kept beside the profiles in a file that only you can read, and leaves this
     machine never. Register the public one with 'poolctl keys register'.
     """
-    from site_agent.signing import create_key
+    from site_agent.pool.trust.signing import create_key
 
     with invocation.pool() as pool:
         made = create_key(pool.key_folder, _site(pool, site), replace=replace)
@@ -101,16 +101,16 @@ def ls(
     ] = False,
 ) -> Reply:
     """List the keys of a site that the pool knows, or all that are trusted here."""
-    from site_agent import trust
+    from site_agent.pool.trust import decisions
 
     if trusted:
         return _trusted()
-    from site_agent.profiles import host_of
+    from site_agent.pool.profiles import host_of
 
     with invocation.pool() as pool:
         wanted = _site(pool, site)
         keys = pool.site_keys(wanted)
-        pins = trust.trusted_keys(host_of(pool.endpoint), wanted)
+        pins = decisions.trusted_keys(host_of(pool.endpoint), wanted)
         own = pool.signing_key(wanted)
     rows = []
     items = []
@@ -131,9 +131,9 @@ def ls(
 
 
 def _trusted() -> Reply:
-    from site_agent import trust
+    from site_agent.pool.trust import decisions
 
-    found = list(trust.all_trusted_keys())
+    found = list(decisions.all_trusted_keys())
     rows = [
         [pool, site, key.key_id[:16], key.name, key.origin, key.how, key.since[:10]]
         for pool, site, key in found
@@ -186,7 +186,7 @@ def revoke(
 @command(app, "trust", examples=["keys trust site-b", "keys trust site-b 21fe31dfa154a261"])
 def trust_site(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose signatures to trust.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose signatures to decisions.")],
     key: Annotated[
         str,
         typer.Argument(
@@ -201,8 +201,8 @@ def trust_site(
 
     Ask the site for its fingerprint by another way than the pool, and compare.
     """
-    from site_agent import trust
-    from site_agent.profiles import host_of
+    from site_agent.pool.profiles import host_of
+    from site_agent.pool.trust import decisions
 
     with invocation.pool() as pool:
         known = pool.site_keys(site)
@@ -219,7 +219,7 @@ def trust_site(
         where = f", imported from {each.origin}" if each.origin else ""
         invocation.note(f"{each.name}{where}: {_fingerprint(each.key_id)}")
     invocation.confirm(f"Trust {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
-    added = trust.trust_keys(host, site, chosen, "trusted")
+    added = decisions.trust_keys(host, site, chosen, "trusted")
     text = f"trusted {len(added)} more of {site}'s keys at {host}"
     return Reply({"pool": host, "site": site, "added": added}, text, [k.key_id for k in added])
 
@@ -239,17 +239,17 @@ def forget(
     yes: YesOption = False,
 ) -> Reply:
     """Trust a site's keys no more; the next one met is taken as the first."""
-    from site_agent import trust
-    from site_agent.profiles import host_of
+    from site_agent.pool.profiles import host_of
+    from site_agent.pool.trust import decisions
 
     with invocation.pool() as pool:
         host = host_of(pool.endpoint)
-    pins = trust.trusted_keys(host, site)
+    pins = decisions.trusted_keys(host, site)
     chosen = [each for each in pins if each.startswith(_prefix(key))] if key else list(pins)
     if not chosen:
         raise UsageError(f"no such key of {site} at {host} is trusted here")
     invocation.confirm(f"Forget {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
-    trust.forget_keys(host, site, chosen)
+    decisions.forget_keys(host, site, chosen)
     data = {"pool": host, "site": site, "forgotten": chosen}
     return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
 
@@ -287,10 +287,10 @@ def _own_key(pool: PoolClient, site: str) -> SigningKey:
 
 def _trust_own(pool: PoolClient, key: KeyResponse) -> None:
     """Pin one's own key: nobody needs to be asked whose it is."""
-    from site_agent import trust
-    from site_agent.profiles import host_of
+    from site_agent.pool.profiles import host_of
+    from site_agent.pool.trust import decisions
 
-    trust.trust_keys(host_of(pool.endpoint), key.site, [key], "trusted")
+    decisions.trust_keys(host_of(pool.endpoint), key.site, [key], "trusted")
 
 
 def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:
@@ -320,6 +320,6 @@ def _local(key: SigningKey) -> dict[str, Any]:
 
 
 def _fingerprint(key_id: str) -> str:
-    from pool_server.wire.signing_keys import readable_fingerprint
+    from pool_server.wire.signatures.keys import readable_fingerprint
 
     return readable_fingerprint(key_id)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import command, single
-from cli.output import Invocation, Reply, TableText
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from site_agent.quickstart import QuickstartResult, ScoredModel

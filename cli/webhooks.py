@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.errors import WebhookSilentError
-from cli.options import DryRunOption, YesOption, command, group
-from cli.output import Invocation, Reply, TableText
+from cli.frame.errors import WebhookSilentError
+from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from pool_server.wire.events import WebhookResponse

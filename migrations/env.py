@@ -1,11 +1,11 @@
 """How Alembic reaches the database: over the connection that the server hands it.
 
-There is no configuration file: `pool_server.schema.migration_settings` makes what is needed,
-so that it works from an installed wheel. To write the next revision::
+There is no configuration file: `pool_server.database.schema.migration_settings` makes what is
+needed, so that it works from an installed wheel. To write the next revision::
 
     from alembic import command
-    from pool_server.database import Database
-    from pool_server.schema import migration_settings
+    from pool_server.database.engine import Database
+    from pool_server.database.schema import migration_settings
     with Database.open(settings).engine.connect() as connection:
         command.revision(migration_settings(connection), "what it does", autogenerate=True)
 """
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from pool_server.records import Record
-from pool_server.records.search import is_index_of_search
+from pool_server.database.records import Record
+from pool_server.database.records.search import is_index_of_search
 
 context.configure(
     connection=context.config.attributes["connection"],

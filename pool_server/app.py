@@ -10,29 +10,30 @@ from types import ModuleType
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
 
-import pool_server.aliases.endpoints as aliases
-import pool_server.audit.endpoints as audit
-import pool_server.cards.endpoints as cards
-import pool_server.curation.endpoints as curation
+import pool_server.activity.audit.endpoints as audit
+import pool_server.activity.events.endpoints as events
 import pool_server.evaluations.endpoints as evaluations
-import pool_server.events.endpoints as events
-import pool_server.exports.endpoints as exports
-import pool_server.invitations.endpoints as invitations
-import pool_server.lineage.endpoints as lineage
+import pool_server.lineage.family.endpoints as lineage
+import pool_server.lineage.withdrawals.endpoints as withdrawals
 import pool_server.merges.endpoints as merges
+import pool_server.models.aliases.endpoints as aliases
+import pool_server.models.cards.endpoints as cards
+import pool_server.models.curation.endpoints as curation
+import pool_server.models.exports.endpoints as exports
+import pool_server.models.registry.endpoints as registry
+import pool_server.models.sharing.endpoints as sharing
+import pool_server.models.vocabulary.endpoints as vocabulary
 import pool_server.pages.endpoints as pages
-import pool_server.registry.endpoints as registry
+import pool_server.people.invitations.endpoints as invitations
+import pool_server.people.sites.endpoints as sites
+import pool_server.people.tokens.endpoints as tokens
+import pool_server.people.users.endpoints as users
 import pool_server.rounds.endpoints as rounds
-import pool_server.sharing.endpoints as sharing
 import pool_server.signatures.endpoints as signatures
-import pool_server.sites.endpoints as sites
-import pool_server.tokens.endpoints as tokens
 import pool_server.transfers.endpoints as transfers
-import pool_server.users.endpoints as users
-import pool_server.vocabulary.endpoints as vocabulary
-import pool_server.withdrawals.endpoints as withdrawals
-from pool_server.database import Database, write_with_retry
-from pool_server.events.delivering import delivering
+from pool_server.activity.events.delivering import delivering
+from pool_server.database.engine import Database, write_with_retry
+from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.http.error_responses import install_error_handlers
 from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
@@ -40,11 +41,10 @@ from pool_server.http.rate_limits import RateLimits
 from pool_server.http.session import ServerParts
 from pool_server.http.traffic import Traffic
 from pool_server.merges.running import merging
-from pool_server.schema import SchemaChange, require_newest_schema, upgrade_database
+from pool_server.people.sites.endpoints import pool_version
+from pool_server.people.tokens.service import create_first_admin as create_first_admin_in
 from pool_server.settings import PoolSettings
-from pool_server.sites.endpoints import pool_version
 from pool_server.storage import open_storage
-from pool_server.tokens.service import create_first_admin as create_first_admin_in
 from pool_server.transfers.sweeping import recover_uploads, sweep_forever
 
 API_PREFIX = "/api/v1"

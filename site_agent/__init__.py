@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from site_agent.cache import ModelCache
-    from site_agent.pool_client import ModelQuery, PoolClient
+    from site_agent.pool.cache import ModelCache
+    from site_agent.pool.client import ModelQuery, PoolClient
 
 __all__ = ["ModelCache", "ModelQuery", "PoolClient"]
 
@@ -15,7 +15,11 @@ def __getattr__(name: str) -> Any:
     """Load the public names when they are asked for: the command line starts faster without."""
     from importlib import import_module
 
-    homes = {"ModelCache": "cache", "ModelQuery": "pool_client", "PoolClient": "pool_client"}
+    homes = {
+        "ModelCache": "pool.cache",
+        "ModelQuery": "pool.client",
+        "PoolClient": "pool.client",
+    }
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -1,6 +1,6 @@
 """Everything that `site_agent` raises on purpose; every leaf derives from `SiteAgentError`.
 
-None of them knows of exit codes; `cli/errors.py` maps the types.
+None of them knows of exit codes; `cli/frame/errors.py` maps the types.
 """
 
 from __future__ import annotations

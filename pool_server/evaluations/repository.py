@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
-from pool_server.http.identity import Caller
-from pool_server.records import (
+from pool_server.database.records import (
     EvaluationRecord,
     EvaluationScoreRecord,
     ModelRecord,
     ModelVersionRecord,
     SiteRecord,
 )
-from pool_server.registry.sharing import visible_to
-from pool_server.registry.states import listed_for
+from pool_server.http.identity import Caller
+from pool_server.models.registry.sharing import visible_to
+from pool_server.models.registry.states import listed_for
 
 ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]

@@ -6,18 +6,18 @@ from collections import defaultdict
 
 from sqlalchemy.orm import Session
 
+from pool_server.activity.events.service import tell
+from pool_server.database.records import EvaluationRecord, EvaluationScoreRecord, ModelVersionRecord
 from pool_server.errors import VersionNotFoundError
 from pool_server.evaluations import repository
 from pool_server.evaluations.repository import MatrixQuery
-from pool_server.events.service import tell
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
-from pool_server.records import EvaluationRecord, EvaluationScoreRecord, ModelVersionRecord
-from pool_server.registry import repository as registry
-from pool_server.registry.filters import ModelChoice
-from pool_server.registry.service import resolve_version
-from pool_server.sites.repository import get_site
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.filters import ModelChoice
+from pool_server.models.registry.service import resolve_version
+from pool_server.people.sites.repository import get_site
 from pool_server.wire.evaluations import (
     EvaluationMatrix,
     EvaluationPage,

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import AuditRecord
 from pool_server.http.identity import Caller
-from pool_server.records import AuditRecord
 
 
 def record_act(

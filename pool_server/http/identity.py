@@ -14,12 +14,12 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager
 
+from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, SuspendedError
 from pool_server.http.rate_limits import Limits, client_address, limited_by
 from pool_server.http.scopes import require_declared_scopes
 from pool_server.http.session import Parts
-from pool_server.records import SiteRecord, TokenRecord, UserRecord, now_utc
-from pool_server.wire.sites import ROLES, Role
+from pool_server.wire.people.sites import ROLES, Role
 
 SECRET_PREFIX = "pool_"
 SECRET_BITS = 256

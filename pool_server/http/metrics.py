@@ -25,15 +25,15 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Subquery, func, select, union
 from sqlalchemy.exc import SQLAlchemyError
 
-from pool_server.database import Database
-from pool_server.errors import PoolError
-from pool_server.records import (
+from pool_server.database.engine import Database
+from pool_server.database.records import (
     MergeJobRecord,
     ModelVersionRecord,
     RoundContributionRecord,
     UploadRecord,
     WebhookDeliveryRecord,
 )
+from pool_server.errors import PoolError
 from pool_server.storage import Storage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

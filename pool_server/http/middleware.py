@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pool_server.database import MOST_ATTEMPTS, pause_s
+from pool_server.database.engine import MOST_ATTEMPTS, pause_s
 from pool_server.errors import PoolError, WriteConflictError
 from pool_server.http.error_responses import (
     BODY_TOO_LARGE,

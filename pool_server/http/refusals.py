@@ -14,7 +14,7 @@ import anyio.to_thread
 from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from pool_server.database import write_with_retry
+from pool_server.database.engine import write_with_retry
 from pool_server.errors import PoolError, TooManyRequestsError
 from pool_server.http.audit import record_act
 from pool_server.http.error_table import ERROR_TABLE
@@ -22,7 +22,7 @@ from pool_server.http.identity import Caller, caller_behind
 from pool_server.http.rate_limits import rate_limits
 from pool_server.http.session import server_parts
 
-log = logging.getLogger("pool_server.audit")
+log = logging.getLogger("pool_server.activity.audit")
 
 ACTION = "request.refuse"
 OUTCOME = "refused"

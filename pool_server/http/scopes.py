@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import Depends, Request
 
 from pool_server.errors import NotAllowedError
-from pool_server.wire.sites import Scope
+from pool_server.wire.people.sites import Scope
 
 _DECLARED = "pool_scopes"
 

@@ -13,7 +13,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
-from pool_server.database import Database
+from pool_server.database.engine import Database
 from pool_server.http.metrics import PoolMetrics
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage

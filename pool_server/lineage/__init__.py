@@ -1,1 +1,0 @@
-"""Where models come from and what became of them."""

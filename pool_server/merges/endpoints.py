@@ -28,7 +28,7 @@ from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.merges import service
-from pool_server.registry.endpoints import Cursor, Limit
+from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.wire.merges import (
     MERGE_KEY_PATTERN,
     MergeJobPage,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from aggregators.methods import Recipe
+from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import MergeRefusedError
 from pool_server.http.identity import Caller
+from pool_server.lineage.withdrawals.repository import find_refusal
 from pool_server.merges import repository
-from pool_server.records import ModelVersionRecord
-from pool_server.registry.sharing import may, visible_to
-from pool_server.registry.states import AVAILABLE, DRAFT, readable_now
-from pool_server.withdrawals.repository import find_refusal
+from pool_server.models.registry.sharing import may, visible_to
+from pool_server.models.registry.states import AVAILABLE, DRAFT, readable_now
 
 
 def require_mergeable_inputs(session: Session, caller: Caller, recipe: Recipe) -> int:

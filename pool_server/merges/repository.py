@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased, contains_eager, joinedload
 
-from pool_server.records import (
+from pool_server.database.records import (
     MergeJobRecord,
     ModelRecord,
     ModelVersionRecord,
@@ -31,7 +31,7 @@ from pool_server.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.registry.repository import whole_versions
+from pool_server.models.registry.repository import whole_versions
 from pool_server.wire.names import ModelAddress
 
 QUEUED, RUNNING = "queued", "running"

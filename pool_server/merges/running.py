@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from aggregators.methods import Recipe
+from pool_server.database.records import MergeJobRecord, TokenRecord, now_utc
 from pool_server.errors import (
     MergeRefusedError,
     NotAllowedError,
@@ -33,19 +34,18 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import ERROR_TABLE
 from pool_server.http.identity import Caller, caller_of, look_again, require_valid
 from pool_server.http.session import ServerParts
+from pool_server.jobs.child import MergeStoppedError, run_merge
+from pool_server.lineage.withdrawals.successors import link_made
 from pool_server.merges import repository
-from pool_server.merges.child import MergeStoppedError, run_merge
 from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
-from pool_server.records import MergeJobRecord, TokenRecord, now_utc
-from pool_server.registry import repository as registry
+from pool_server.models.registry import repository as registry
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.own_files import store_parts
 from pool_server.wire.merges import MergeRequest
-from pool_server.wire.uploads import UploadRequest, UploadResponse, VersionDescription
-from pool_server.withdrawals.successors import link_made
+from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, VersionDescription
 
 log = logging.getLogger("pool_server.merges")
 

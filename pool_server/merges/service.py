@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from aggregators.errors import AggregatorError
 from aggregators.methods import Recipe
 from aggregators.methods.registry import find_method
-from pool_server.database import wait_for_turn
+from pool_server.database.engine import wait_for_turn
+from pool_server.database.records import MergeJobRecord
 from pool_server.errors import (
     MergeNotFoundError,
     MergeRefusedError,
@@ -22,13 +23,13 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.http.session import ServerParts
+from pool_server.lineage.withdrawals.successors import find_replaced
 from pool_server.merges import repository
 from pool_server.merges.inputs import require_mergeable_inputs
-from pool_server.records import MergeJobRecord
-from pool_server.registry import repository as registry
-from pool_server.registry.terms import require_terms
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.terms import require_terms
+from pool_server.people.sites.repository import get_site
 from pool_server.settings import PoolSettings
-from pool_server.sites.repository import get_site
 from pool_server.transfers.descriptions import require_wording
 from pool_server.transfers.permissions import require_visibility
 from pool_server.transfers.publishing import require_not_deleted
@@ -39,7 +40,6 @@ from pool_server.wire.merges import (
     MergeRefusal,
     MergeRequest,
 )
-from pool_server.withdrawals.successors import find_replaced
 
 
 def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> MergeJobResponse:

@@ -29,11 +29,11 @@ from typing import BinaryIO
 
 from sqlalchemy import Connection, text
 
+from pool_server.database.records import now_utc
+from pool_server.database.schema import current_revision
 from pool_server.errors import BackupUnusableError, ContentMissingError
 from pool_server.operations.inventory import Pool, known_files
 from pool_server.operations.tables import TableFile, tables_of, write_table
-from pool_server.records import now_utc
-from pool_server.schema import current_revision
 from pool_server.storage.local import flush_folder
 
 SCHEMA = "poolctl-backup/1"

@@ -9,10 +9,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, and_, case, or_, select, text
 
-from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
-from pool_server.operations.search_check import find_wrong_entries, write_entries
-from pool_server.records import (
+from pool_server.database.records import (
     AliasRecord,
     ModelRecord,
     ModelVersionRecord,
@@ -22,7 +19,10 @@ from pool_server.records import (
     SiteRecord,
     WithdrawalRecord,
 )
-from pool_server.registry.states import RETRACTED, WITHDRAWN
+from pool_server.errors import ContentMissingError, StorageFailedError
+from pool_server.models.registry.states import RETRACTED, WITHDRAWN
+from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
+from pool_server.operations.search_check import find_wrong_entries, write_entries
 
 Progress = Callable[[float, str], None]
 ProblemKind = Literal[

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, text
 
+from pool_server.database.records import AuditRecord
+from pool_server.database.records.audit import FIRST_SITE, local_act
 from pool_server.operations.inventory import Pool, arriving_files, known_files
-from pool_server.records import AuditRecord
-from pool_server.records.audit import FIRST_SITE, local_act
 
 Progress = Callable[[float, str], None]
 AT_ONCE = 50

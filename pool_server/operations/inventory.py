@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, select, union
 
-from pool_server.database import Database
-from pool_server.records import ModelVersionRecord, RoundContributionRecord, UploadRecord
-from pool_server.schema import require_newest_schema
+from pool_server.database.engine import Database
+from pool_server.database.records import ModelVersionRecord, RoundContributionRecord, UploadRecord
+from pool_server.database.schema import require_newest_schema
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 

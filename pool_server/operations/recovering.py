@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pool_server.database import Database, write_with_retry
-from pool_server.schema import require_newest_schema
+from pool_server.database.engine import Database, write_with_retry
+from pool_server.database.schema import require_newest_schema
+from pool_server.people.tokens.service import recover_admin, with_secret
 from pool_server.settings import PoolSettings
-from pool_server.tokens.service import recover_admin, with_secret
-from pool_server.wire.tokens import TokenCreatedResponse
+from pool_server.wire.people.tokens import TokenCreatedResponse
 
 
 def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:

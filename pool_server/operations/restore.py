@@ -14,20 +14,20 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import Connection, func, insert, inspect, select, table, text
 
-from pool_server.database import Database
-from pool_server.errors import BackupUnusableError, DigestMismatchError, PoolNotEmptyError
-from pool_server.operations.backup import Snapshot, blob_path
-from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
-from pool_server.records import AuditRecord, SiteRecord
-from pool_server.records.audit import FIRST_SITE, local_act
-from pool_server.registry.search.rebuild import loading_in_bulk
-from pool_server.schema import (
+from pool_server.database.engine import Database
+from pool_server.database.records import AuditRecord, SiteRecord
+from pool_server.database.records.audit import FIRST_SITE, local_act
+from pool_server.database.schema import (
     current_revision,
     migration_settings,
     refuse_unknown_revision,
     upgrade_database,
     usable_engine,
 )
+from pool_server.errors import BackupUnusableError, DigestMismatchError, PoolNotEmptyError
+from pool_server.models.registry.search.rebuild import loading_in_bulk
+from pool_server.operations.backup import Snapshot, blob_path
+from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.transfers.plan import PartPlan

@@ -1,6 +1,7 @@
 """Whether what versions are found by is what the records say; where not, it is written anew.
 
-Triggers of the database keep the entries (`pool_server.records.search`), whatever program writes.
+Triggers of the database keep the entries (`pool_server.database.records.search`), whatever program
+writes.
 They are found to differ only where somebody switched the triggers off, or a file was damaged.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
-from pool_server.database import Database
+from pool_server.database.engine import Database
 
 _COLUMNS = ("sort_name", "facets", "terms", "words")
 _AT_A_TIME = 500

@@ -21,8 +21,8 @@ from typing import Any
 
 from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, select, text
 
+from pool_server.database.records import Record
 from pool_server.errors import BackupUnusableError
-from pool_server.records import Record
 
 ROWS_AT_ONCE = 1000
 

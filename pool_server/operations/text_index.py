@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import DBAPIError
 
-from pool_server.database import advisory_key
-from pool_server.schema import LOCK_TIMEOUT_MS, usable_engine
+from pool_server.database.engine import advisory_key
+from pool_server.database.schema import LOCK_TIMEOUT_MS, usable_engine
 from pool_server.settings import PoolSettings
 
 NO_TEXT_INDEX = (

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from pool_server.database.records import RoundRecord
 from pool_server.errors import FormatRefusedError, SignatureRequiredError
 from pool_server.http.identity import Caller, look_again
 from pool_server.http.session import ServerParts
-from pool_server.records import RoundRecord
 from pool_server.rounds import repository, service
 from pool_server.rounds.finishing import announce_result, complete_result
 from pool_server.settings import PoolSettings

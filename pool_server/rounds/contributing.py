@@ -11,7 +11,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pool_server.database import write_with_retry
+from pool_server.database.engine import write_with_retry
+from pool_server.database.records import (
+    RoundContributionRecord,
+    RoundRecord,
+    SiteRecord,
+    UploadRecord,
+    now_utc,
+)
 from pool_server.errors import (
     ContributionExistsError,
     ContributionNotFoundError,
@@ -23,16 +30,9 @@ from pool_server.errors import (
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import (
-    RoundContributionRecord,
-    RoundRecord,
-    SiteRecord,
-    UploadRecord,
-    now_utc,
-)
+from pool_server.people.sites.quotas import require_room
+from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
-from pool_server.sites.quotas import require_room
-from pool_server.sites.repository import get_site
 from pool_server.transfers.announcing import (
     AnnouncedFile,
     begin_upload,
@@ -45,7 +45,7 @@ from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.destinations import Destination
 from pool_server.transfers.service import describe_upload, get_upload
 from pool_server.wire.rounds import ContributionRequest
-from pool_server.wire.uploads import UploadResponse
+from pool_server.wire.transfers.uploads import UploadResponse
 
 PURPOSE = "contribution"
 

@@ -44,7 +44,7 @@ from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
-from pool_server.registry.endpoints import CONTENT_RESPONSES, Cursor, Limit, SiteName
+from pool_server.models.registry.endpoints import CONTENT_RESPONSES, Cursor, Limit, SiteName
 from pool_server.rounds import service
 from pool_server.rounds.combining import finish_round
 from pool_server.rounds.contributing import (
@@ -64,7 +64,7 @@ from pool_server.wire.rounds import (
     RoundResponse,
     RoundState,
 )
-from pool_server.wire.uploads import UploadResponse
+from pool_server.wire.transfers.uploads import UploadResponse
 
 router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
 

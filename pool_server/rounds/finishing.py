@@ -14,25 +14,25 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from pool_server.database import write_with_retry
-from pool_server.errors import RecipeRefusedError, RoundClosedError
-from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
-from pool_server.http.session import ServerParts
-from pool_server.records import (
+from pool_server.database.engine import write_with_retry
+from pool_server.database.records import (
     ModelVersionRecord,
     RoundRecord,
     SiteRecord,
     UploadRecord,
     now_utc,
 )
-from pool_server.registry import repository as registry
-from pool_server.registry.sharing import CONSORTIUM, share_alike
+from pool_server.errors import RecipeRefusedError, RoundClosedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.session import ServerParts
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.sharing import CONSORTIUM, share_alike
+from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
 from pool_server.rounds.contributing import get_upload_of, round_of
 from pool_server.rounds.methods import find_round_method
 from pool_server.signatures.statements import check_upload, require_signature
-from pool_server.sites.repository import get_site
 from pool_server.transfers import repository as uploads
 from pool_server.transfers.announcing import (
     AnnouncedFile,
@@ -49,7 +49,7 @@ from pool_server.transfers.publishing import add_version
 from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.rounds import ResultRequest
-from pool_server.wire.uploads import UploadResponse, UploadState
+from pool_server.wire.transfers.uploads import UploadResponse, UploadState
 
 PURPOSE = "result"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import RoundRefusedError
-from pool_server.records import ModelVersionRecord
 
 ONE_SHOT, LEVEL_BY_LEVEL = "one-shot", "level-by-level"
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, CursorResult, Select, and_, exists, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from pool_server.records import (
+from pool_server.database.records import (
     ModelRecord,
     ModelVersionRecord,
     RoundContributionRecord,

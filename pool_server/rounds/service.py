@@ -8,6 +8,14 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import (
+    ModelVersionRecord,
+    RoundContributionRecord,
+    RoundParticipantRecord,
+    RoundRecord,
+    SiteRecord,
+    now_utc,
+)
 from pool_server.errors import (
     NotAllowedError,
     RoundClosedError,
@@ -18,23 +26,15 @@ from pool_server.errors import (
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
-from pool_server.records import (
-    ModelVersionRecord,
-    RoundContributionRecord,
-    RoundParticipantRecord,
-    RoundRecord,
-    SiteRecord,
-    now_utc,
-)
-from pool_server.registry.filters import ModelChoice
-from pool_server.registry.repository import lock_state
-from pool_server.registry.service import resolve_version
-from pool_server.registry.sharing import require_right, rights_of_site
-from pool_server.registry.standing import refusal_of
-from pool_server.registry.states import DELETED
+from pool_server.models.registry.filters import ModelChoice
+from pool_server.models.registry.repository import lock_state
+from pool_server.models.registry.service import resolve_version
+from pool_server.models.registry.sharing import require_right, rights_of_site
+from pool_server.models.registry.standing import refusal_of
+from pool_server.models.registry.states import DELETED
+from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository
 from pool_server.rounds.methods import find_round_method
-from pool_server.sites.repository import get_site
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import (
     ParticipantState,

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from sqlalchemy.orm import Session
 
-from pool_server.database import write_with_retry
+from pool_server.database.engine import write_with_retry
 from pool_server.errors import (
     KeyNotFoundError,
     KeyRefusedError,
@@ -25,12 +25,12 @@ from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
-from pool_server.registry.endpoints import ModelName, Reference, SiteName
-from pool_server.registry.service import resolve_version
+from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
+from pool_server.models.registry.service import resolve_version
+from pool_server.people.sites.repository import get_site
 from pool_server.signatures import repository, service, statements
-from pool_server.sites.repository import get_site
 from pool_server.wire.names import DIGEST_PATTERN
-from pool_server.wire.signatures import (
+from pool_server.wire.signatures.signatures import (
     ChallengeRequest,
     ChallengeResponse,
     KeyList,

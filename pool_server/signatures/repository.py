@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, contains_eager, joinedload
 
-from pool_server.records import SiteKeyRecord, SiteRecord, StatementRecord
+from pool_server.database.records import SiteKeyRecord, SiteRecord, StatementRecord
 
 
 def list_keys(session: Session, site_id: int) -> Sequence[SiteKeyRecord]:

@@ -16,15 +16,17 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.activity.events.service import tell
+from pool_server.database.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
 from pool_server.errors import KeyNotFoundError, KeyRefusedError
-from pool_server.events.service import tell
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
+from pool_server.people.sites.repository import get_site
 from pool_server.signatures import repository
-from pool_server.sites.repository import get_site
-from pool_server.wire.dsse import pae
-from pool_server.wire.signatures import (
+from pool_server.wire.people.sites import Role
+from pool_server.wire.signatures.dsse import pae
+from pool_server.wire.signatures.keys import PublicKey
+from pool_server.wire.signatures.signatures import (
     CHALLENGE_START,
     CHALLENGE_TYPE,
     ChallengeResponse,
@@ -32,9 +34,7 @@ from pool_server.wire.signatures import (
     KeyRequest,
     KeyResponse,
 )
-from pool_server.wire.signing_keys import PublicKey
-from pool_server.wire.sites import Role
-from pool_server.wire.statements import Revocation
+from pool_server.wire.signatures.statements import Revocation
 
 CHALLENGE_LIFETIME = timedelta(minutes=10)
 MOST_KEYS_PER_SITE = 200

@@ -14,6 +14,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import (
+    ModelVersionRecord,
+    SiteKeyRecord,
+    SiteRecord,
+    StatementRecord,
+    UploadRecord,
+    now_utc,
+)
 from pool_server.errors import (
     SignatureRequiredError,
     StatementExistsError,
@@ -22,21 +30,13 @@ from pool_server.errors import (
 )
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.records import (
-    ModelVersionRecord,
-    SiteKeyRecord,
-    SiteRecord,
-    StatementRecord,
-    UploadRecord,
-    now_utc,
-)
 from pool_server.settings import PoolSettings
 from pool_server.signatures import repository
 from pool_server.signatures.service import COMPROMISED, describe_key, import_key, read_key
-from pool_server.wire.dsse import Envelope
-from pool_server.wire.signatures import SignedStatement, StatementResponse
-from pool_server.wire.signing_keys import PublicKey
-from pool_server.wire.statements import Statement, canonical_json, open_statement
+from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.keys import PublicKey
+from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
+from pool_server.wire.signatures.statements import Statement, canonical_json, open_statement
 
 _SHOWN = 120
 # Of these a statement may be silent: nobody can tell what was not said.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pool_server.database.records import UploadRecord
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import UploadRecord
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.service import get_receiving_upload
-from pool_server.wire.parts import (
+from pool_server.wire.transfers.parts import (
     OfferedPart,
     PartAddressesRequest,
     PartAddressList,

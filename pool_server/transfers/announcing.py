@@ -9,22 +9,23 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pool_server.database import wait_for_turn, write_with_retry
+from pool_server.database.engine import wait_for_turn, write_with_retry
+from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
 from pool_server.errors import TooLargeError, TooManyUploadsError, UploadClosedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
-from pool_server.registry import repository as registry
-from pool_server.registry.sharing import PRIVATE, may
-from pool_server.registry.states import DELETED
+from pool_server.lineage.withdrawals.flagging import require_bytes_not_withdrawn
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.sharing import PRIVATE, may
+from pool_server.models.registry.states import DELETED
+from pool_server.people.sites.quotas import require_room
+from pool_server.people.sites.repository import get_site
 from pool_server.settings import PoolSettings
 from pool_server.signatures.statements import (
     attach_if_fitting,
     check_upload,
     require_signature,
 )
-from pool_server.sites.quotas import require_room
-from pool_server.sites.repository import get_site
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.descriptions import (
@@ -42,9 +43,8 @@ from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.publishing import add_version, require_not_deleted
 from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
-from pool_server.wire.sharing import Visibility
-from pool_server.wire.uploads import UploadRequest, UploadResponse, UploadState
-from pool_server.withdrawals.flagging import require_bytes_not_withdrawn
+from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, UploadState
 
 
 def announce_upload(

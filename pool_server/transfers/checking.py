@@ -14,8 +14,8 @@ from typing import IO, Any
 
 import pool_server
 from pool_server.errors import FormatRefusedError
+from pool_server.jobs.warm_process import WARM
 from pool_server.settings import PoolSettings
-from pool_server.transfers.warm_process import WARM
 
 log = logging.getLogger("pool_server.checks")
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pool_server.database import write_with_retry
+from pool_server.database.engine import write_with_retry
+from pool_server.database.records import ModelVersionRecord, UploadRecord
 from pool_server.errors import (
     ConflictError,
     PoolError,
@@ -19,9 +20,8 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import ERROR_TABLE
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import ModelVersionRecord, UploadRecord
+from pool_server.jobs.claims import claimed
 from pool_server.transfers import repository
-from pool_server.transfers.claims import claimed
 from pool_server.transfers.destinations import VERSION, Destination
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.service import (
@@ -32,7 +32,7 @@ from pool_server.transfers.service import (
     subject_of,
     version_of,
 )
-from pool_server.wire.uploads import UploadResponse
+from pool_server.wire.transfers.uploads import UploadResponse
 
 MOST_NAMED_PARTS = 20
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import SiteRecord, UploadRecord
 from pool_server.errors import CardRefusedError, LabelsRefusedError
 from pool_server.http.identity import Caller
-from pool_server.records import SiteRecord, UploadRecord
-from pool_server.registry.terms import require_terms
+from pool_server.models.registry.terms import require_terms
 from pool_server.settings import PoolSettings
-from pool_server.wire.cards import read_card
-from pool_server.wire.labels import VOCABULARY
-from pool_server.wire.uploads import UploadRequest, VersionDescription
+from pool_server.wire.models.cards import read_card
+from pool_server.wire.models.labels import VOCABULARY
+from pool_server.wire.transfers.uploads import UploadRequest, VersionDescription
 
 
 def require_description(

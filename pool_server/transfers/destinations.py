@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import ModelVersionRecord, UploadRecord
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import ModelVersionRecord, UploadRecord
 from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.publishing import add_version
 

@@ -41,16 +41,16 @@ from pool_server.http.identity import Uploader
 from pool_server.http.pagination import read_moment_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
-from pool_server.registry.endpoints import Cursor, Limit
+from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.transfers import listing, service
 from pool_server.transfers.addressing import address_parts
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.receiving import receive_part
 from pool_server.wire.names import DIGEST_PATTERN, Name
-from pool_server.wire.open_uploads import OpenUploadPage
-from pool_server.wire.parts import PartAddressesRequest, PartAddressList
-from pool_server.wire.uploads import UploadRequest, UploadResponse
+from pool_server.wire.transfers.open_uploads import OpenUploadPage
+from pool_server.wire.transfers.parts import PartAddressesRequest, PartAddressList
+from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
 
 router = APIRouter(prefix="/uploads", tags=["uploads"], dependencies=[needs("models:write")])
 

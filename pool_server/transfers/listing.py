@@ -7,12 +7,12 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import UploadRecord
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_moment_cursor
-from pool_server.records import UploadRecord
-from pool_server.sites.repository import get_site
+from pool_server.people.sites.repository import get_site
 from pool_server.transfers import repository
-from pool_server.wire.open_uploads import OpenState, OpenUpload, OpenUploadPage, Purpose
+from pool_server.wire.transfers.open_uploads import OpenState, OpenUpload, OpenUploadPage, Purpose
 
 
 def list_uploads(

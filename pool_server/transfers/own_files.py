@@ -7,7 +7,7 @@ from pathlib import Path
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.transfers.service import get_upload
-from pool_server.wire.uploads import UploadResponse
+from pool_server.wire.transfers.uploads import UploadResponse
 
 CHUNK_BYTES = 1024 * 1024
 

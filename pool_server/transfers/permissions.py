@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pool_server.database.records import ModelRecord, UploadRecord
 from pool_server.errors import SharingRefusedError
 from pool_server.http.identity import Caller
-from pool_server.records import ModelRecord, UploadRecord
-from pool_server.registry.sharing import CONSORTIUM, PRIVATE, SITES, Right, may, require_right
-from pool_server.wire.sharing import Visibility
+from pool_server.models.registry.sharing import (
+    CONSORTIUM,
+    PRIVATE,
+    SITES,
+    Right,
+    may,
+    require_right,
+)
+from pool_server.wire.models.sharing import Visibility
 
 # A copy in the hands of another site comes with all rights for that site: copying what everybody
 # may download and merge gives nobody anything new.

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import (
-    ModelDeletedError,
-    ModelKindError,
-    RecipeRefusedError,
-    VersionStateError,
-)
-from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
-from pool_server.records import (
+from pool_server.database.records import (
     LabelRecord,
     MergeKeyRecord,
     MetricRecord,
@@ -25,19 +17,27 @@ from pool_server.records import (
     RecipeRecord,
     UploadRecord,
 )
-from pool_server.registry import repository
-from pool_server.registry.sharing import sharing_of_first
-from pool_server.registry.states import AVAILABLE, DELETED, DRAFT, QUARANTINE, move
-from pool_server.registry.terms import add_terms
+from pool_server.errors import (
+    ModelDeletedError,
+    ModelKindError,
+    RecipeRefusedError,
+    VersionStateError,
+)
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.lineage.withdrawals.flagging import flag_published
+from pool_server.lineage.withdrawals.successors import link_published
+from pool_server.models.registry import repository
+from pool_server.models.registry.sharing import sharing_of_first
+from pool_server.models.registry.states import AVAILABLE, DELETED, DRAFT, QUARANTINE, move
+from pool_server.models.registry.terms import add_terms
+from pool_server.people.sites.quotas import require_room
 from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
-from pool_server.sites.quotas import require_room
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.permissions import require_not_wider
 from pool_server.transfers.recipes import read_recipe
-from pool_server.wire.data_use import Term
-from pool_server.withdrawals.flagging import flag_published
-from pool_server.withdrawals.successors import link_published
+from pool_server.wire.models.data_use import Term
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe

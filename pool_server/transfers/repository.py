@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session, aliased, contains_eager
 
-from pool_server.records import SiteRecord, TokenRecord, UploadRecord
+from pool_server.database.records import SiteRecord, TokenRecord, UploadRecord
 
 RECEIVING, CHECKING, COMPLETE, REFUSED, EXPIRED = (
     "receiving", "checking", "complete", "refused", "expired",

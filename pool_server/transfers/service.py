@@ -8,6 +8,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.database.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.errors import (
     PartsElsewhereError,
     PoolError,
@@ -18,13 +19,12 @@ from pool_server.errors import (
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.records import ModelVersionRecord, UploadRecord, now_utc
-from pool_server.registry import repository as registry
-from pool_server.registry.describing import describe_version
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.describing import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.transfers import repository
 from pool_server.transfers.plan import PartPlan
-from pool_server.wire.uploads import UploadPart, UploadResponse, UploadState
+from pool_server.wire.transfers.uploads import UploadPart, UploadResponse, UploadState
 
 log = logging.getLogger("pool_server.uploads")
 

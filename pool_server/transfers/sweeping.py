@@ -6,9 +6,9 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from pool_server.database.records import now_utc
 from pool_server.errors import PoolError, StorageError
 from pool_server.http.session import ServerParts
-from pool_server.records import now_utc
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
 

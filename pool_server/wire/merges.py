@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import FileName, Name
-from pool_server.wire.uploads import VersionDescription
+from pool_server.wire.transfers.uploads import VersionDescription
 
 MergeJobState = Literal["queued", "running", "finished", "failed", "cancelled"]
 

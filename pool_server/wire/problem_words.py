@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pool_server.wire.curation import ALIAS_PATTERN
+from pool_server.wire.models.curation import ALIAS_PATTERN
 from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, NAME_PATTERN
 
 _MOST_CHARACTERS = 80

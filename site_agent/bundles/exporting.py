@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool_server.wire.bundles import GrantedVersion, PortableVersion
-from site_agent import profiles
+from pool_server.wire.models.bundles import GrantedVersion, PortableVersion
 from site_agent.bundles.writing import Blob, BundleWriter
 from site_agent.errors import PoolAnswerError
-from site_agent.file_chunks import Progress
+from site_agent.pool import profiles
+from site_agent.runs.file_chunks import Progress
 
 if TYPE_CHECKING:
-    from site_agent.pool_client import PoolClient
+    from site_agent.pool.client import PoolClient
 
 # Fetching takes the line, packing the disk: the shares of one progress bar.
 _FETCHING_SHARE = 0.8

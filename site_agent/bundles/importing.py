@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool_server.wire.bundles import PortableEvaluation, PortableVersion
-from pool_server.wire.data_use import Term
 from pool_server.wire.evaluations import EvaluationResponse
-from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.sharing import Visibility
-from pool_server.wire.signatures import ForeignKey, SignedStatement
-from pool_server.wire.signing_keys import readable_fingerprint
-from pool_server.wire.uploads import UploadRequest
+from pool_server.wire.models.bundles import PortableEvaluation, PortableVersion
+from pool_server.wire.models.data_use import Term
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.signatures.keys import readable_fingerprint
+from pool_server.wire.signatures.signatures import ForeignKey, SignedStatement
+from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import (
@@ -24,12 +24,12 @@ from site_agent.errors import (
     NotFoundError,
     SignatureMissingError,
 )
-from site_agent.file_chunks import Progress
-from site_agent.requests import build_request
-from site_agent.verification import SignaturePolicy
+from site_agent.pool.requests import build_request
+from site_agent.pool.trust.verification import SignaturePolicy
+from site_agent.runs.file_chunks import Progress
 
 if TYPE_CHECKING:
-    from site_agent.pool_client import PoolClient
+    from site_agent.pool.client import PoolClient
 
 # Checking reads all of it from the disk, sending goes over the line.
 _CHECKING_SHARE = 0.2

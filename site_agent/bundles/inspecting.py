@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from aggregators.errors import RecipeError
-from pool_server.wire.bundles import PortableStatement, PortableVersion
-from pool_server.wire.signing_keys import PublicKey
-from pool_server.wire.statements import Statement, canonical_json, open_statement
-from site_agent import trust
+from pool_server.wire.models.bundles import PortableStatement, PortableVersion
+from pool_server.wire.signatures.keys import PublicKey
+from pool_server.wire.signatures.statements import Statement, canonical_json, open_statement
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
-from site_agent.file_chunks import Progress
+from site_agent.pool.trust import decisions
+from site_agent.runs.file_chunks import Progress
 
 Trust = Literal["", "trusted", "changed", "unknown"]
 
@@ -219,7 +219,7 @@ def _trust(key: PublicKey | None, signed: PortableStatement | None) -> Trust:
     if key is None or signed is None:
         return ""
     site, _, pool = (signed.origin or "").partition("@")
-    known = trust.trusted_keys(pool, site)
+    known = decisions.trusted_keys(pool, site)
     if not known:
         return "unknown"
     return "trusted" if key.key_id in known else "changed"

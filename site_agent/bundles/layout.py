@@ -25,9 +25,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
+from pool_server.wire.models.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
-from pool_server.wire.statements import canonical_json
+from pool_server.wire.signatures.statements import canonical_json
 
 Schema = Literal["poolctl-bundle/1"]
 SCHEMA: Schema = "poolctl-bundle/1"

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from pool_server.wire.bundles import PortableVersion
+from pool_server.wire.models.bundles import PortableVersion
 from site_agent.bundles.layout import (
     BLOCK_BYTES,
     END,
@@ -26,7 +26,7 @@ from site_agent.bundles.layout import (
     record_bytes,
 )
 from site_agent.errors import BundleRefusedError
-from site_agent.file_chunks import Progress, chunks
+from site_agent.runs.file_chunks import Progress, chunks
 
 _RECORD_PATH = re.compile(r"^records/[0-9]{5}\.json$")
 _BLOB_PATH = re.compile(r"^blobs/([0-9a-f]{64})$")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from pool_server.wire.bundles import PortableVersion
+from pool_server.wire.models.bundles import PortableVersion
 from site_agent.bundles.layout import (
     END,
     MANIFEST,
@@ -23,9 +23,9 @@ from site_agent.bundles.layout import (
     padding,
     record_bytes,
 )
-from site_agent.cache import remove_leftovers
 from site_agent.errors import BundleRefusedError, BundleTooLargeError
-from site_agent.file_chunks import Progress, chunks
+from site_agent.pool.cache import remove_leftovers
+from site_agent.runs.file_chunks import Progress, chunks
 
 
 @dataclass(frozen=True)

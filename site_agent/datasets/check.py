@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
-from site_agent.faces.images import stored_size
+from site_agent.pictures.images import stored_size
 
 Severity = Literal["error", "warning"]
 

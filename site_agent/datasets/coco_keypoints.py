@@ -32,7 +32,7 @@ from site_agent.datasets.problems import Problems
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
 from site_agent.errors import AnnotationFileError
-from site_agent.faces.images import stored_size
+from site_agent.pictures.images import stored_size
 
 _LARGEST_COORDINATE_PX = 1_000_000
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import AnnotationFileError
-from site_agent.faces.images import IMAGE_SUFFIXES, is_clutter
+from site_agent.pictures.images import IMAGE_SUFFIXES, is_clutter
 
 Float64 = NDArray[np.float64]
 

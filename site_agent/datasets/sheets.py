@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, DatasetEditError, ImageFileError
-from site_agent.faces.images import read_image
+from site_agent.pictures.images import read_image
 
 UInt8 = NDArray[np.uint8]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from site_agent.errors import ImageFileError
 from site_agent.faces.detector import Detection, FaceDetector, open_detector
-from site_agent.faces.images import read_image
+from site_agent.pictures.images import read_image
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -31,8 +31,8 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation.image_workers import in_threads
 from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores, summarise_landmarks
 from site_agent.evaluation.normalisers import Normaliser, normaliser_for
-from site_agent.faces.images import read_image
 from site_agent.faces.landmarks import open_landmarks
+from site_agent.pictures.images import read_image
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]

@@ -13,27 +13,24 @@ from typing import Any
 import numpy as np
 
 from site_agent.errors import BlinkAnalysisError, ConditioningError
-from site_agent.eyeblink.blinks import find_blinks
-from site_agent.eyeblink.camera import CameraReader
-from site_agent.eyeblink.conditioning import ConditioningResult, analyse_conditioning
-from site_agent.eyeblink.doubts import doubts_of
-from site_agent.eyeblink.face_models import FaceModels
-from site_agent.eyeblink.filters import filtered_trace
-from site_agent.eyeblink.footage import VideoFootage
-from site_agent.eyeblink.frame_timing import frame_timing
-from site_agent.eyeblink.frames import FrameSource
-from site_agent.eyeblink.light_meter import LightMeter, light_regions, trials_by_lights
-from site_agent.eyeblink.openness import (
+from site_agent.eyeblink.blinks.doubts import doubts_of
+from site_agent.eyeblink.blinks.finding import find_blinks
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
+from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regions, trials_by_lights
+from site_agent.eyeblink.conditioning.trial_files import read_trials
+from site_agent.eyeblink.conditioning.trials import TrialList, TrialType
+from site_agent.eyeblink.face.models import FaceModels
+from site_agent.eyeblink.openness.filters import filtered_trace
+from site_agent.eyeblink.openness.sampling import Progress, count_remarks, sample_crowd, sample_face
+from site_agent.eyeblink.openness.signal import (
     Calibration,
     CalibrationSettings,
     calibrate,
     closed_ear_at_puffs,
 )
+from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs import check_requested, write_outputs
-from site_agent.eyeblink.recording import Recording, describe_recording, other_times
-from site_agent.eyeblink.recording_start import recording_start
 from site_agent.eyeblink.records import EyeTrace, as_written
-from site_agent.eyeblink.sampling import Progress, count_remarks, sample_crowd, sample_face
 from site_agent.eyeblink.session import (
     AnalysedSession,
     BlinkAnalysisSettings,
@@ -44,9 +41,12 @@ from site_agent.eyeblink.session import (
     source_file,
     summarise,
 )
-from site_agent.eyeblink.traces import read_trace
-from site_agent.eyeblink.trial_files import read_trials
-from site_agent.eyeblink.trials import TrialList, TrialType
+from site_agent.eyeblink.video.camera import CameraReader
+from site_agent.eyeblink.video.footage import VideoFootage
+from site_agent.eyeblink.video.frame_timing import frame_timing
+from site_agent.eyeblink.video.frames import FrameSource
+from site_agent.eyeblink.video.recording import Recording, describe_recording, other_times
+from site_agent.eyeblink.video.recording_start import recording_start
 
 
 def run_blink_analysis(

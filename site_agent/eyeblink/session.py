@@ -11,18 +11,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from aggregators.formats import file_digest
-from site_agent.eyeblink.blinks import Blink, BlinkSettings, blink_of_frame
-from site_agent.eyeblink.conditioning import ConditioningResult
-from site_agent.eyeblink.conditioning_settings import ConditioningSettings
-from site_agent.eyeblink.conditioning_summary import SessionSummary
-from site_agent.eyeblink.faces import FaceSettings, FoundFace
-from site_agent.eyeblink.filters import FilterSettings
-from site_agent.eyeblink.frames import Frame
-from site_agent.eyeblink.openness import Calibration, closure_paper_pct, fraction_eyelid_closure
+from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, blink_of_frame
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.conditioning.summary import SessionSummary
+from site_agent.eyeblink.conditioning.trial_files import TrialTiming
+from site_agent.eyeblink.conditioning.trials import Trial
+from site_agent.eyeblink.face.finding import FaceSettings, FoundFace
+from site_agent.eyeblink.openness.filters import FilterSettings
+from site_agent.eyeblink.openness.signal import (
+    Calibration,
+    closure_paper_pct,
+    fraction_eyelid_closure,
+)
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
 from site_agent.eyeblink.session_labels import SessionLabels, SessionNames
-from site_agent.eyeblink.trial_files import TrialTiming
-from site_agent.eyeblink.trials import Trial
+from site_agent.eyeblink.video.frames import Frame
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import math
 from pathlib import Path
 
 from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.openness import Calibration, fraction_eyelid_closure
+from site_agent.eyeblink.openness.signal import Calibration, fraction_eyelid_closure
+from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_labels import BIDS_MARK
-from site_agent.eyeblink.traces import read_trace
 
 _MOST_SHOWN = 12
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from pool_server.wire.names import ModelAddress
-from site_agent.cache import ModelCache
-from site_agent.pool_client import ModelQuery, PoolClient
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.quickstart.at_once import SharedProgress, run_two_at_once
 from site_agent.quickstart.records import (
     BlinkResult,
@@ -377,7 +377,7 @@ class _Journey:
         self.reporter.done(f"our-lab/face-68 descends from {', '.join(parents)}")
 
     def _blink(self, video: Path, detector: Path, landmarks: Path) -> BlinkResult:
-        from site_agent.eyeblink.matching import match_blinks
+        from site_agent.eyeblink.blinks.matching import match_blinks
         from site_agent.eyeblink.pipeline import run_blink_analysis
 
         session = run_blink_analysis(

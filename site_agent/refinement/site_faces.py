@@ -22,7 +22,7 @@ from site_agent.datasets import (
 )
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.image_workers import in_threads
-from site_agent.faces.images import read_image
+from site_agent.pictures.images import read_image
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]

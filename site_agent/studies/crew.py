@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from site_agent.child_process import available_memory_bytes
+from site_agent.runs.child_process import available_memory_bytes
+from site_agent.runs.worker_process import WorkerProcess
 from site_agent.studies.step_jobs import StepJob
-from site_agent.worker_process import WorkerProcess
 
 Worker = WorkerProcess[StepJob]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from site_agent.datasets import expand_parts, part_names
 from site_agent.errors import ModelStudyError, StudyBusyError, TrainingDataError
+from site_agent.runs.worker_process import processor_count
 from site_agent.studies.crew import run_crew, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol
@@ -27,7 +28,6 @@ from site_agent.studies.step_records import StepRecord, StudyFolder
 from site_agent.studies.steps import Contribute, Step, Train, step_digests, title
 from site_agent.training import ErtSettings
 from site_agent.training.progress_lines import duration_words
-from site_agent.worker_process import processor_count
 
 ProgressCallback = Callable[[float | None, str], None]
 

@@ -1,12 +1,12 @@
 """The child process that does steps: ``python -m site_agent.studies.step_worker``.
 
-It gets `StepJob`s, and ends each with its warnings; see `site_agent.worker_process`.
+It gets `StepJob`s, and ends each with its warnings; see `site_agent.runs.worker_process`.
 """
 
 from __future__ import annotations
 
+from site_agent.runs.worker_process import do_jobs
 from site_agent.studies.step_jobs import run_job
-from site_agent.worker_process import do_jobs
 
 
 def main() -> None:

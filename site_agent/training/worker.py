@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from site_agent.child_process import die_with_parent
+from site_agent.runs.child_process import die_with_parent
 
 EVENT_MARK = "@poolctl-training "
 _KIBIBYTE = 1024
@@ -120,7 +120,7 @@ def _provide_image(path: Path, folder: Path, number: int) -> str:
     """Put an image that dlib can decode into the folder and return its name there."""
     from PIL import Image
 
-    from site_agent.faces.images import read_image
+    from site_agent.pictures.images import read_image
 
     pixels = read_image(path, apply_orientation=False)  # also finds out whether the file is whole
     name = f"{number:07d}"
@@ -164,7 +164,7 @@ def _grey_crop(path: Path, boxes: list[list[int]]) -> tuple[Any, tuple[int, int]
     import numpy as np
 
     from aggregators.predictors import to_grey
-    from site_agent.faces.images import read_image
+    from site_agent.pictures.images import read_image
 
     grey = to_grey(read_image(path, apply_orientation=False))
     rows, columns = grey.shape

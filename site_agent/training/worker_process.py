@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from site_agent.child_process import available_memory_bytes, start_python, stop
 from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.runs.child_process import available_memory_bytes, start_python, stop
 from site_agent.training.progress_lines import LineSplitter, Progress
 from site_agent.training.worker import EVENT_MARK
 

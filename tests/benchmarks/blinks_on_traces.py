@@ -24,13 +24,13 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.eyeblink.blinks import BlinkSettings, dip_margins, find_blinks
-from site_agent.eyeblink.dips import Dips, find_dips
-from site_agent.eyeblink.even_trace import EvenTrace, evenly_spaced
-from site_agent.eyeblink.matching import BlinkMatch, match_blinks_to_points
-from site_agent.eyeblink.openness import calibrate
+from site_agent.eyeblink.blinks.dips import Dips, find_dips
+from site_agent.eyeblink.blinks.finding import BlinkSettings, dip_margins, find_blinks
+from site_agent.eyeblink.blinks.matching import BlinkMatch, match_blinks_to_points
+from site_agent.eyeblink.openness.even_trace import EvenTrace, evenly_spaced
+from site_agent.eyeblink.openness.signal import calibrate
+from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.records import EyeTrace, Int64
-from site_agent.eyeblink.traces import read_trace
 from tests.conftest import SHARED_DATA
 
 TOLERANCE_FRAMES = 8

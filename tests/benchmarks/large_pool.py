@@ -17,8 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, literal, text
 
-from pool_server.http.identity import hash_secret
-from pool_server.records import (
+from pool_server.database.records import (
     GrantRecord,
     LabelRecord,
     MergeKeyRecord,
@@ -30,7 +29,8 @@ from pool_server.records import (
     SiteRecord,
     TokenRecord,
 )
-from pool_server.registry.search.rebuild import loading_in_bulk
+from pool_server.http.identity import hash_secret
+from pool_server.models.registry.search.rebuild import loading_in_bulk
 
 SITES = 60
 VERSIONS_OF_A_MODEL = 5

@@ -32,8 +32,8 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from pool_server.database import open_engine
-from pool_server.schema import upgrade_database
+from pool_server.database.engine import open_engine
+from pool_server.database.schema import upgrade_database
 from pool_server.settings import PoolSettings
 from tests.benchmarks.large_pool import RARE_WORD, LargePool, fill_pool, site_name
 from tests.pool_server.pool_driver import pool_process

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from site_agent import PoolClient
-from site_agent.cache import ModelCache
+from site_agent.pool.cache import ModelCache
 from tests.pool_server.pool_driver import pool_process
 from tests.pool_server.swift_server import S3Server, swift_server
 

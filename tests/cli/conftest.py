@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cli.app import main
+from cli.frame.app import main
 from tests.conftest import PROJECT_ROOT
 
 

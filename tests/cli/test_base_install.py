@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
-from cli.errors import EXTRA_OF_LIBRARY
+from cli.frame.errors import EXTRA_OF_LIBRARY
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome
 from tests.cli.test_conventions import ALL_COMMANDS
@@ -23,7 +23,7 @@ from tests.site_agent.faces.test_detector import small_predictor
 WITHOUT_EXTRAS = (
     "import sys\n"
     f"for library in {sorted(EXTRA_OF_LIBRARY)}: sys.modules[library] = None\n"
-    "from cli.app import main\n"
+    "from cli.frame.app import main\n"
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from cli.app import COMMANDS, app
+from cli.frame.app import COMMANDS, app
 from tests.cli.conftest import Run, run_process
 from tests.conftest import PROJECT_ROOT
 
@@ -37,7 +37,7 @@ ALL_COMMANDS = dict(all_commands())
 
 
 def test_starting_loads_no_heavy_library() -> None:
-    code = f"import sys, cli.app; print([name for name in {HEAVY} if name in sys.modules])"
+    code = f"import sys, cli.frame.app; print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -46,7 +46,7 @@ def test_starting_loads_no_heavy_library() -> None:
 
 def test_the_overview_loads_no_heavy_library() -> None:
     code = (
-        "import sys; from cli.app import main; main(['--help']); "
+        "import sys; from cli.frame.app import main; main(['--help']); "
         f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     )
     result = subprocess.run(

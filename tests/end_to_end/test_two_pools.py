@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from aggregators.formats import file_digest, write_model
-from cli.app import main
+from cli.frame.app import main
 from site_agent import ModelCache, PoolClient
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome, run_process

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from pool_server.database import Database
+from pool_server.database.engine import Database
 from pool_server.http.identity import Caller
 from tests.pool_server.pool_driver import PoolDriver
 

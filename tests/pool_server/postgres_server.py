@@ -144,7 +144,7 @@ class PostgresServer:
     def make_pool_database(self) -> str:
         """Make a database of the newest schema, without any site, and return its address."""
         # Not atop: most tests never need it.
-        from pool_server.schema import upgrade_database
+        from pool_server.database.schema import upgrade_database
         from pool_server.settings import PoolSettings
 
         if not self._has_template:

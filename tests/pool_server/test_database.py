@@ -18,17 +18,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
 from pool_server.app import create_first_admin, set_up_database
-from pool_server.database import Database, open_engine, write_with_retry
-from pool_server.errors import (
-    DatabaseUnavailableError,
-    DatabaseUnusableError,
-    SchemaNewerError,
-    SchemaOlderError,
-    WriteConflictError,
-)
-from pool_server.records import AuditRecord, Record, SiteRecord, TokenRecord
-from pool_server.records.search import is_index_of_search
-from pool_server.schema import (
+from pool_server.database.engine import Database, open_engine, write_with_retry
+from pool_server.database.records import AuditRecord, Record, SiteRecord, TokenRecord
+from pool_server.database.records.search import is_index_of_search
+from pool_server.database.schema import (
     SchemaChange,
     current_revision,
     find_revision,
@@ -36,6 +29,13 @@ from pool_server.schema import (
     newest_revision,
     require_newest_schema,
     upgrade_database,
+)
+from pool_server.errors import (
+    DatabaseUnavailableError,
+    DatabaseUnusableError,
+    SchemaNewerError,
+    SchemaOlderError,
+    WriteConflictError,
 )
 from pool_server.settings import PoolSettings
 from tests.pool_server.postgres_server import PostgresServer, postgres_server

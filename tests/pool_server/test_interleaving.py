@@ -16,29 +16,29 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
-from pool_server.aliases import service as aliases
+from pool_server.activity.events.delivering import Courier
+from pool_server.activity.events.service import tell
 from pool_server.app import open_parts
-from pool_server.curation import service as curation
-from pool_server.database import Database
-from pool_server.events.delivering import Courier
-from pool_server.events.service import tell
+from pool_server.database.engine import Database
+from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
 from pool_server.http.session import ServerParts
+from pool_server.lineage.withdrawals import service as withdrawals
 from pool_server.merges import repository as merges
 from pool_server.merges.running import MergeWorker
+from pool_server.models.aliases import service as aliases
+from pool_server.models.curation import service as curation
+from pool_server.models.registry.repository import hold_families, lock_model
+from pool_server.models.registry.service import get_model, resolve_version
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
-from pool_server.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
-from pool_server.registry.repository import hold_families, lock_model
-from pool_server.registry.service import get_model, resolve_version
+from pool_server.people.sites.repository import get_site
+from pool_server.people.tokens import service as tokens
 from pool_server.signatures.service import revoke_key
-from pool_server.sites.repository import get_site
-from pool_server.tokens import service as tokens
-from pool_server.wire.signing_keys import PrivateKey
+from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest
-from pool_server.withdrawals import service as withdrawals
 from tests.aggregators.small_models import make_predictor
+from tests.pool_server.activity.events.receiver import receiving, wait_until
 from tests.pool_server.conftest import OpenPool
-from tests.pool_server.events.receiver import receiving, wait_until
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (

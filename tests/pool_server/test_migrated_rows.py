@@ -12,13 +12,13 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 
-from pool_server.database import open_engine
+from pool_server.database.engine import open_engine
+from pool_server.database.records import Record
+from pool_server.database.records.search import is_index_of_search
+from pool_server.database.schema import migration_settings, upgrade_database
 from pool_server.http.identity import hash_secret
 from pool_server.operations.checking import check_pool
 from pool_server.operations.inventory import opened_pool
-from pool_server.records import Record
-from pool_server.records.search import is_index_of_search
-from pool_server.schema import migration_settings, upgrade_database
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.pool_server.pool_driver import open_client

@@ -23,9 +23,9 @@ import pytest
 
 from pool_server.operations.checking import check_pool
 from pool_server.operations.inventory import opened_pool
-from site_agent.cache import ModelCache
 from site_agent.errors import PoolClientError
-from site_agent.pool_client import PoolClient
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import PoolClient
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
@@ -164,7 +164,7 @@ def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     opened = announce(one, "check/gaze", content).json()
     send_parts(one, opened, content)
     # The check does not end before the process does.
-    helper = child_of(pair.process.pid, "pool_server.transfers.warm_main")
+    helper = child_of(pair.process.pid, "pool_server.jobs.warm_main")
     os.kill(helper, signal.SIGSTOP)
     thread = threading.Thread(target=complete_until_killed, args=(one, opened))
     thread.start()

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
-from site_agent.cache import ModelCache
-from site_agent.pool_client import PoolClient
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import PoolClient
 from tests.pool_server.pool_driver import pool_of_processes
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import swift_server

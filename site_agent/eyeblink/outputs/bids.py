@@ -23,12 +23,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from site_agent.eyeblink.conditioning.trial_results import TableColumn
 from site_agent.eyeblink.outputs.datapackage import describe_column
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.outputs.provenance import versions
 from site_agent.eyeblink.outputs.tables import BLINKS, MISSING_VALUE, TRIALS, Table, tables_of
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_results import TableColumn
 
 BIDS_VERSION = "1.10.0"
 IGNORED = ("*_desc-blink_*",)

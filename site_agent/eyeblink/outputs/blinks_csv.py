@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from site_agent.eyeblink.blinks import Blink
+from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.outputs.tables import BLINKS, write_csv
 from site_agent.eyeblink.session import AnalysedSession
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from site_agent.eyeblink.conditioning.trial_results import TableColumn
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.outputs.provenance import versions
 from site_agent.eyeblink.outputs.tables import (
@@ -22,7 +23,6 @@ from site_agent.eyeblink.outputs.tables import (
     tables_of,
 )
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_results import TableColumn
 
 
 class DataPackageJson:

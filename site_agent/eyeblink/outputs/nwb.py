@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
-from site_agent.eyeblink.conditioning import ConditioningResult
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.trial_results import TableColumn, trial_rows
 from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.outputs.provenance import versions
 from site_agent.eyeblink.outputs.tables import BLINKS, TRIALS
 from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_results import TableColumn, trial_rows
 
 if TYPE_CHECKING:
     from pynwb import NWBFile, ProcessingModule, TimeSeries

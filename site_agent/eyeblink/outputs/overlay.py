@@ -17,14 +17,14 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.faces import FoundFace
-from site_agent.eyeblink.frames import Frame
-from site_agent.eyeblink.openness import eyes_of
+from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.eyeblink.face.finding import FoundFace
+from site_agent.eyeblink.openness.signal import eyes_of
 from site_agent.eyeblink.outputs.lettering import BLACK, WHITE, lettering
-from site_agent.eyeblink.read_ahead import read_ahead
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trials import TrialType
+from site_agent.eyeblink.video.frames import Frame
+from site_agent.eyeblink.video.read_ahead import read_ahead
 
 if TYPE_CHECKING:
     from av.container import OutputContainer

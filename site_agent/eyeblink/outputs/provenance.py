@@ -11,7 +11,7 @@ from typing import Any
 
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.session import AnalysedSession, summarise
-from site_agent.eyeblink.video_times import were_given
+from site_agent.eyeblink.video.times import were_given
 
 SCHEMA = "poolctl-blink-provenance/1"
 DISTRIBUTIONS = (

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from site_agent.eyeblink.blink_statistics import blink_statistics
+from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.outputs.plain_json import write_json
 from site_agent.eyeblink.session import AnalysedSession, summarise
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from site_agent.eyeblink.conditioning.trial_results import TRIAL_COLUMNS, TableColumn
+from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.records import FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_results import TRIAL_COLUMNS, TableColumn
-from site_agent.eyeblink.trials import TrialType
 
 MISSING_VALUE = ""
 """What stands in a cell of which nothing is known."""

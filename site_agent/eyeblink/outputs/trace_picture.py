@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trials import TrialType
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from site_agent.eyeblink.conditioning.trial_results import trial_rows
 from site_agent.eyeblink.outputs.tables import TRIALS, write_csv
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_results import trial_rows
 
 DIGITS = {"s": 6, "ms": 3, "FEC": 5}
 

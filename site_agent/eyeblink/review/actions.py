@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from site_agent.eyeblink.blinks import BlinkKind, Completeness
+from site_agent.eyeblink.blinks.finding import BlinkKind, Completeness
 
 TimeS = Annotated[float, Field(ge=-1e7, le=1e7, allow_inf_nan=False)]
 PixelPx = Annotated[float, Field(ge=-1e5, le=1e5, allow_inf_nan=False)]

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from aggregators.formats import file_digest
 from site_agent.errors import ReviewActionError, ReviewOutdatedError, VideoFileError
-from site_agent.eyeblink.image_folder import TIMESTAMPS_NAME
-from site_agent.eyeblink.recording import Recording
 from site_agent.eyeblink.review.actions import Action, Add, Correct, DropFrame, UseFrame
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
 from site_agent.eyeblink.review.correction_log import CorrectionLog, set_aside
 from site_agent.eyeblink.review.landmark_finder import FoundLandmarks, LandmarkFinder
 from site_agent.eyeblink.review.replay import ReviewState, replay
 from site_agent.eyeblink.review.reviewed_blinks import write_reviewed_blinks
-from site_agent.eyeblink.seekable_images import SeekableFrames, SeekableImages
-from site_agent.eyeblink.seeking import SeekableVideo
-from site_agent.eyeblink.video_times import container_times, were_given
+from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.seekable_images import SeekableFrames, SeekableImages
+from site_agent.eyeblink.video.seeking import SeekableVideo
+from site_agent.eyeblink.video.times import container_times, were_given
 
 FOLDER_NAME = "review"
 """Beside the automatic result, with its prefix: a BIDS dataset ignores all that bears it."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from site_agent.eyeblink.face_settings import FaceSettings
-from site_agent.eyeblink.faces import FaceFollower
-from site_agent.eyeblink.landmarks import check_eyes, check_part_count
+from site_agent.eyeblink.face.finding import FaceFollower
+from site_agent.eyeblink.face.landmarks import check_eyes, check_part_count
+from site_agent.eyeblink.face.settings import FaceSettings
 from site_agent.eyeblink.records import FaceBox, Float64, UInt8
 from site_agent.faces.detector import open_detector
 from site_agent.faces.landmarks import open_landmarks

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from site_agent.errors import ReviewActionError
-from site_agent.eyeblink.blinks import BlinkKind, Completeness
+from site_agent.eyeblink.blinks.finding import BlinkKind, Completeness
 from site_agent.eyeblink.review.actions import (
     Accept,
     Action,

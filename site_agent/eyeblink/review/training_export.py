@@ -22,11 +22,11 @@ from site_agent.datasets.records import (
 )
 from site_agent.errors import ReviewExportError
 from site_agent.eyeblink import records
-from site_agent.eyeblink.openness import LEFT_EYE, RIGHT_EYE
+from site_agent.eyeblink.openness.signal import LEFT_EYE, RIGHT_EYE
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.review.desk import ReviewDesk
 from site_agent.eyeblink.review.replay import TrainingFrame
-from site_agent.eyeblink.seekable_images import SeekableFrames
+from site_agent.eyeblink.video.seekable_images import SeekableFrames
 
 WANTED_EYE_WIDTH_PX = 60.0
 LARGEST_SCALE = 4

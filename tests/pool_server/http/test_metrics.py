@@ -7,7 +7,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.pool_server.events.receiver import receiving, wait_until
+from tests.pool_server.activity.events.receiver import receiving, wait_until
+from tests.pool_server.lineage.withdrawals.families import Family
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -17,7 +18,6 @@ from tests.pool_server.pool_driver import (
     send_parts,
     upload,
 )
-from tests.pool_server.withdrawals.families import Family
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

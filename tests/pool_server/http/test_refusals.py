@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 
 from pool_server.http.rate_limits import REFUSALS_PER_MINUTE
+from tests.pool_server.people.users.test_users import join
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
-from tests.pool_server.users.test_users import join
 
 
 def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:

@@ -55,4 +55,4 @@ def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str,
 
 def merge_process_of(server_process_id: int) -> int:
     """Return the child of a server that carries a merge out, once it is there."""
-    return child_of(server_process_id, "pool_server.merges.merge_process")
+    return child_of(server_process_id, "pool_server.jobs.merge_process")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.merges.child import MergeStoppedError, run_merge
+from pool_server.jobs.child import MergeStoppedError, run_merge
 from pool_server.settings import PoolSettings
 from tests.pool_server.http.test_metrics import samples
 from tests.pool_server.merges.merge_driver import (

@@ -10,11 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from pool_server.database import Database
+from pool_server.database.engine import Database
+from pool_server.database.records import TokenRecord, now_utc
 from pool_server.merges import running
-from pool_server.records import TokenRecord, now_utc
 from pool_server.rounds import combining
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
+from tests.pool_server.people.users.test_users import change, join
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
@@ -24,7 +25,6 @@ from tests.pool_server.rounds.round_driver import (
     start_round,
     upload_base,
 )
-from tests.pool_server.users.test_users import change, join
 
 
 def token_of(pool: PoolDriver, name: str) -> str:

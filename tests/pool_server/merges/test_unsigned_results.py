@@ -10,7 +10,7 @@ import httpx
 
 from aggregators.formats import encode_model
 from pool_server.signatures.statements import recipe_digest
-from pool_server.wire.signing_keys import PrivateKey
+from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.pool_driver import error_of, send_parts, upload

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select, text
 
 from aggregators.formats import encode_model
+from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import BackupUnusableError, PoolNotEmptyError
 from pool_server.operations.backup import (
     alone_in,
@@ -24,7 +25,6 @@ from pool_server.operations.dropping import drop_snapshots
 from pool_server.operations.garbage import collect_garbage
 from pool_server.operations.inventory import opened_pool
 from pool_server.operations.restore import restore_snapshot
-from pool_server.records import ModelRecord, ModelVersionRecord
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.aggregators.small_models import make_predictor

@@ -20,8 +20,8 @@ from aggregators.methods.refitting import (
 )
 from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import LeafContribution, ShapePredictor
-from pool_server.database import Database
-from pool_server.records import RoundRecord, now_utc
+from pool_server.database.engine import Database
+from pool_server.database.records import RoundRecord, now_utc
 from pool_server.settings import PoolSettings
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.model_files import sha256

@@ -14,11 +14,11 @@ import pytest
 from aggregators.formats import encode_model
 from aggregators.methods import merge
 from aggregators.models import ShapePredictor
+from pool_server.database.records import RoundRecord
 from pool_server.http.session import ServerParts
-from pool_server.records import RoundRecord
 from pool_server.rounds import combining
-from pool_server.wire.signing_keys import PrivateKey
-from pool_server.wire.statements import Statement, canonical_json
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.statements import Statement, canonical_json
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool_server.wire.signing_keys import PrivateKey
+from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.pool_driver import PoolDriver, error_of
 from tests.pool_server.signatures.signers import proof, register, revoke
 

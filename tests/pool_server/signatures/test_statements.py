@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pool_server.wire.dsse import Envelope
-from pool_server.wire.signing_keys import PrivateKey, PublicKey
-from pool_server.wire.statements import open_statement
+from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.keys import PrivateKey, PublicKey
+from pool_server.wire.signatures.statements import open_statement
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (

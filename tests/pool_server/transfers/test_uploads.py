@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy import select
 
-from pool_server.database import Database
-from pool_server.records import AuditRecord
+from pool_server.database.engine import Database
+from pool_server.database.records import AuditRecord
 from tests.pool_server.model_files import detector_bytes, network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,

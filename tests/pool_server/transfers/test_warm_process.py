@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from pool_server.jobs.warm_process import WarmProcess
 from pool_server.transfers.checking import check_environment
-from pool_server.transfers.warm_process import WarmProcess
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import detector_bytes
 
@@ -125,7 +125,7 @@ def test_the_helper_has_no_secrets_and_ends_with_the_server(tmp_path: Path) -> N
     program = """
 import tempfile, time
 from pool_server.transfers.checking import check_environment
-from pool_server.transfers.warm_process import WARM
+from pool_server.jobs.warm_process import WARM
 with tempfile.TemporaryFile() as out:
     WARM.run("none", [], output=out, errors=out, timeout_s=60, environment=check_environment())
 print(WARM._process.pid, flush=True)

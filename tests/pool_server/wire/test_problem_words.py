@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 import pool_server.wire
 from pool_server.settings import PoolSettings
+from pool_server.wire.people.sites import SiteRequest
 from pool_server.wire.problem_words import PATTERN_WORDS
-from pool_server.wire.sites import SiteRequest
-from pool_server.wire.uploads import VersionDescription
+from pool_server.wire.transfers.uploads import VersionDescription
 from site_agent.errors import PoolRefusedRequestError
-from site_agent.requests import build_request
+from site_agent.pool.requests import build_request
 
 
 def patterns(schema: Any) -> Iterator[str]:
@@ -35,7 +35,7 @@ def patterns(schema: Any) -> Iterator[str]:
 
 def models() -> Iterator[type[BaseModel]]:
     yield PoolSettings
-    for module in pkgutil.iter_modules(pool_server.wire.__path__, "pool_server.wire."):
+    for module in pkgutil.walk_packages(pool_server.wire.__path__, "pool_server.wire."):
         for value in vars(import_module(module.name)).values():
             if isinstance(value, type) and issubclass(value, BaseModel) and value is not BaseModel:
                 yield value

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pool_server.wire.dsse import seal
-from pool_server.wire.signing_keys import PrivateKey
-from pool_server.wire.statements import (
+from pool_server.wire.signatures.dsse import seal
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.statements import (
     PAYLOAD_TYPE,
     ModelPredicate,
     StatedTerm,

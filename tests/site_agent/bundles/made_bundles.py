@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire.bundles import PortableStatement, PortableVersion
-from pool_server.wire.signing_keys import PrivateKey
-from pool_server.wire.statements import ModelPredicate, Statement, sign_statement
+from pool_server.wire.models.bundles import PortableStatement, PortableVersion
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.statements import ModelPredicate, Statement, sign_statement
 from site_agent.bundles.writing import Blob, BundleWriter
 from tests.pool_server.model_files import network_bytes, sha256
 

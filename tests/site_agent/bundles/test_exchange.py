@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.wire.data_use import Term
-from pool_server.wire.signatures import KeyResponse
-from pool_server.wire.signing_keys import PrivateKey
-from site_agent import ModelCache, PoolClient, profiles, trust
+from pool_server.wire.models.data_use import Term
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.signatures import KeyResponse
+from site_agent import ModelCache, PoolClient
 from site_agent.bundles import export_bundle, import_bundle, inspect_bundle
 from site_agent.errors import (
     BundleRefusedError,
@@ -19,7 +19,9 @@ from site_agent.errors import (
     KeyNotTrustedError,
     SignatureMissingError,
 )
-from site_agent.signing import create_key
+from site_agent.pool import profiles
+from site_agent.pool.trust import decisions
+from site_agent.pool.trust.signing import create_key
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.pool_server.signatures.signers import register
@@ -201,12 +203,12 @@ def test_a_bundle_of_a_stolen_or_another_key_is_not_taken_in(
         created_at=MOMENT,
         created_by="site-a/desk",
     )
-    trust.trust_keys("pool.example.org", "site-a", [pinned], "trusted")
+    decisions.trust_keys("pool.example.org", "site-a", [pinned], "trusted")
     write_bundle(path, [good], [content])
     assert inspect_bundle(path).versions[0].trust == "changed"
     with pytest.raises(KeyNotTrustedError, match="none of those that this machine trusts"):
         import_bundle(admin, path)
-    trust.forget_keys("pool.example.org", "site-a", [known.key_id])
+    decisions.forget_keys("pool.example.org", "site-a", [known.key_id])
     assert import_bundle(admin, path).versions[0].signed
 
 

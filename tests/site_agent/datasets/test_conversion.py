@@ -78,7 +78,7 @@ def test_boxes_of_a_detector(tmp_path: Path) -> None:
 def test_boxes_of_dlibs_detector_on_real_faces(shared_data: Path) -> None:
     pytest.importorskip("dlib")
     from site_agent.faces.detector import open_detector
-    from site_agent.faces.images import read_image
+    from site_agent.pictures.images import read_image
 
     file = shared_data / "dlib_faces" / "testing_with_face_landmarks.xml"
     dataset = read_imglab_xml(file)

@@ -64,7 +64,7 @@ def test_scores_on_photographs_equal_those_of_dlib(shared_data: Path) -> None:
     images, boxes = [], []
     dataset = read_imglab_xml(xml)
     from site_agent.faces.detector import open_detector
-    from site_agent.faces.images import read_image
+    from site_agent.pictures.images import read_image
 
     for image in dataset.images:
         images.append(read_image(image.path, apply_orientation=False))

@@ -16,7 +16,7 @@ from site_agent.datasets import FaceDataset, part_names, read_imglab_xml
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import evaluate_landmarks, normaliser_for
 from site_agent.evaluation.landmark_scores import FaceErrors, summarise_landmarks
-from site_agent.faces.images import read_image
+from site_agent.pictures.images import read_image
 from site_agent.training import ErtSettings, train_ert
 
 

@@ -26,7 +26,7 @@ from site_agent.evaluation import (
     model_runs,
     write_report,
 )
-from site_agent.eyeblink.openness import both_eye_aspect_ratios
+from site_agent.eyeblink.openness.signal import both_eye_aspect_ratios
 
 FEW = EvaluationSettings(resamples=20)
 
@@ -87,7 +87,7 @@ def test_the_error_of_the_openness_of_the_eyes(
 ) -> None:
     from aggregators.formats import read_model
     from aggregators.predictors import to_grey
-    from site_agent.faces.images import read_image
+    from site_agent.pictures.images import read_image
 
     scores = evaluate_landmarks(trained_landmarks, test_faces, resamples=50)
     predictor = LandmarkPredictor(read_model(trained_landmarks))  # type: ignore[arg-type]

@@ -15,15 +15,15 @@ from PIL import Image
 
 from site_agent.datasets.synthetic import write_blink_video
 from site_agent.errors import BlinkAnalysisError, VideoFileError
-from site_agent.eyeblink.faces import FaceSettings
-from site_agent.eyeblink.frames import VideoReader
-from site_agent.eyeblink.matching import match_blinks
+from site_agent.eyeblink.blinks.matching import match_blinks
+from site_agent.eyeblink.face.finding import FaceSettings
 from site_agent.eyeblink.pipeline import (
     BlinkAnalysisSettings,
     run_all_faces_analysis,
     run_blink_analysis,
 )
 from site_agent.eyeblink.session import BlinkSession
+from site_agent.eyeblink.video.frames import VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 Picture = np.typing.NDArray[np.uint8]

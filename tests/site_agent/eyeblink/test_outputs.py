@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.blinks import find_blinks
-from site_agent.eyeblink.openness import calibrate
+from site_agent.eyeblink.blinks.finding import find_blinks
+from site_agent.eyeblink.openness.signal import calibrate
+from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.pipeline import run_trace_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings, SourceFile
-from site_agent.eyeblink.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 
 

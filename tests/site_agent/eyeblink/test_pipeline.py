@@ -13,14 +13,14 @@ import pytest
 from aggregators.formats import read_model, write_model
 from aggregators.models import ShapePredictor
 from site_agent.errors import BlinkAnalysisError, FaceModelError, VideoFileError
-from site_agent.eyeblink.faces import FaceFollower, FaceSettings
-from site_agent.eyeblink.frames import VideoReader
-from site_agent.eyeblink.landmarks import sample_eyes
-from site_agent.eyeblink.matching import match_blinks
+from site_agent.eyeblink.blinks.matching import match_blinks
+from site_agent.eyeblink.face.finding import FaceFollower, FaceSettings
+from site_agent.eyeblink.face.landmarks import sample_eyes
+from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.traces import read_trace
+from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.faces.detector import open_detector
 from site_agent.faces.landmarks import open_landmarks
 from tests.site_agent.eyeblink.drawn_videos import write_video

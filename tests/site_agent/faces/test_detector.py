@@ -12,8 +12,8 @@ from aggregators.models import FhogDetector, ShapePredictor
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, ibug_mean_face
 from site_agent.errors import FaceModelError
 from site_agent.faces.detector import open_detector
-from site_agent.faces.images import read_image
 from site_agent.faces.landmarks import open_landmarks
+from site_agent.pictures.images import read_image
 
 
 def small_detector(upsampling: int | None) -> FhogDetector:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import ImageFileError
-from site_agent.faces.images import film_bits, list_images, read_image, resized
+from site_agent.pictures.images import film_bits, list_images, read_image, resized
 
 PICTURE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 

@@ -14,7 +14,7 @@ from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
 from site_agent.datasets import FaceBox, FaceDataset, part_names, read_imglab_xml
 from site_agent.errors import SiteAgentError, TrainingDataError, TrainingSettingsError
-from site_agent.faces.images import read_image
+from site_agent.pictures.images import read_image
 from site_agent.training import ErtSettings, train_ert
 
 QUICK = ErtSettings(num_trees_per_cascade_level=8, cascade_depth=3, tree_depth=2)

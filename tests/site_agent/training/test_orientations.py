@@ -14,7 +14,7 @@ from aggregators.models import FhogDetector
 from site_agent.datasets import FaceDataset, read_imglab_xml
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.evaluation import evaluate_detector
-from site_agent.faces.images import read_image
+from site_agent.pictures.images import read_image
 from site_agent.training import HogSvmSettings, train_hog_svm
 from site_agent.training.orientations import combine_detectors, plan_views
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from site_agent.eyeblink.blink_statistics import BlinkStatistics
-from site_agent.eyeblink.blinks import Blink
+from site_agent.eyeblink.blinks.finding import Blink
+from site_agent.eyeblink.blinks.statistics import BlinkStatistics
 from site_agent.eyeblink.outputs.report.svg import Plot, nice_ticks, number_text, padded
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession

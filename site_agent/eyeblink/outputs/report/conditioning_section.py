@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from site_agent.eyeblink.conditioning import ConditioningResult
-from site_agent.eyeblink.conditioning_settings import Rejection, cr_rule_text
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
+from site_agent.eyeblink.conditioning.trial_results import TrialResult
 from site_agent.eyeblink.outputs.report.markup import (
     DASH,
     facts,
@@ -22,7 +23,6 @@ from site_agent.eyeblink.outputs.report.trial_plots import (
     learning_plot,
 )
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_results import TrialResult
 
 MOST_SHOWN_TRIALS = 150
 REASON_TEXTS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.eyeblink.blink_statistics import BlinkStatistics, blink_statistics
-from site_agent.eyeblink.conditioning import ConditioningResult
+from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.outputs.provenance import NOTES, versions
 from site_agent.eyeblink.outputs.report.blink_plots import (

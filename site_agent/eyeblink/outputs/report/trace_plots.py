@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.outputs.report.svg import Mark, Plot, padded
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trials import TrialType
 
 SHORTEST_ROW_S = 30.0
 MOST_ROWS = 40

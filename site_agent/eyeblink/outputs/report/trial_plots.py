@@ -7,18 +7,18 @@ import math
 import numpy as np
 
 from site_agent.errors import ConditioningError
-from site_agent.eyeblink.conditioning import ConditioningResult
-from site_agent.eyeblink.conditioning_summary import wilson_interval_percent
-from site_agent.eyeblink.learning_curve import (
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.summary import wilson_interval_percent
+from site_agent.eyeblink.conditioning.trial_alignment import AlignedTrials, align_trials
+from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.eyeblink.outputs.report.svg import Mark, Plot, padded
+from site_agent.eyeblink.session import AnalysedSession
+from site_agent.eyeblink.study.learning_curve import (
     LearningPoint,
     StudySession,
     fit_learning_curve,
     learning_points,
 )
-from site_agent.eyeblink.outputs.report.svg import Mark, Plot, padded
-from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_alignment import AlignedTrials, align_trials
-from site_agent.eyeblink.trials import TrialType
 
 TYPE_TEXTS = {
     TrialType.PAIRED: "CS and US",

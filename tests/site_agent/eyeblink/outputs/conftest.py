@@ -12,9 +12,9 @@ from site_agent.datasets.synthetic.conditioning import (
     ConditioningDesign,
     draw_conditioning_session,
 )
-from site_agent.eyeblink.blinks import find_blinks
-from site_agent.eyeblink.conditioning import analyse_conditioning
-from site_agent.eyeblink.openness import calibrate
+from site_agent.eyeblink.blinks.finding import find_blinks
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
+from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.session import (
     AnalysedSession,
     BlinkAnalysisSettings,

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from site_agent.eyeblink.faces import FoundFace
-from site_agent.eyeblink.frames import Frame
+from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.outputs import write_outputs
 from site_agent.eyeblink.outputs.lettering import lettering
 from site_agent.eyeblink.outputs.overlay import BAR_SPACING, OverlayVideo
 from site_agent.eyeblink.records import FaceBox, FaceSource
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.eyeblink.video.frames import Frame
 from tests.site_agent.eyeblink.drawn_traces import trace_of
 
 

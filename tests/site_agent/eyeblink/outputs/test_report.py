@@ -110,13 +110,13 @@ def test_without_trials(conditioned: AnalysedSession) -> None:
 
 
 def test_every_trial_rejected(conditioned: AnalysedSession) -> None:
-    from site_agent.eyeblink.conditioning import analyse_conditioning
+    from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 
     assert conditioned.conditioning is not None
     trace = conditioned.trace
     blind = np.full(len(trace.ear), np.nan)
     results = conditioned.conditioning.trials
-    from site_agent.eyeblink.trials import Trial
+    from site_agent.eyeblink.conditioning.trials import Trial
 
     trials = [
         Trial(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
 from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, TRIALS, UNITS
 from site_agent.eyeblink.records import FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.trial_measures import TrialMeasures
 
 ESSENTIAL = [output for output in OUTPUTS if output.essential]
 """Pictures take most of the time, and nothing here is about them."""

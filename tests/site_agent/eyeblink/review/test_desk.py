@@ -244,7 +244,7 @@ def test_another_landmark_model_is_mentioned(
         assert found is not None
         assert found.landmarks.shape == (68, 2)
         ear = desk.result.frames.signals["ear_left"][10]
-        from site_agent.eyeblink.openness import both_eye_aspect_ratios
+        from site_agent.eyeblink.openness.signal import both_eye_aspect_ratios
 
         left, _ = both_eye_aspect_ratios(found.landmarks)
         assert abs(left - ear) < 0.06
@@ -255,7 +255,7 @@ def test_images_of_a_folder_can_be_reviewed(
 ) -> None:
     from PIL import Image
 
-    from site_agent.eyeblink.frames import VideoReader
+    from site_agent.eyeblink.video.frames import VideoReader
 
     images = tmp_path / "images"
     images.mkdir()

@@ -16,10 +16,10 @@ from av.video.frame import VideoFrame
 from PIL import Image
 
 from site_agent.errors import ReviewBusyError
-from site_agent.eyeblink.frames import VideoReader
 from site_agent.eyeblink.review.desk import ReviewDesk, open_desk
 from site_agent.eyeblink.review.server import opening_page, running_review, serve_review
-from site_agent.eyeblink.seeking import SeekableVideo
+from site_agent.eyeblink.video.frames import VideoReader
+from site_agent.eyeblink.video.seeking import SeekableVideo
 
 Served = tuple[httpx.Client, str, ReviewDesk]
 

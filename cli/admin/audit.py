@@ -1,0 +1,111 @@
+"""``poolctl audit``: what was done in the pool, by whom and when."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.default_command import group_with_default
+from cli.frame.errors import UsageError
+from cli.frame.options import command
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.audit import AuditEntry
+
+app = group_with_default("ls")
+
+_SPAN = re.compile(r"^([0-9]{1,4})([mhdw])$")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@command(
+    app,
+    "ls",
+    examples=[
+        "audit ls --subject site-a/face-68@2",
+        "audit ls --action version.withdraw --since 30d",
+        "audit ls --actor site-a/laptop --since 2026-03-01 --json",
+    ],
+)
+def ls(
+    invocation: Invocation,
+    *,
+    subject: Annotated[
+        str,
+        typer.Option(
+            metavar="SUBJECT", help="SITE/NAME@2; SITE/NAME with its versions; SITE/ with all."
+        ),
+    ] = "",
+    action: Annotated[
+        str, typer.Option(metavar="ACTION", help="version.withdraw, or version for all of those.")
+    ] = "",
+    actor: Annotated[str, typer.Option(metavar="SITE[/TOKEN|/USER]", help="Who did it.")] = "",
+    site: Annotated[
+        str, typer.Option(metavar="SITE", help="Done by a site, or to its things.")
+    ] = "",
+    since: Annotated[str, typer.Option(metavar="SPAN|DATE", help="12h, 30d, or a day (UTC).")] = "",
+    until: Annotated[
+        str, typer.Option(metavar="SPAN|DATE", help="Before then: 1h, or a day (UTC).")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, metavar="N", help="At most so many, newest first.")
+    ] = 50,
+) -> Reply:
+    """Read the audit, newest first; everything that is asked for has to hold.
+
+    Admins of the pool see all of it; those of a site see what their site did, and what others
+    did to its models, tokens and users.
+    """
+    now = datetime.now(UTC)
+    with invocation.pool() as pool:
+        entries = pool.audit(
+            subject=subject.removeprefix("pool://"),
+            action=action,
+            actor=actor,
+            site=site,
+            since=read_moment(since, "--since", now) if since else None,
+            until=read_moment(until, "--until", now) if until else None,
+            page_size=min(limit + 1, 100),
+        )
+        found = invocation.first_of(entries, limit)
+    table = TableText(
+        ["at", "who", "action", "subject", "outcome", "details"],
+        [_row(entry) for entry in found],
+        empty="nothing was done",
+    )
+    return Reply({"items": found}, table, [str(entry.entry_id) for entry in found])
+
+
+def read_moment(text: str, option: str, now: datetime) -> datetime:
+    """Read a span before now (``12h``, ``30d``), a day, or a moment; UTC where no zone is named.
+
+    Raises
+    ------
+    UsageError
+    """
+    if match := _SPAN.fullmatch(text.strip()):
+        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: expected a span such as 12h or 30d, or a day such as 2026-03-01"
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _row(entry: AuditEntry) -> list[str]:
+    details = json.dumps(entry.details, ensure_ascii=False) if entry.details else ""
+    return [
+        f"{entry.at:%Y-%m-%d %H:%M:%S}",
+        f"{entry.actor} ({entry.user})" if entry.user else entry.actor,
+        entry.action,
+        entry.subject,
+        entry.outcome,
+        details if len(details) <= 120 else f"{details[:117]}...",
+    ]

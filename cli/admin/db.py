@@ -1,0 +1,168 @@
+"""``poolctl db``: the schema of a pool's database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.admin.pool_settings import read_settings, use_config_file
+from cli.frame.errors import UsageError
+from cli.frame.options import command, group
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.settings import PoolSettings
+
+app = group("See and upgrade the schema of a pool's database (for who runs the pool).")
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="The data folder of a pool on SQLite.", show_default=False
+    ),
+]
+UrlOption = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="postgresql://USER:PASSWORD@HOST/DATABASE. POOL_SERVER_DATABASE_URL keeps the "
+        "password from the list of processes.",
+        show_default=False,
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
+]
+
+
+@command(
+    app,
+    "upgrade",
+    examples=["db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --data /srv/pool"],
+)
+def upgrade(
+    invocation: Invocation,
+    *,
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+) -> Reply:
+    """Bring the database to the schema that this version works with; make it where it is empty.
+
+    On PostgreSQL stop the pool's servers and make a backup first (pg_dump); servers of another
+    version refuse to start afterwards. A SQLite file is copied into the folder's backups. The
+    upgrade happens as a whole or not at all. An empty database gets its first admin, whose token
+    is shown this once. An index of text that PostgreSQL could not have before is made now.
+    """
+    from pool_server.app import set_up_database
+    from pool_server.server import held_data
+
+    settings = chosen_settings(data, database_url, config)
+    with held_data(settings):
+        change, secret = set_up_database(settings)
+        has_text_index = _make_text_index(invocation, settings)
+    facts: dict[str, Any] = {
+        "database": settings.database_place,
+        "found": change.found,
+        "revision": change.now,
+        "backup": change.backup,
+        "admin_token": secret,
+        "text_index": has_text_index,
+    }
+    before = change.found or "empty"
+    now = f"{change.now}  (up to date already)"
+    rows = [
+        ["database", settings.database_place],
+        ["schema", now if before == change.now else f"{before} -> {change.now}"],
+    ]
+    if change.backup is not None:
+        rows.append(["backup", str(change.backup)])
+    if secret is not None:
+        rows.append(["admin token", f"{secret}  (shown this once)"])
+        invocation.note("start a server, then log in: poolctl auth login URL")
+    return Reply(facts, TableText(["what", "value"], rows), [change.now])
+
+
+def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
+    """Make the index of text if it is missing; what keeps it from being made is only told."""
+    from pool_server.errors import DatabaseUnusableError
+    from pool_server.operations.text_index import NO_TEXT_INDEX, make_text_index
+
+    try:
+        if make_text_index(settings):
+            return True
+        invocation.warn(NO_TEXT_INDEX)
+    except DatabaseUnusableError as error:
+        # The new admin's token has still to be shown.
+        invocation.warn(f"there is no index of text yet; run the command again: {error.message}")
+    return False
+
+
+@command(app, "current", examples=["db current", "db current --data /srv/pool --json"])
+def current(
+    invocation: Invocation,  # noqa: ARG001
+    *,
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+) -> Reply:
+    """Tell which schema the database has, and which one this version works with."""
+    from pool_server.database.schema import find_revision, newest_revision
+
+    settings = chosen_settings(data, database_url, config)
+    found, newest = find_revision(settings), newest_revision()
+    facts = {
+        "database": settings.database_place,
+        "revision": found,
+        "newest": newest,
+        "is_newest": found == newest,
+    }
+    advice = "up to date" if found == newest else f"this version works with {newest}"
+    rows = [
+        ["database", settings.database_place],
+        ["schema", f"{found or 'empty'}  ({advice})"],
+    ]
+    return Reply(facts, TableText(["what", "value"], rows), [found or ""])
+
+
+def chosen_settings(
+    data: Path | None, database_url: str, config: Path | None = None
+) -> PoolSettings:
+    """Return the settings of the database that options, or else environment or file, name.
+
+    Raises
+    ------
+    UsageError
+        `data` and `database_url` are given, or the address is none, or the file cannot be read.
+    """
+    use_config_file(config)
+    if data is not None and database_url:
+        raise UsageError("--data names a pool on SQLite, --database-url one on PostgreSQL: choose")
+    if data is not None:
+        # An address in the environment is that of another pool.
+        return read_settings(data_folder=data, database_url="")
+    return read_settings(database_url=database_url or None)
+
+
+def settings_of_pool(data: Path | None, database_url: str, config: Path | None) -> PoolSettings:
+    """Return the settings of a pool that should be there.
+
+    Raises
+    ------
+    UsageError
+        As `chosen_settings`; or nothing names a pool, and there is none where it would be then.
+    """
+    from site_agent.pool import profiles
+
+    settings = chosen_settings(data, database_url, config)
+    is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
+    if data is None and is_default and not settings.database_file.exists():
+        raise UsageError(
+            f"no pool is named, and there is none in {settings.data_folder}: give --config, "
+            "--data or --database-url"
+        )
+    return settings

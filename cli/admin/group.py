@@ -1,0 +1,50 @@
+"""``poolctl admin``: looking after a pool, its sites and its people.
+
+Each noun has a module of its own; a new one is a new file and one line here.
+"""
+
+from __future__ import annotations
+
+from cli.admin import config, invitations, quota, recover, roles, sites, storage, tokens, users
+from cli.admin.tokens import day
+from cli.frame.addresses import size_words
+from cli.frame.options import command, group
+from cli.frame.output import Invocation, Reply, TableText
+
+app = group("Look after a pool: sites, people, tokens, quotas, backups.")
+app.add_typer(sites.app, name="sites")
+app.add_typer(users.app, name="users")
+app.add_typer(invitations.app, name="invitations")
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(roles.app, name="roles")
+app.add_typer(quota.app, name="quota")
+app.add_typer(storage.app)
+app.add_typer(config.app)
+app.add_typer(recover.app)
+
+
+@command(app, "usage", examples=["admin usage", "admin usage --json"])
+def usage(invocation: Invocation) -> Reply:
+    """Show what your site takes up and who uses it; all sites, for the pool's admins."""
+    with invocation.pool() as pool:
+        found = pool.usage()
+    rows = [
+        [
+            each.site,
+            str(each.models),
+            str(each.versions),
+            size_words(each.size_bytes),
+            size_words(each.uploading_bytes) if each.uploading_bytes else "",
+            "no limit" if each.quota_bytes is None else size_words(each.quota_bytes),
+            str(each.users),
+            str(each.tokens),
+            day(each.last_used_at) or "never",
+            "suspended" if each.suspended else "",
+        ]
+        for each in found
+    ]
+    columns = [
+        "site", "models", "versions", "size", "uploading", "quota", "users", "tokens",
+        "last used", "",
+    ]  # fmt: skip
+    return Reply({"items": found}, TableText(columns, rows), [each.site for each in found])

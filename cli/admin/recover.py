@@ -1,0 +1,51 @@
+"""``poolctl admin recover``: run on the pool's own machine, without a token."""
+
+from __future__ import annotations
+
+import typer
+
+from cli.admin.db import ConfigOption, DataOption, UrlOption, settings_of_pool
+from cli.frame.options import command
+from cli.frame.output import Invocation, Reply, TableText
+
+# Part of the group `admin`, which has the help.
+app = typer.Typer()
+
+
+@command(
+    app,
+    "recover",
+    examples=[
+        "admin recover --data /srv/pool",
+        "admin recover --config /etc/poolctl.toml --json",
+    ],
+)
+def recover(
+    invocation: Invocation,
+    *,
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+) -> Reply:
+    """Make a new admin token on the pool's own machine, for the admin who has lost the old one.
+
+    Needs no token, only the pool's database: the options say which, or the pool's own settings
+    in the environment (POOL_SERVER_...). The secret is shown this once, and the audit tells of
+    it. The pool may go on serving; tokens that are there stay valid until they are revoked.
+    """
+    from pool_server.operations.recovering import make_admin_token
+
+    settings = settings_of_pool(data, database_url, config)
+    made = make_admin_token(settings)
+    rows = [
+        ["database", settings.database_place],
+        ["token", f"{made.site}/{made.name}"],
+        ["secret", f"{made.secret}  (shown this once)"],
+    ]
+    invocation.note("log in with it: poolctl auth login URL")
+    invocation.note("then end what was lost: poolctl admin tokens ls, poolctl admin tokens revoke")
+    return Reply(
+        {"database": settings.database_place, "token": made},
+        TableText(["what", "value"], rows),
+        [made.secret],
+    )

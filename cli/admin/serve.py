@@ -1,0 +1,81 @@
+"""``poolctl serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cli.admin.pool_settings import read_settings, use_config_file
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+
+app = single()
+
+
+@command(
+    app,
+    "serve",
+    examples=[
+        "serve",
+        "serve --data /srv/pool --port 8710",
+        "serve --config /etc/poolctl.toml --log-format json",
+    ],
+)
+def serve(
+    invocation: Invocation,
+    *,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the pool keeps everything; made where absent."),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on; this machine only (127.0.0.1) when left out."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="8710 when left out; 0 takes a free one.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
+    ] = None,
+    log_format: Annotated[
+        Literal["text", "json"] | None, typer.Option(help="Lines for people, or for programs.")
+    ] = None,
+) -> None:
+    """Run a pool on this machine: SQLite and a folder, no other set-up.
+
+    Prints the address and, at the very first start, the admin's token; it is shown this once.
+    Ends with Ctrl-C, after finishing what is under way. With POOL_SERVER_DATABASE_URL set, this
+    is one of any number of servers of a pool on PostgreSQL; 'poolctl db upgrade' sets that up.
+    """
+    from pool_server.logs import set_up_logging
+    from pool_server.server import run_server
+
+    log_level = "WARNING" if invocation.conventions.quiet else None
+    use_config_file(config)
+    settings = read_settings(
+        data_folder=data, host=host, port=port, log_level=log_level, log_format=log_format
+    )
+    set_up_logging(settings)
+
+    def tell(url: str, secret: str | None) -> None:
+        facts = {
+            "url": url,
+            "admin_token": secret,
+            "data_folder": settings.data_folder,
+            "database": settings.database_place,
+        }
+        rows = [["pool", url], ["data", str(settings.data_folder)]]
+        if settings.uses_postgresql:
+            rows.append(["database", settings.database_place])
+        if secret is not None:
+            rows.append(["admin token", f"{secret}  (shown this once)"])
+        invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
+        if secret is not None:
+            invocation.note(f"log in from another window: poolctl auth login {url}")
+        invocation.note("stop with Ctrl-C")
+
+    run_server(settings, on_ready=tell)

@@ -1,0 +1,114 @@
+"""``poolctl sites``, also ``poolctl admin sites``: the sites of a pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import SIZE_UNITS, read_quantity
+
+app = group("List, create, change, suspend sites (admin).")
+
+SiteArgument = Annotated[
+    str, typer.Argument(metavar="SITE", help="As 'poolctl admin sites ls' shows it.")
+]
+
+
+@command(app, "ls", examples=["sites ls"])
+def ls(invocation: Invocation) -> Reply:
+    """List the sites of the pool."""
+    with invocation.pool() as pool:
+        sites = pool.sites()
+    rows = [
+        [
+            site.name,
+            site.display_name,
+            site.contact,
+            f"{site.created_at:%Y-%m-%d}",
+            "suspended" if site.suspended else "",
+        ]
+        for site in sites
+    ]
+    table = TableText(["site", "name", "contact", "since", ""], rows, empty="no sites yet")
+    return Reply({"items": sites}, table, [site.name for site in sites])
+
+
+@command(
+    app,
+    "create",
+    examples=[
+        'sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
+        "sites create adult-lab --quota 50GB",
+    ],
+)
+def create(
+    invocation: Invocation,
+    name: Annotated[
+        str, typer.Argument(metavar="SITE", help="a-z, 0-9, '.', '_', '-'; begins its addresses.")
+    ],
+    display_name: Annotated[str, typer.Option(help="How people call it.")] = "",
+    contact: Annotated[str, typer.Option(help="Whom to ask.")] = "",
+    quota: Annotated[
+        str, typer.Option(metavar="SIZE", help="Most bytes of all its files; no limit without.")
+    ] = "",
+) -> Reply:
+    """Create a site (pool admins only)."""
+    quota_bytes = int(read_quantity(quota, SIZE_UNITS, "--quota")) if quota else None
+    with invocation.pool() as pool:
+        site = pool.create_site(
+            name, display_name=display_name, contact=contact, quota_bytes=quota_bytes
+        )
+    text = (
+        f"created site {site.name}; let its people in with: "
+        f"poolctl admin invitations create {site.name}, "
+        f"or its machines with: poolctl admin tokens create {site.name} NAME"
+    )
+    return Reply(site, text, [site.name])
+
+
+@command(app, "change", examples=["sites change infant-lab --contact models@lab.example"])
+def change(
+    invocation: Invocation,
+    name: SiteArgument,
+    display_name: Annotated[str | None, typer.Option(help="How people call it.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Whom to ask.")] = None,
+) -> Reply:
+    """Change how a site is called and whom to ask (its admins)."""
+    given: dict[str, Any] = {"display_name": display_name, "contact": contact}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if not changes:
+        raise UsageError("what is to change? Give --display-name or --contact")
+    with invocation.pool() as pool:
+        site = pool.change_site(name, **changes)
+    return Reply(site, f"changed site {site.name}", [site.name])
+
+
+@command(app, "suspend", examples=["sites suspend infant-lab --yes"])
+def suspend(
+    invocation: Invocation,
+    name: SiteArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Refuse a site with all its tokens until it is resumed (pool admins only).
+
+    Its models stay, shared as they are.
+    """
+    if dry_run:
+        return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
+    invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
+    with invocation.pool() as pool:
+        site = pool.change_site(name, suspended=True)
+    return Reply(site, f"suspended site {name}", [name])
+
+
+@command(app, "resume", examples=["sites resume infant-lab"])
+def resume(invocation: Invocation, name: SiteArgument) -> Reply:
+    """Let a suspended site in again (pool admins only)."""
+    with invocation.pool() as pool:
+        site = pool.change_site(name, suspended=False)
+    return Reply(site, f"site {name} is let in again", [name])

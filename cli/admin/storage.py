@@ -1,0 +1,244 @@
+"""``poolctl admin backup|restore|gc|fsck``: run on the pool's own machine, without a token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.admin.db import ConfigOption, DataOption, UrlOption, chosen_settings, settings_of_pool
+from cli.frame.addresses import size_words
+from cli.frame.errors import VerificationError
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import YesOption, command
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.operations.checking import PoolCheck
+
+# Part of the group `admin`, which has the help.
+app = typer.Typer()
+
+_MOST_SHOWN = 50
+
+
+@command(
+    app,
+    "backup",
+    examples=[
+        "admin backup /backups/pool --data /srv/pool",
+        "admin backup /backups/pool --config /etc/poolctl.toml --verify --keep 14",
+    ],
+)
+def backup(
+    invocation: Invocation,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it is not there.")],
+    *,
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the whole snapshot again afterwards.")
+    ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Drop all but the newest N snapshots, once this one is whole."
+        ),
+    ] = None,
+) -> Reply:
+    """Take a snapshot of database and model files into a folder, while the pool goes on serving.
+
+    Files that an earlier snapshot there has are not copied again. Which database and storage are
+    meant, the options or the pool's own settings in the environment (POOL_SERVER_...) say. Exit
+    code 5 when files are missing or damaged: the snapshot is whole but for those, and no older one
+    is dropped. The folder holds hashes of tokens: keep it as safe as the pool.
+    """
+    from pool_server.operations.backup import check_snapshot, make_backup
+    from pool_server.operations.dropping import drop_snapshots
+    from pool_server.operations.inventory import opened_pool
+
+    with (
+        opened_pool(settings_of_pool(data, database_url, config)) as pool,
+        invocation.progress("backup") as report,
+    ):
+        made = make_backup(pool, folder, progress=report)
+    snapshot = made.snapshot
+    problems = snapshot.gaps
+    if verify:
+        with invocation.progress("verify") as report:
+            problems = check_snapshot(snapshot, progress=report)
+    if snapshot.missing:
+        problems.append("see: poolctl admin fsck")
+    _refuse_problems(f"snapshot {snapshot.name} was taken, but", problems)
+    facts = {
+        "snapshot": snapshot.name,
+        "folder": snapshot.folder,
+        "revision": snapshot.revision,
+        "rows": snapshot.rows,
+        "files": len(snapshot.files),
+        "copied_files": made.copied_files,
+        "copied_bytes": made.copied_bytes,
+        "verified": verify,
+    }
+    lines = [
+        f"{snapshot.folder}: {snapshot.rows} rows, {len(snapshot.files)} files, "
+        f"{made.copied_files} of them copied now ({size_words(made.copied_bytes)})"
+    ]
+    if keep is not None:
+        dropped = drop_snapshots(folder, keep)
+        facts |= {"dropped": dropped.snapshots, "dropped_bytes": dropped.size_bytes}
+        lines.append(
+            f"{len(dropped.snapshots)} older snapshots dropped, with {dropped.files} files "
+            f"({size_words(dropped.size_bytes)})"
+        )
+    return Reply(facts, lines, [snapshot.name])
+
+
+@command(
+    app,
+    "restore",
+    examples=[
+        "admin restore /backups/pool --data /srv/new-pool",
+        "admin restore /backups/pool --snapshot 20260301T120000000000Z",
+    ],
+)
+def restore(
+    invocation: Invocation,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What backup has written.")],
+    *,
+    snapshot: Annotated[str, typer.Option(metavar="NAME", help="The newest when left out.")] = "",
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+) -> Reply:
+    """Put a snapshot into an empty pool, of either shape; its servers must not run.
+
+    A backup from SQLite and a folder can be restored into PostgreSQL and S3: so a pool on one
+    machine moves to a consortium's servers. Sites, users, tokens and the audit come back as they
+    were. What is interrupted goes on when the command is given again.
+    """
+    from pool_server.operations.backup import list_snapshots
+    from pool_server.operations.restore import restore_snapshot
+    from pool_server.server import held_data
+
+    there = list_snapshots(folder)
+    chosen = next((each for each in reversed(there) if snapshot in {"", each.name}), None)
+    if chosen is None:
+        names = ", ".join(each.name for each in there[-5:])
+        raise VerificationError(f"{folder} has no snapshot {snapshot!r}; the newest are: {names}")
+    settings = chosen_settings(data, database_url, config)
+    with (
+        goes_on_when_repeated(),
+        held_data(settings),
+        invocation.progress("restore") as report,
+    ):
+        restored = restore_snapshot(settings, chosen, progress=report)
+    facts = {
+        "snapshot": chosen.name,
+        "database": settings.database_place,
+        "rows": restored.rows,
+        "files": restored.files,
+        "size_bytes": restored.size_bytes,
+        "missing": chosen.missing,
+    }
+    for digest in chosen.missing:
+        invocation.warn(f"the snapshot was taken without the file {digest}")
+    text = (
+        f"snapshot {chosen.name} is in {settings.database_place}: {restored.rows} rows, "
+        f"{restored.files} files ({size_words(restored.size_bytes)})"
+    )
+    return Reply(facts, text, [chosen.name])
+
+
+@command(app, "gc", examples=["admin gc --data /srv/pool", "admin gc --yes"])
+def gc(
+    invocation: Invocation,
+    *,
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+    yes: YesOption = False,
+) -> Reply:
+    """Find model files that no record speaks of any more; remove them with --yes.
+
+    They are left by deleted versions, and by servers that died at the wrong moment. The pool may
+    go on serving.
+    """
+    from pool_server.operations.garbage import collect_garbage
+    from pool_server.operations.inventory import opened_pool
+
+    with (
+        opened_pool(settings_of_pool(data, database_url, config)) as pool,
+        invocation.progress("gc") as report,
+    ):
+        found = collect_garbage(pool, remove=yes, progress=report)
+    facts = {"files": found.digests, "removed": found.removed}
+    if not found.digests:
+        return Reply(facts, "every file has a record")
+    if yes:
+        return Reply(facts, f"{len(found.removed)} files removed", found.removed)
+    text = f"{len(found.digests)} files have no record; remove them with --yes"
+    return Reply(facts, [*found.digests[:_MOST_SHOWN], text], found.digests)
+
+
+@command(app, "fsck", examples=["admin fsck --data /srv/pool", "admin fsck --quick --json"])
+def fsck(
+    invocation: Invocation,
+    *,
+    data: DataOption = None,
+    database_url: UrlOption = "",
+    config: ConfigOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only whether files are there, not their digests.")
+    ] = False,
+) -> Reply:
+    """Check that every record has its file with the right digest, and every file a record.
+
+    What models are found by is held against the records as well, and mended where it is wrong.
+    Exit code 5 when something is damaged or missing; files without a record only take room
+    (see gc). The pool may go on serving.
+    """
+    from pool_server.operations.checking import check_pool
+    from pool_server.operations.inventory import opened_pool
+
+    with (
+        opened_pool(settings_of_pool(data, database_url, config)) as pool,
+        invocation.progress("fsck") as report,
+    ):
+        found = check_pool(pool, read_files=not quick, progress=report)
+    damage = [f"{each.subject}: {each.text}" for each in found.problems if each.is_damage]
+    _refuse_problems(f"{len(damage)} problems", damage)
+    rest = [f"{each.text}" for each in found.problems]
+    return Reply(_facts(found), [_summary(found), *rest[:_MOST_SHOWN]])
+
+
+def _facts(found: PoolCheck) -> dict[str, Any]:
+    return {
+        "versions": found.versions,
+        "files": found.files,
+        "size_bytes": found.size_bytes,
+        "problems": found.problems,
+    }
+
+
+def _summary(found: PoolCheck) -> TableText:
+    rows = [
+        ["versions", str(found.versions)],
+        ["files", f"{found.files} ({size_words(found.size_bytes)})"],
+        ["damaged or missing", "0"],
+        ["files without a record", str(_count(found, "file-unknown"))],
+    ]
+    return TableText(["what", "value"], rows)
+
+
+def _count(found: PoolCheck, kind: str) -> int:
+    return sum(problem.kind == kind for problem in found.problems)
+
+
+def _refuse_problems(subject: str, problems: list[str]) -> None:
+    if not problems:
+        return
+    more = [f"... and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
+    raise VerificationError("\n".join([f"{subject}:", *problems[:_MOST_SHOWN], *more]))

@@ -1,0 +1,149 @@
+"""``poolctl tokens``, also ``poolctl admin tokens``: who may do what at a pool."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.people.tokens import TokenResponse
+
+app = group("List, create and revoke tokens (admin).")
+
+RoleOption = Annotated[
+    Literal["viewer", "contributor", "curator", "admin"],
+    typer.Option(help="Each may all that the one before it may; 'poolctl admin roles ls' says it."),
+]
+PoolWideOption = Annotated[
+    bool, typer.Option("--pool-wide", help="The role holds for every site (pool admins give it).")
+]
+
+
+@command(app, "ls", examples=["tokens ls", "tokens ls --json"])
+def ls(invocation: Invocation) -> Reply:
+    """List tokens of the sites that you look after: never the secrets, which nobody keeps."""
+    with invocation.pool() as pool:
+        tokens = pool.tokens()
+    rows = [
+        [
+            token.token_id,
+            f"{token.site}/{token.name}",
+            role_words(token.role, pool_wide=token.pool_wide),
+            token.user or "",
+            token.made_by or "",
+            "all" if token.scopes is None else " ".join(token.scopes) or "none",
+            _state(token),
+            day(token.last_used_at) or "never",
+        ]
+        for token in tokens
+    ]
+    columns = ["id", "token", "role", "user", "made by", "scopes", "state", "last used"]
+    table = TableText(columns, rows, empty="no tokens")
+    return Reply({"items": tokens}, table, [token.token_id for token in tokens])
+
+
+@command(
+    app,
+    "create",
+    examples=[
+        "tokens create infant-lab laptop",
+        "tokens create infant-lab readonly --role viewer --expires-in-days 90",
+        "tokens create infant-lab desk --scope models:read --scope merges --user ada",
+        "tokens create infant-lab nightly --for-machine",
+    ],
+)
+def create(
+    invocation: Invocation,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site it is for.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What it is used for, for example laptop.")
+    ],
+    *,
+    role: RoleOption = "contributor",
+    pool_wide: PoolWideOption = False,
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SCOPE",
+            help="Narrow it to this; several times for more. All that the role may without.",
+        ),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    user: Annotated[
+        str,
+        typer.Option(
+            metavar="USER",
+            help="Whose it is: it never may more than that user. Yours when left out, if you are a "
+            "user of the site.",
+        ),
+    ] = "",
+    for_machine: Annotated[
+        bool,
+        typer.Option(
+            "--for-machine", help="Nobody's but the site's: it stays when you are disabled."
+        ),
+    ] = False,
+    expires_in_days: Annotated[
+        int | None, typer.Option(min=1, max=3660, metavar="DAYS", help="Never when left out.")
+    ] = None,
+) -> Reply:
+    """Create a token for a site and print its secret, this once."""
+    if user and for_machine:
+        raise UsageError("a token is either a user's (--user) or --for-machine, not both")
+    with invocation.pool() as pool:
+        token = pool.create_token(
+            site,
+            name,
+            role=role,
+            pool_wide=pool_wide,
+            scopes=scope or None,
+            user=user or None,
+            for_machine=for_machine,
+            expires_in_days=expires_in_days,
+        )
+        endpoint = pool.endpoint
+    invocation.note(
+        f"token {token.token_id} of {token.site}/{token.name} "
+        f"({role_words(token.role, pool_wide=token.pool_wide)}, "
+        f"{f'user {token.user}' if token.user else 'of the site alone'}); it is shown only "
+        f"now. Its holder logs in with: poolctl auth login {endpoint}"
+    )
+    return Reply(token, token.secret, [token.secret])
+
+
+@command(app, "revoke", examples=["tokens revoke TOKEN_ID --yes"])
+def revoke(
+    invocation: Invocation,
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN_ID", help="As 'poolctl admin tokens ls' shows it.")
+    ],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Make a token worthless, for good."""
+    data = {"token_id": token_id, "revoked": not dry_run}
+    if dry_run:
+        return Reply(data, f"would revoke token {token_id}", [token_id])
+    invocation.confirm(f"Revoke token {token_id}?", assume_yes=yes)
+    with invocation.pool() as pool:
+        pool.revoke_token(token_id)
+    return Reply(data, f"revoked token {token_id}", [token_id])
+
+
+def role_words(role: str, *, pool_wide: bool) -> str:
+    return f"{role} (pool)" if pool_wide else role
+
+
+def day(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment is not None else ""
+
+
+def _state(token: TokenResponse) -> str:
+    if token.revoked_at is not None:
+        return f"revoked {day(token.revoked_at)}"
+    return f"until {day(token.expires_at)}" if token.expires_at else "valid"

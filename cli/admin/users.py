@@ -1,0 +1,206 @@
+"""``poolctl admin users``: the people of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.admin.tokens import day, role_words
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.people.tokens import TokenResponse
+    from pool_server.wire.people.users import InvitationResponse, UserResponse
+    from site_agent.pool.client import PoolClient
+
+app = group("List, change, disable and enable users.")
+
+UserArgument = Annotated[
+    str, typer.Argument(metavar="SITE/USER", help="As 'poolctl admin users ls' shows it.")
+]
+
+
+def read_user(word: str) -> tuple[str, str]:
+    """Take ``SITE/USER`` apart.
+
+    Raises
+    ------
+    UsageError
+    """
+    site, slash, user = word.partition("/")
+    if not (site and slash and user) or "/" in user:
+        raise UsageError(f"{word!r}: expected SITE/USER, for example infant-lab/ada")
+    return site, user
+
+
+@command(app, "ls", examples=["admin users ls"])
+def ls(invocation: Invocation) -> Reply:
+    """List the users of your site; of all sites, for the pool's admins."""
+    with invocation.pool() as pool:
+        users = pool.users()
+    rows = [
+        [
+            f"{user.site}/{user.name}",
+            role_words(user.role, pool_wide=user.pool_wide),
+            user.display_name,
+            user.email,
+            day(user.created_at),
+            f"disabled {day(user.disabled_at)}" if user.disabled_at else "",
+        ]
+        for user in users
+    ]
+    table = TableText(["user", "role", "name", "e-mail", "since", ""], rows, empty="no users yet")
+    return Reply({"items": users}, table, [row[0] for row in rows])
+
+
+@command(app, "change", examples=["admin users change infant-lab/ada --email ada@lab.example"])
+def change(
+    invocation: Invocation,
+    user: UserArgument,
+    display_name: Annotated[str | None, typer.Option(help="How people call her or him.")] = None,
+    email: Annotated[str | None, typer.Option(help="For people; the pool writes none.")] = None,
+) -> Reply:
+    """Change name or e-mail; the role changes with 'poolctl admin roles set'."""
+    site, name = read_user(user)
+    given: dict[str, Any] = {"display_name": display_name, "email": email}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if not changes:
+        raise UsageError("what is to change? Give --display-name or --email")
+    with invocation.pool() as pool:
+        changed = pool.change_user(site, name, **changes)
+    return Reply(changed, f"changed user {user}", [user])
+
+
+@command(app, "disable", examples=["admin users disable infant-lab/ada --yes"])
+def disable(
+    invocation: Invocation,
+    user: UserArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Refuse a user with all tokens, and the user's open invitations, from the next request on.
+
+    Tokens that the user made for machines or for others stay: they are listed, to be revoked.
+    """
+    site, name = read_user(user)
+    if dry_run:
+        with invocation.pool() as pool:
+            reach = find_reach(pool, user)
+        data = {"site": site, "name": name, "disabled": False, **reach.data}
+        return Reply(data, [f"would disable user {user}", *reach.words("would be")], [user])
+    invocation.confirm(f"Disable user {user} with all tokens and open invitations?", assume_yes=yes)
+    with invocation.pool() as pool:
+        changed = pool.change_user(site, name, disabled=True)
+        # Looked for afterwards: until then the user could make more.
+        reach = find_reach(pool, user)
+    data = {**changed.model_dump(mode="json"), **reach.data}
+    return Reply(data, [f"disabled user {user}", *reach.words("are")], [user])
+
+
+@command(app, "enable", examples=["admin users enable infant-lab/ada"])
+def enable(invocation: Invocation, user: UserArgument) -> Reply:
+    """Let a disabled user in again, with the tokens and invitations that are still valid."""
+    site, name = read_user(user)
+    with invocation.pool() as pool:
+        changed = pool.change_user(site, name, disabled=False)
+    return Reply(changed, f"enabled user {user}", [user])
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a user can come in with, or has let others in with.
+
+    Attributes
+    ----------
+    user : str
+        SITE/USER.
+    tokens, invitations : sequences
+        Valid ones that are refused while the user is disabled.
+    others : sequence
+        Valid tokens that the user made, whose secrets the user may know: they stay.
+    people : sequence
+        Users who came by the user's invitations, and are not disabled: they stay.
+    """
+
+    user: str
+    tokens: Sequence[TokenResponse]
+    invitations: Sequence[InvitationResponse]
+    others: Sequence[TokenResponse]
+    people: Sequence[UserResponse]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "refused": {"tokens": self.tokens, "invitations": self.invitations},
+            "staying": {"tokens": self.others, "users": self.people},
+        }
+
+    def words(self, are: str) -> list[str | TableText]:
+        """Say it to people, with the command that ends each token that stays."""
+        tokens = ", ".join(f"{each.site}/{each.name}" for each in self.tokens)
+        invitations = ", ".join(f"{each.invitation_id}" for each in self.invitations)
+        words: list[str | TableText] = [
+            f"refused {are} the tokens: {tokens or 'none'}",
+            f"refused {are} the open invitations: {invitations or 'none'}",
+        ]
+        if self.others:
+            rows = [
+                [
+                    f"{each.site}/{each.name}",
+                    role_words(each.role, pool_wide=each.pool_wide),
+                    f"user {each.user}" if each.user else "a machine",
+                    f"poolctl admin tokens revoke {each.token_id}",
+                ]
+                for each in self.others
+            ]
+            words += [
+                f"these tokens stay valid, which {self.user} made and may still have:",
+                TableText(["token", "role", "for", "end it with"], rows),
+            ]
+        if self.people:
+            people = ", ".join(f"{each.site}/{each.name}" for each in self.people)
+            words.append(f"these users stay, whom {self.user} let in: {people}")
+        return words
+
+
+def find_reach(pool: PoolClient, user: str) -> Reach:
+    """Look through what the pool shows its admin, at this moment."""
+    users, tokens, invitations = pool.users(), pool.tokens(), pool.invitations()
+    now = datetime.now(UTC)
+    disabled = {f"{each.site}/{each.name}" for each in users if each.disabled_at is not None}
+    valid = [
+        each
+        for each in tokens
+        if each.revoked_at is None and (each.expires_at is None or each.expires_at > now)
+    ]
+    mine = [each for each in invitations if each.made_by == user]
+    came = {f"{each.site}/{each.used_by}" for each in mine if each.used_by is not None}
+    return Reach(
+        user,
+        tokens=[each for each in valid if _owner(each) == user],
+        invitations=[
+            each
+            for each in mine
+            if each.used_at is None and each.revoked_at is None and each.expires_at > now
+        ],
+        others=[
+            each
+            for each in valid
+            if each.made_by == user and _owner(each) != user and _owner(each) not in disabled
+        ],
+        people=[
+            each
+            for each in users
+            if f"{each.site}/{each.name}" in came and each.disabled_at is None
+        ],
+    )
+
+
+def _owner(token: TokenResponse) -> str:
+    return f"{token.site}/{token.user}" if token.user else ""

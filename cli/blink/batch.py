@@ -1,0 +1,278 @@
+"""``poolctl blink batch``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.blink.outputs import OUTCOME_PARAMETERS, requested_outputs
+from cli.blink.settings import SETTINGS_PARAMETERS, analysis_settings
+from cli.frame.addresses import is_address, model_files
+from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
+from cli.frame.options import DryRunOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome
+    from site_agent.eyeblink.batch.sessions import BatchSession, SessionList
+    from site_agent.eyeblink.session import BlinkAnalysisSettings
+    from site_agent.eyeblink.study.study import StudySummary
+
+app = single()
+
+_MOST_SHOWN = 20
+# What else an analysis is told is another thing for each session: columns of the table.
+_OUTCOMES = frozenset({"overlay", "nwb", "task"})
+
+
+@command(
+    app,
+    "batch",
+    examples=[
+        "blink batch recordings/ --landmarks merged.dat -o study/",
+        "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
+        "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
+        "blink batch traces.csv -o study/ --workers 4",
+    ],
+    parameters=[
+        *(parameter for parameter in OUTCOME_PARAMETERS if parameter.name in _OUTCOMES),
+        *SETTINGS_PARAMETERS,
+    ],
+)
+def batch(
+    invocation: Invocation,
+    sessions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SESSIONS",
+            help="A folder of videos or traces, or a table (CSV) with one line a session.",
+            show_default=False,
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="STUDY", help="Folder of the results."),
+    ],
+    detector: Annotated[
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
+    ] = "",
+    landmarks: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="Of 68 landmarks, or of the eyes alone.")
+    ] = "",
+    frame_rate_hz: Annotated[
+        float | None,
+        typer.Option(
+            help="Of traces and images without times; of videos instead of the times in the files.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Sessions side by side; one a core, as memory allows, when left out."
+        ),
+    ] = None,
+    bids: Annotated[
+        bool,
+        typer.Option(
+            "--bids", help="BIDS names: participant and session_number; all together in STUDY/bids."
+        ),
+    ] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Finished sessions, too.")] = False,
+    dry_run: DryRunOption = False,
+    **settings: Any,
+) -> Reply:
+    """Analyse many sessions side by side, and the study as a whole.
+
+    A table has the columns session, video or trace, trials, participant, session_number, group,
+    timestamps, frame_rate_hz, detector, landmarks, bids_subject, bids_session, task, age, sex,
+    session_start, overlay, nwb, and any setting by its name (closed_from, cs_channel); paths are
+    relative to it. In a folder, NAME_trials.csv holds the trials of the recording NAME.
+
+    Every session gets a folder in STUDY, whole or not at all. Run the same command again to go
+    on: what is finished, from the same files and with the same settings, is skipped. A session
+    that fails stops no other; batch.csv says why, and the command ends with exit code 5.
+    sessions.csv and learning_curve.csv hold the study's results.
+    """
+    from site_agent.eyeblink.batch.batch import run_batch
+    from site_agent.eyeblink.batch.sessions import with_bids_labels
+    from site_agent.eyeblink.study.study import write_study
+
+    listed = _sessions(sessions, output, prefer_videos=bool(landmarks))
+    for remark in listed.remarks:
+        invocation.warn(remark)
+    chosen, addresses = _with_models(invocation, listed.sessions, detector, landmarks)
+    chosen = [
+        session
+        if session.frame_rate_hz or session.timestamps
+        else replace(session, frame_rate_hz=frame_rate_hz)
+        for session in chosen
+    ]
+    own = _settings(settings)
+    if bids:
+        chosen = list(with_bids_labels(chosen, task=settings["task"]))
+    elif settings["task"]:
+        raise UsageError("--task goes with --bids only")
+    if dry_run:
+        return _plan(chosen, output, own, redo=redo)
+    try:
+        with invocation.progress(f"batch {output.name}") as report:
+            result = run_batch(
+                chosen,
+                output,
+                settings=own,
+                workers=workers,
+                redo=redo,
+                addresses=addresses,
+                on_outcome=lambda outcome: _tell(invocation, outcome),
+                progress=report,
+            )
+    except KeyboardInterrupt:
+        invocation.note("Finished sessions are whole; run the same command again to go on.")
+        raise
+    study = write_study(output, result.records)
+    for remark in study.remarks:
+        invocation.warn(remark)
+    _check_complete(result)
+    return _reply(result, study)
+
+
+def _sessions(place: Path, study: Path, *, prefer_videos: bool) -> SessionList:
+    from site_agent.eyeblink.batch.session_table import read_session_table
+    from site_agent.eyeblink.batch.sessions import find_sessions
+
+    if not place.exists():
+        raise InputMissingError(f"{place}: no such file or folder; expected sessions")
+    if not place.is_dir():
+        return read_session_table(place)
+    listed = find_sessions(place, leave_out=study, prefer_videos=prefer_videos)
+    if not listed.sessions:
+        raise InputMissingError(f"{place}: holds neither videos nor traces")
+    return listed
+
+
+def _with_models(
+    invocation: Invocation, sessions: tuple[BatchSession, ...], detector: str, landmarks: str
+) -> tuple[list[BatchSession], dict[str, str]]:
+    """Replace the words for models by files, and tell which of them come from a pool.
+
+    A file that one line of the table names and that is not there fails that session only.
+    """
+    from site_agent.eyeblink.batch.sessions import with_models
+
+    completed = [
+        replace(
+            session,
+            detector=session.detector or detector,
+            landmarks=session.landmarks or landmarks,
+        )
+        if session.is_video
+        else session
+        for session in sessions
+    ]
+    if any(session.is_video and not session.landmarks for session in completed):
+        raise UsageError("which landmark model? Give --landmarks FILE or SITE/NAME")
+    used = {word for session in completed for word in (session.detector, session.landmarks)}
+    wanted = sorted(word for word in used if word in {detector, landmarks} or is_address(word))
+    files = {file.word: file for file in model_files(invocation, [word for word in wanted if word])}
+    paths = {word: file.path for word, file in files.items()}
+    addresses = {
+        str(file.path.absolute()): file.version.address
+        for file in files.values()
+        if file.version is not None
+    }
+    return list(with_models(completed, paths)), addresses
+
+
+def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
+    from site_agent.eyeblink.outputs import check_requested
+
+    chosen = analysis_settings(values, outputs=requested_outputs(values))
+    chosen.faces.check()
+    chosen.filter.check()
+    chosen.blinks.calibration.check()
+    check_requested(chosen.outputs)
+    return chosen
+
+
+def _plan(
+    sessions: list[BatchSession], study: Path, settings: BlinkAnalysisSettings, *, redo: bool
+) -> Reply:
+    from site_agent.eyeblink.batch.batch import look_at
+
+    rows = []
+    for session in sessions:
+        found = look_at(session, study, settings)
+        todo = "fail" if found.problem else "skip" if found.finished and not redo else "analyse"
+        number = "" if session.number != session.number else f"{session.number:g}"
+        trials = session.trials.name if session.trials else ""
+        told = [session.source.name, trials, session.participant, number, found.problem]
+        rows.append([session.name, todo, *told])
+    columns = ["session", "would", "recording", "trials", "participant", "number", "reason"]
+    data = [dict(zip(columns, row, strict=True)) for row in rows]
+    names = [row[0] for row in rows if row[1] == "analyse"]
+    return Reply({"sessions": data}, TableText(columns, rows), names)
+
+
+def _tell(invocation: Invocation, outcome: SessionOutcome) -> None:
+    if outcome.state == "failed":
+        invocation.note(f"{outcome.session}  failed: {outcome.reason}")
+    elif outcome.state == "done" and outcome.record is not None:
+        summary = outcome.record.summary
+        told = f"{summary['blinks']} blinks in {summary['seconds']:.1f} s"
+        warned = f", {len(outcome.warnings)} warnings" if outcome.warnings else ""
+        invocation.note(f"{outcome.session}  {told}{warned}  ({outcome.took_s:.1f} s)")
+
+
+def _check_complete(result: BatchResult) -> None:
+    failed = [outcome for outcome in result.outcomes if outcome.state == "failed"]
+    if not failed:
+        return
+    lines = [f"{outcome.session}: {outcome.reason}" for outcome in failed[:_MOST_SHOWN]]
+    if len(failed) > _MOST_SHOWN:
+        lines.append(f"... and {len(failed) - _MOST_SHOWN} more")
+    rest = len(result.outcomes) - len(failed)
+    raise BatchIncompleteError(
+        f"{len(failed)} of {len(result.outcomes)} sessions failed; the other {rest} are in "
+        f"{result.study}, and batch.csv there lists all:\n" + "\n".join(lines)
+    )
+
+
+def _reply(result: BatchResult, study: StudySummary) -> Reply:
+    warned = sum(bool(outcome.warnings) for outcome in result.outcomes)
+    rows = [
+        ["sessions", f"{result.count('done')} analysed, {result.count('skipped')} were finished"],
+        ["with warnings", f"{warned} (see batch.csv)"],
+    ]
+    for group, curves in study.curves.items():
+        for curve in curves:
+            slope = curve.slope
+            told = f"{slope.estimate:+.3g} a session, 95 % {slope.low:+.3g} to {slope.high:+.3g}"
+            rows.append([f"{curve.measure} {group}".rstrip(), f"{told} ({curve.method})"])
+    rows += [[name.replace("_", " "), str(path)] for name, path in study.files.items()]
+    data = {
+        "study": result.study,
+        "workers": result.workers,
+        "sessions": [
+            {
+                "session": outcome.session,
+                "state": outcome.state,
+                "took_s": outcome.took_s,
+                "summary": outcome.record.summary if outcome.record else None,
+                "conditioning": outcome.record.conditioning if outcome.record else None,
+                "warnings": outcome.warnings,
+            }
+            for outcome in result.outcomes
+        ],
+        "learning": {
+            group: [curve.to_dict() for curve in curves] for group, curves in study.curves.items()
+        },
+        "remarks": study.remarks,
+        "files": study.files,
+    }
+    return Reply(data, TableText(["what", "value"], rows), [str(result.study)])

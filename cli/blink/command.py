@@ -1,0 +1,202 @@
+"""``poolctl blink``, in full ``poolctl blink analyse``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.blink import batch, criteria, review
+from cli.blink.inputs import BlinkInput, run_input
+from cli.blink.outputs import (
+    OUTCOME_PARAMETERS,
+    requested_outputs,
+    session_labels,
+    trial_file,
+)
+from cli.blink.settings import SETTINGS_PARAMETERS, analysis_settings
+from cli.frame.default_command import group_with_default
+from cli.frame.options import command
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.conditioning.summary import SessionSummary
+    from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
+
+app = group_with_default("analyse")
+
+
+@command(
+    app,
+    "analyse",
+    examples=[
+        "blink analyse session.mp4 --landmarks merged.dat -o out/",
+        "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
+        "blink session.mp4 --landmarks site-d/merged-68 -o out/",
+        "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
+        "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
+        "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
+        "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
+        "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
+        "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
+    ],
+    parameters=[*OUTCOME_PARAMETERS, *SETTINGS_PARAMETERS],
+)
+def analyse(
+    invocation: Invocation,
+    video: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="VIDEO",
+            help="Any video, or a folder of images with a timestamps.csv (file, timestamp_s).",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="VIDEO_blinks when left out."),
+    ] = None,
+    detector: Annotated[
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
+    ] = "",
+    landmarks: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="Of 68 landmarks, or of the eyes alone.")
+    ] = "",
+    from_trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start from eye aspect ratios instead of a video."),
+    ] = None,
+    frame_rate_hz: Annotated[
+        float | None,
+        typer.Option(
+            help="Of a trace or of images without times; of a video instead of the times in its "
+            "file, which are wrong where a fast camera stored it to play slowly.",
+            show_default=False,
+        ),
+    ] = None,
+    timestamps: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Times of a folder's images (file, timestamp_s), or of a video's frames instead "
+            "of those in its file (timestamp_s, one row for each frame).",
+        ),
+    ] = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|DEVICE", help="A camera instead of a video; 0 is the first."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop the camera after this time.", show_default=False)
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the camera's video (.mkv, .mp4).")
+    ] = None,
+    all_faces: Annotated[
+        bool,
+        typer.Option(
+            "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...; no --overlay then."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --record replace a file that is there.")
+    ] = False,
+    **settings: Any,
+) -> Reply:
+    """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
+
+    Writes tables of frames and blinks, with --trials of conditioned responses, too, a report
+    (report.html), what the columns mean (datapackage.json) and the provenance of it all into a
+    folder. Nothing leaves this machine. The word "analyse" may be left out.
+
+    A damaged video gives what can be had of it, one without a face tables with empty cells, both
+    with a warning and exit code 0; what is no video at all is refused and nothing is written.
+    """
+    chosen = BlinkInput(
+        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces, force
+    )
+    chosen.check(trials=settings["trials"] is not None, overlay=settings["overlay"])
+    folder = output or chosen.folder()
+    sessions = run_input(
+        invocation,
+        chosen,
+        {"detector": detector, "landmarks": landmarks},
+        {"out_dir": folder, "settings": _settings(settings), "trials": trial_file(settings)},
+    )
+    if all_faces:
+        return _reply_of_all(invocation, sessions, folder)
+    return _reply(invocation, sessions[""], folder)
+
+
+def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
+    return analysis_settings(
+        values, labels=session_labels(values), outputs=requested_outputs(values)
+    )
+
+
+def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
+    for warning in session.warnings:
+        invocation.warn(warning)
+    doubt = "" if session.calibrated else "; FEC is not calibrated, so this says nothing"
+    rows = [
+        ["blinks", f"{session.blinks} ({_rate(session.blinks_per_minute)}){doubt}"],
+        ["longer closures", str(session.closures)],
+        ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
+        ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
+        ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
+        ["FEC", "calibrated" if session.calibrated else "not calibrated: see the warning"],
+        *_conditioning_rows(session.conditioning),
+        ["speed", _speed(session)],
+        *[[name, str(path)] for name, path in session.files.items()],
+    ]
+    return Reply(session, TableText(["what", "value"], rows), [str(folder)])
+
+
+def _speed(session: BlinkSession) -> str:
+    return (
+        f"{session.frames_per_s:.0f} frames a second ({session.analysed_frames_per_s:.0f} "
+        f"without the {session.writing_s:.1f} s of writing files)"
+    )
+
+
+def _rate(blinks_per_minute: float) -> str:
+    if math.isnan(blinks_per_minute):
+        return "the eyes were not seen long enough for a rate"
+    return f"{blinks_per_minute:.1f} a minute"
+
+
+def _conditioning_rows(found: SessionSummary | None) -> list[list[str]]:
+    if found is None:
+        return []
+    left_out = f"; left out: {found.left_out}" if found.left_out else ""
+    return [
+        ["trials", f"{found.n_trials}, {found.n_trials - found.n_valid} of them rejected"],
+        ["CRs", f"{found.n_cr} of {found.n_cs_valid} trials ({found.cr_percent:.1f} %){left_out}"],
+        ["CR amplitude", f"{found.amplitude_all:.3f} FEC, mean of all valid trials"],
+    ]
+
+
+def _reply_of_all(
+    invocation: Invocation, sessions: Mapping[str, BlinkSession], folder: Path
+) -> Reply:
+    if not sessions:
+        invocation.warn("no face was seen for a second or more: nothing was written")
+    for name, session in sessions.items():
+        for warning in session.warnings:
+            invocation.warn(f"{name}: {warning}")
+    rows = [
+        [name, f"{each.blinks}", f"{each.blinks_per_minute:.1f}", f"{each.valid_pct:.1f} %"]
+        for name, each in sessions.items()
+    ]
+    table = TableText(["face", "blinks", "a minute", "eyes seen"], rows)
+    return Reply(sessions, table, [str(folder / name) for name in sessions])
+
+
+app.add_typer(batch.app)
+app.add_typer(criteria.app)
+app.add_typer(review.app)

@@ -1,0 +1,114 @@
+"""``poolctl blink compare-criteria``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.study.criteria import CriteriaComparison, CriterionRow
+
+app = single()
+
+
+class Question(StrEnum):
+    """What the study asks."""
+
+    LEARNING = "learning"
+    GROUPS = "groups"
+
+
+class Measure(StrEnum):
+    """What is compared."""
+
+    CR_PERCENT = "cr_percent"
+    AMPLITUDE_ALL = "amplitude_all"
+    AMPLITUDE_CR = "amplitude_cr"
+
+
+@command(
+    app,
+    "compare-criteria",
+    examples=[
+        "blink compare-criteria study/",
+        "blink compare-criteria study/ --question groups --measure amplitude_all",
+        'blink compare-criteria study/ --criteria fec:0.05 --criteria "fec:0.1 smoothing_ms=20"',
+    ],
+)
+def compare(
+    invocation: Invocation,
+    places: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="STUDY|SESSION...",
+            help="A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
+            show_default=False,
+        ),
+    ],
+    *,
+    criteria: Annotated[
+        list[str],
+        typer.Option(
+            metavar="CRITERION",
+            help="RULE:THRESHOLD (fec, ur-share, baseline-sd) and settings; repeatable. "
+            "Without it all usual ones.",
+        ),
+    ] = [],  # noqa: B006  (typer makes a new list)
+    question: Annotated[
+        Question, typer.Option(help="Does it change over sessions, or differ between two groups?")
+    ] = Question.LEARNING,
+    measure: Annotated[Measure, typer.Option(help="What is compared.")] = Measure.CR_PERCENT,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="STUDY, or the folder criteria, when left out."
+        ),
+    ] = None,
+) -> Reply:
+    """Does a study's conclusion depend on how a response was defined?
+
+    Computes the study anew under many reasonable criteria, from the signals of its sessions, and
+    shows whether the conclusion holds. Writes criteria.csv, criteria.json and criteria.png.
+    """
+    from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
+    from site_agent.eyeblink.study.criteria_files import write_criteria
+    from site_agent.eyeblink.study.criterion_words import read_criteria
+    from site_agent.eyeblink.study.sessions import read_study
+
+    study = read_study(places)
+    for remark in study.remarks:
+        invocation.warn(remark)
+    chosen = (
+        read_criteria(criteria, study.settings) if criteria else default_criteria(study.settings)
+    )
+    with invocation.progress("compare criteria") as report:
+        found = compare_criteria(
+            study, chosen, question=question.value, measure=measure.value, progress=report
+        )
+    is_study = len(places) == 1 and (places[0] / "batch.csv").is_file()
+    folder = output or (places[0] if is_study else Path("criteria"))
+    files = write_criteria(folder, found, chosen)
+    data = {**found.to_dict(), "sessions": len(study), "files": files}
+    written = TableText(["what", "value"], [[name, str(path)] for name, path in files.items()])
+    return Reply(data, [_table(found), f"{found.conclusion}.", written], [str(files["csv"])])
+
+
+def _table(found: CriteriaComparison) -> TableText:
+    columns = ["criterion", "trials", "rejected", "CR %", "effect", "95 %", "p", "agrees"]
+    return TableText(columns, [_row(row) for row in found.rows])
+
+
+def _row(row: CriterionRow) -> list[str]:
+    counts = [row.criterion, str(row.n_valid), str(row.n_rejected), f"{row.cr_percent:.1f}"]
+    if row.effect is None:
+        return [*counts, row.problem, "", "", "no"]
+    effect = row.effect
+    interval = f"{effect.low:+.3g} to {effect.high:+.3g}"
+    p_value = f"{effect.p_value:.3g}"
+    return [*counts, f"{effect.estimate:+.3g}", interval, p_value, "yes" if row.agrees else "no"]

@@ -1,0 +1,169 @@
+"""What ``poolctl blink`` can analyse: a video, images, a camera, a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.frame.addresses import ModelFile, model_files
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.output import Invocation
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.session import BlinkSession
+
+
+@dataclass(frozen=True)
+class BlinkInput:
+    """What was named on the command line; the names are those of the options."""
+
+    video: Path | None = None
+    camera: str | None = None
+    from_trace: Path | None = None
+    timestamps: Path | None = None
+    frame_rate_hz: float | None = None
+    seconds: float | None = None
+    record: Path | None = None
+    all_faces: bool = False
+    force: bool = False
+
+    def check(self, *, trials: bool = False, overlay: bool = False) -> None:
+        """Refuse what does not go together, and files that are not there.
+
+        Parameters
+        ----------
+        trials, overlay : bool
+            Whether these options were given, too.
+
+        Raises
+        ------
+        UsageError, InputMissingError
+        OutputExistsError
+            There is a recording of this name already.
+        """
+        named = [self.video, self.camera, self.from_trace]
+        if sum(each is not None for each in named) != 1:
+            raise UsageError("expected a VIDEO, or --camera NUMBER, or --from-trace FILE")
+        for path in (self.video, self.from_trace, self.timestamps):
+            if path is not None and not path.exists():
+                raise InputMissingError(f"{path}: no such file")
+        if self.from_trace is not None and self.from_trace.is_dir():
+            raise InputMissingError(f"{self.from_trace}: is a folder, expected a trace")
+        for given, option, needed, fits in (
+            (self.seconds, "--seconds", "--camera", self.camera is not None),
+            (self.record, "--record", "--camera", self.camera is not None),
+            (self.timestamps, "--timestamps", "a VIDEO", self.video is not None),
+            (self.all_faces or None, "--all-faces", "a VIDEO", self.video is not None),
+        ):
+            if given is not None and not fits:
+                raise UsageError(f"{option} goes with {needed} only")
+        if self.force and self.record is None:
+            raise UsageError(
+                "--force goes with --record only: results that are there are always replaced"
+            )
+        if self.record is not None:
+            require_free(self.record, force=self.force)
+        if trials and self.camera is not None:
+            raise UsageError(
+                "--trials goes with a recording only: the times of its trials are those of a "
+                "recording that is there. Record the camera (--record FILE), then analyse that"
+            )
+        if overlay and self.all_faces:
+            raise UsageError(
+                "--overlay shows one face, --all-faces writes none: leave one of them out, or "
+                "choose the face of the overlay with --face"
+            )
+        if self.timestamps is not None and self.frame_rate_hz is not None:
+            raise UsageError("--timestamps and --frame-rate-hz contradict each other")
+
+    @property
+    def title(self) -> str:
+        path = self.video or self.from_trace
+        return path.resolve().name if path is not None else f"camera {self.camera}"
+
+    def folder(self) -> Path:
+        """Return where the results go when nothing is said."""
+        path = self.video or self.from_trace
+        if path is None:
+            return Path(f"camera-{Path(self.camera or '').name}_blinks")
+        return Path(f"{path.stem if path.is_file() else path.resolve().name}_blinks")
+
+
+def run_input(
+    invocation: Invocation,
+    chosen: BlinkInput,
+    models: Mapping[str, str],
+    common: Mapping[str, Any],
+) -> dict[str, BlinkSession]:
+    """Analyse what was named.
+
+    Parameters
+    ----------
+    models : mapping of str to str
+        The words for ``detector`` and ``landmarks``, empty where left out.
+    common : mapping
+        What all analyses take: ``out_dir``, ``settings``, and ``trials`` where there are any.
+
+    Returns
+    -------
+    dict of str to BlinkSession
+        By folder below the output; one of empty name but for all faces.
+    """
+    from site_agent.eyeblink import pipeline
+    from site_agent.eyeblink.video.recording import Recording
+
+    if chosen.from_trace is not None:
+        with invocation.progress(f"blink {chosen.title}") as report:
+            rate = chosen.frame_rate_hz
+            session = pipeline.run_trace_analysis(
+                chosen.from_trace, frame_rate_hz=rate, progress=report, **common
+            )
+        return {"": session}
+    files = _model_files(invocation, models)
+    arguments: dict[str, Any] = {
+        **common,
+        "landmarks": files["landmarks"].path,
+        "detector": files["detector"].path if "detector" in files else None,
+        "addresses": {
+            role: file.version.address for role, file in files.items() if file.version is not None
+        },
+    }
+    with invocation.progress(f"blink {chosen.title}") as report:
+        arguments["progress"] = report
+        if chosen.video is None:
+            return {"": _run_camera(invocation, chosen, arguments)}
+        recording = Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
+        if chosen.all_faces:
+            return pipeline.run_all_faces_analysis(recording, **arguments)
+        return {"": pipeline.run_blink_analysis(recording, **arguments)}
+
+
+def _run_camera(
+    invocation: Invocation, chosen: BlinkInput, arguments: dict[str, Any]
+) -> BlinkSession:
+    from site_agent.eyeblink.pipeline import run_camera_analysis
+    from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
+
+    arguments.pop("trials", None)
+    word = chosen.camera or "0"
+    camera = CameraReader(
+        int(word) if word.isdecimal() else word,
+        seconds=chosen.seconds,
+        frame_rate_hz=chosen.frame_rate_hz,
+        record=chosen.record,
+    )
+    if chosen.seconds is None:
+        invocation.note("Ctrl-C ends the recording; its results are written then.")
+    with stopped_by_interrupt(camera):
+        return run_camera_analysis(camera, **arguments)
+
+
+def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str, ModelFile]:
+    if not models.get("landmarks"):
+        raise UsageError("which landmark model? Give --landmarks FILE or SITE/NAME")
+    named = {role: word for role, word in models.items() if word}
+    found = model_files(invocation, list(named.values()))
+    return dict(zip(named, found, strict=True))

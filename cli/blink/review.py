@@ -1,0 +1,157 @@
+"""``poolctl blink review``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.addresses import model_file
+from cli.frame.errors import UsageError
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.review.desk import ReviewDesk
+
+app = single()
+
+
+@command(
+    app,
+    "review",
+    examples=[
+        "blink review out/",
+        "blink review out/ --video session.mp4 --landmarks merged.dat",
+        "blink review out/ --landmarks merged.dat --export corrected.xml",
+    ],
+)
+def review(
+    invocation: Invocation,
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="A folder of poolctl blink, or a file of one of the sessions in it.",
+            show_default=False,
+        ),
+    ],
+    *,
+    video: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The video (or images), where not beside OUT."),
+    ] = None,
+    trace_only: Annotated[bool, typer.Option("--trace-only", help="Do without video.")] = False,
+    landmarks: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS",
+            help="Model that places landmarks to correct; the analysis' own where a pool has it.",
+        ),
+    ] = "",
+    detector: Annotated[
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="For frames without a face; dlib's own else."),
+    ] = "",
+    reviewer: Annotated[
+        str, typer.Option(metavar="NAME", help="Kept with every correction; your user name else.")
+    ] = "",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
+    ] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address only.")
+    ] = False,
+    start_over: Annotated[
+        bool,
+        typer.Option("--start-over", help="Put earlier corrections aside and begin anew."),
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FACES.XML", help="Write the chosen frames as a training set; no page."
+        ),
+    ] = None,
+    export_scale: Annotated[
+        int | None,
+        typer.Option(min=1, max=8, help="Enlarge exported frames; until eyes are 60 px wide else."),
+    ] = None,
+) -> Reply | None:
+    """Look through the blinks that were found: accept, correct, delete, add.
+
+    Opens a page in the browser, served to this machine only. Corrections are kept in OUT/review
+    (with BIDS names in ..._desc-blink_review beside the session's files); the automatic result
+    stays as it is: corrections.jsonl has every action, blinks_reviewed.csv the blinks as they
+    stand. Ends with Ctrl-C.
+    """
+    from site_agent.eyeblink.review.desk import open_desk
+
+    if trace_only and video is not None:
+        raise UsageError("--trace-only and --video contradict each other")
+    model = _landmark_file(invocation, results, landmarks)
+    with open_desk(
+        results,
+        video=video,
+        trace_only=trace_only,
+        landmarks=model,
+        detector=model_file(invocation, detector).path if detector else None,
+        reviewer=reviewer or None,
+        start_over=start_over,
+    ) as desk:
+        for warning in desk.warnings:
+            invocation.warn(warning)
+        if export is not None:
+            return _export(invocation, desk, export, export_scale)
+        _serve(invocation, desk, port, open_browser=not no_browser)
+    return None
+
+
+def _landmark_file(invocation: Invocation, results: Path, word: str) -> Path | None:
+    """Return the model that was asked for, or the analysis' own where it came from a pool."""
+    from site_agent.errors import SiteAgentError
+    from site_agent.eyeblink.review.automatic_result import model_address
+
+    if word:
+        return model_file(invocation, word).path
+    address = model_address(results, "landmarks")
+    if address is None:
+        return None
+    try:
+        return model_file(invocation, address).path
+    except SiteAgentError as error:
+        invocation.warn(f"no landmarks will be shown: {error}")
+        return None
+
+
+def _serve(invocation: Invocation, desk: ReviewDesk, port: int, *, open_browser: bool) -> None:
+    import webbrowser
+
+    from site_agent.eyeblink.review.server import opening_page, serve_review
+
+    with ExitStack() as open_files:
+
+        def tell(url: str) -> None:
+            folder = desk.log.path.parent
+            rows = [["page", url], ["corrections", str(folder)], ["reviewer", desk.reviewer]]
+            facts = {"url": url, "corrections": folder, "reviewer": desk.reviewer}
+            invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
+            invocation.note("stop with Ctrl-C; everything is kept as soon as it is done")
+            if open_browser:
+                webbrowser.open(open_files.enter_context(opening_page(url)).as_uri())
+
+        serve_review(desk, port=port, on_ready=tell)
+
+
+def _export(invocation: Invocation, desk: ReviewDesk, path: Path, scale: int | None) -> Reply:
+    from site_agent.eyeblink.review.training_export import export_training_set
+
+    with invocation.progress(f"export {path.name}") as report:
+        written = export_training_set(desk, path, scale=scale, progress=report)
+    rows = [
+        ["training set", str(written.path)],
+        ["frames", f"{written.images}, {written.corrected_images} with corrected landmarks"],
+        ["enlarged", f"{written.scale} times"],
+    ]
+    return Reply(written, TableText(["what", "value"], rows), [str(written.path)])

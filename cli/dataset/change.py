@@ -1,0 +1,381 @@
+"""``poolctl dataset split`` and ``convert``: data sets made from others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.vision.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
+
+if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset
+    from site_agent.datasets.split import GroupOf
+
+app = single()
+
+_PERSON_COLUMN = "person"
+_MISSING_SHOWN = 5
+
+
+class Together(StrEnum):
+    """What stays together in a split."""
+
+    IMAGE = "image"
+    PERSON = "person"
+    FOLDER = "folder"
+
+
+class Target(StrEnum):
+    """Formats that can be written."""
+
+    IMGLAB = "imglab"
+    COCO = "coco"
+    PTS = "pts"
+
+
+class Boxes(StrEnum):
+    """Where boxes come from."""
+
+    KEEP = "keep"
+    POINTS = "points"
+    DETECTOR = "detector"
+
+
+@command(
+    app,
+    "split",
+    examples=[
+        "dataset split faces.xml --sites 6 --out sites/",
+        "dataset split faces.xml --test 0.2 --by person --person-pattern '(person-[0-9]+)_'",
+        "dataset split faces.xml --sites 3 --test 0.25 --by person --persons persons.csv",
+    ],
+    parameters=READING_OPTIONS,
+)
+def split(
+    invocation: Invocation,
+    dataset: FacesArgument,
+    *,
+    sites: Annotated[int, typer.Option(min=1, help="Number of equal parts.")] = 1,
+    test: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="Part of the images for a test set.")
+    ] = 0.0,
+    by: Annotated[Together, typer.Option(help="What stays in one part.")] = Together.IMAGE,
+    person_pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Finds the person in a file's name: its first group."),
+    ] = None,
+    persons: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
+    ] = None,
+    person_column: Annotated[str, typer.Option(help="Of the table.")] = _PERSON_COLUMN,
+    file_column: Annotated[str, typer.Option(help="Of the table.")] = "file",
+    seed: Annotated[int, typer.Option(min=0, help="The same gives the same parts.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="That of FACES when left out."),
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
+    force: ForceOption = False,
+    **settings: Any,
+) -> Reply:
+    """Split a data set into sites, or into training and test.
+
+    Writes one imglab XML for each part: NAME-site-1.xml, ..., NAME-train.xml, NAME-test.xml.
+    Images stay where they are unless --copy is given. Copies of the same file stay together,
+    and with --by person all images of a person. Other files are replaced only with --force.
+    """
+    from site_agent.datasets import dataset_digest, site_shares, split_dataset
+
+    faces = read_face_file(dataset, take_reading(settings))
+    group_of = _grouping(faces, by, person_pattern, persons, (person_column, file_column))
+    parts = split_dataset(faces, site_shares(sites, test), group_of=group_of, seed=seed)
+    folder = out or (dataset if dataset.is_dir() else dataset.parent)
+    targets = {name: folder / f"{dataset.stem}-{name}.xml" for name in parts}
+    for path in targets.values():
+        require_free(path, force=force)
+    if copy:
+        copies = [_copies(part, targets[name]) for name, part in parts.items()]
+        require_free_copies(chain.from_iterable(copies), force=force)
+    folder.mkdir(parents=True, exist_ok=True)
+    items = []
+    with invocation.progress("split") as report:
+        for name, part in parts.items():
+            named = replace(part, name=f"{part.name} {name}".strip())
+            report(None, name)
+            _write_imglab(named, targets[name], copy=copy)
+            groups = {group_of(image) for image in part.images} if group_of else None
+            items.append(
+                {
+                    "part": name,
+                    "dataset": targets[name],
+                    "images": len(part.images),
+                    "faces": sum(1 for _ in part.boxes()),
+                    "groups": None if groups is None else len(groups),
+                    "digest": dataset_digest(part),
+                }
+            )
+    columns = ["part", "images", "faces", f"{by.value}s", "file"]
+    rows = [
+        [
+            str(item["part"]),
+            str(item["images"]),
+            str(item["faces"]),
+            str(item["images"] if item["groups"] is None else item["groups"]),
+            str(item["dataset"]),
+        ]
+        for item in items
+    ]
+    if by is Together.IMAGE:
+        columns.pop(3)
+        rows = [[*row[:3], row[4]] for row in rows]
+    data = {"dataset": dataset, "by": by.value, "seed": seed, "items": items}
+    return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
+
+
+@command(
+    app,
+    "convert",
+    examples=[
+        "dataset convert 300w/ -o 300w.xml --boxes detector",
+        "dataset convert keypoints.json -o faces.xml --images val2017/",
+        "dataset convert faces.xml -o eyes.json --parts eyes",
+        "dataset convert old.xml -o faces.xml --renumber",
+    ],
+    parameters=READING_OPTIONS,
+)
+def convert(
+    invocation: Invocation,
+    dataset: FacesArgument,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="NAME.xml, NAME.json, or a folder."),
+    ],
+    to: Annotated[
+        Target | None, typer.Option(help="By the ending of the output when left out.")
+    ] = None,
+    boxes: Annotated[
+        Boxes | None,
+        typer.Option(help="Of faces with landmarks; 'points' for .pts files, else 'keep'."),
+    ] = None,
+    detector: Annotated[
+        str | None, typer.Option(metavar="FILE", help="For --boxes detector; dlib's when left out.")
+    ] = None,
+    upsample: Annotated[
+        int, typer.Option(min=0, max=4, help="Doublings before the detector looks.")
+    ] = 0,
+    parts: Annotated[
+        str | None,
+        typer.Option(help="Landmarks to keep: names, 36-47, or of the 68 eyes, mouth, nose, ..."),
+    ] = None,
+    renumber: Annotated[
+        bool, typer.Option("--renumber", help="Numbered landmarks: '1' becomes '01'.")
+    ] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
+    force: ForceOption = False,
+    **settings: Any,
+) -> Reply:
+    """Write annotations in another format, with other boxes, or with some landmarks only.
+
+    imglab XML is what training reads, with landmarks in whole pixels. .pts files count pixels
+    from 1 unless --pts-origin says otherwise; images are copied beside them. A face that the
+    detector does not find gets the box that it typically draws around such landmarks. Other files
+    of the same names, images, too, are replaced only with --force.
+    """
+    reading = take_reading(settings)
+    faces = read_face_file(dataset, reading)
+    target = to or _target(output)
+    if renumber:
+        from site_agent.datasets import renumber_parts
+
+        faces = renumber_parts(faces)
+    kept = _with_parts(faces, parts) if parts else faces
+    _require_free_targets(dataset, kept, output, target, copy=copy, force=force)
+    data: dict[str, Any] = {"dataset": dataset, "output": output, "format": target.value}
+    words = []
+    if boxes is Boxes.DETECTOR or (detector is not None and boxes is None):
+        faces, told = _reboxed(invocation, faces, detector, upsample)
+        data |= told
+        words.append(f"boxes: {told['boxes_found']} found, {told['boxes_estimated']} estimated")
+    elif detector is not None:
+        raise UsageError("--detector: needs --boxes detector")
+    elif boxes is Boxes.POINTS:
+        faces = _boxes_around(faces, reading.box_margin)
+    if parts:
+        faces = _with_parts(faces, parts)
+    faces = _written(faces, output, target, copy=copy, pts_origin=reading.pts_origin)
+    from site_agent.datasets import part_names
+
+    counts = {
+        "images": len(faces.images),
+        "boxes": sum(len(image.boxes) for image in faces.images),
+        "parts": len(part_names(faces)),
+    }
+    data |= counts
+    missing = [image.path for image in faces.images if not image.path.is_file()]
+    if missing:
+        shown = ", ".join(str(path) for path in missing[:_MISSING_SHOWN])
+        more = " ..." if len(missing) > _MISSING_SHOWN else ""
+        invocation.warn(f"{len(missing)} images are not there: {shown}{more}")
+    data["missing_images"] = missing
+    counted = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
+
+
+def _grouping(
+    faces: FaceDataset,
+    by: Together,
+    pattern: str | None,
+    table: Path | None,
+    columns: tuple[str, str],
+) -> GroupOf | None:
+    from site_agent.datasets import by_folder, by_pattern, by_table
+
+    if by is not Together.PERSON:
+        if pattern is not None or table is not None:
+            raise UsageError("--person-pattern and --persons: need --by person")
+        return by_folder if by is Together.FOLDER else None
+    if (pattern is None) == (table is None):
+        raise UsageError("--by person: give --person-pattern or --persons, so that persons show")
+    if pattern is not None:
+        return by_pattern(faces, pattern)
+    assert table is not None
+    if not table.is_file():
+        raise InputMissingError(f"--persons {table}: no such file; expected a CSV table")
+    return by_table(faces, table, column=columns[0], file_column=columns[1])
+
+
+def _require_free_targets(
+    dataset: Path, faces: FaceDataset, output: Path, target: Target, *, copy: bool, force: bool
+) -> None:
+    """Refuse what `_written` would replace, before a detector looks at every image."""
+    if target is not Target.PTS:
+        refuse_inputs([output], [dataset, *(image.path for image in faces.images)], "--output")
+        require_free(output, force=force)
+        require_free_copies(_copies(faces, output) if copy else (), force=force)
+        return
+    from site_agent.datasets.pts_files import find_pts, pts_places
+
+    places = pts_places(faces, output)
+    read = find_pts(dataset) if dataset.is_dir() else [dataset]
+    refuse_inputs([file for _, _, file, _ in places], read, "--output")
+    for _, _, file, _ in places:
+        require_free(file, force=force)
+    require_free_copies(((image.path, to) for image, _, _, to in places), force=force)
+
+
+def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
+    """Where images are copied from and to, beside annotations at `path`."""
+    from site_agent.datasets.conversion import copy_places
+
+    return copy_places(faces, path.with_suffix("")).items()
+
+
+def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
+    from site_agent.datasets import copy_images, write_imglab_xml
+
+    if copy:
+        faces = copy_images(faces, path.with_suffix(""))
+    write_imglab_xml(faces, path)
+    return faces
+
+
+def _target(output: Path) -> Target:
+    targets = {".xml": Target.IMGLAB, ".json": Target.COCO, ".pts": Target.PTS, "": Target.PTS}
+    target = targets.get(output.suffix.lower())
+    if target is None:
+        raise UsageError(
+            f"--output {output}: expected NAME.xml, NAME.json, or a folder; or say --to"
+        )
+    return target
+
+
+def _reboxed(
+    invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
+) -> tuple[FaceDataset, dict[str, Any]]:
+    from cli.frame.addresses import model_file
+    from site_agent.datasets import rebox_dataset
+    from site_agent.faces.detector import open_detector
+    from site_agent.pictures.images import read_image
+
+    stock = detector is None or detector == "stock"
+    path = None if stock or detector is None else model_file(invocation, detector).path
+    opened = open_detector(path)
+
+    def find(image: Path) -> list[tuple[float, float, float, float]]:
+        pixels = read_image(image, apply_orientation=False)
+        return [(d.left, d.top, d.right, d.bottom) for d in opened.detect(pixels, upsample)]
+
+    with invocation.progress("find faces") as report:
+        done = rebox_dataset(faces, find, report)
+    told = {
+        "boxes_found": done.found,
+        "boxes_estimated": len(done.estimated),
+        "estimated": [{"image": image.path, "line": box.line} for image, box in done.estimated],
+    }
+    return done.dataset, told
+
+
+def _boxes_around(faces: FaceDataset, margin: float) -> FaceDataset:
+    import numpy as np
+
+    from site_agent.datasets.pts_files import box_around
+
+    def boxed(box: Any) -> Any:
+        if not box.parts:
+            return box
+        around = box_around(np.array(list(box.parts.values()), dtype=np.float64), margin)
+        corner = {"left": around.left, "top": around.top}
+        return replace(box, **corner, width=around.width, height=around.height)
+
+    images = [
+        replace(image, boxes=tuple(boxed(box) for box in image.boxes)) for image in faces.images
+    ]
+    return replace(faces, images=tuple(images))
+
+
+def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:
+    from site_agent.datasets import PART_GROUPS, choose_parts, expand_parts, part_names
+
+    names = part_names(faces)
+    chosen, unknown = expand_parts([word.strip() for word in words.split(",")], names)
+    if unknown:
+        groups = ", ".join(PART_GROUPS)
+        raise UsageError(
+            f"--parts {', '.join(unknown)}: no such landmarks; there are {', '.join(names[:6])}"
+            f"{' ...' if len(names) > 6 else ''}, and of the 68 the groups {groups}"
+        )
+    return choose_parts(faces, chosen)
+
+
+def _written(
+    faces: FaceDataset,
+    output: Path,
+    target: Target,
+    *,
+    copy: bool,
+    pts_origin: float,
+) -> FaceDataset:
+    from site_agent.datasets import copy_images, part_names, write_coco_keypoints, write_pts_folder
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if target is Target.IMGLAB:
+        return _write_imglab(faces, output, copy=copy)
+    if target is Target.COCO:
+        if copy:
+            faces = copy_images(faces, output.with_suffix(""))
+        write_coco_keypoints(faces, output)
+        return faces
+    write_pts_folder(faces, part_names(faces), output, origin=pts_origin)
+    return faces

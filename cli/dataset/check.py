@@ -1,0 +1,252 @@
+"""``poolctl dataset check``, ``stats`` and ``preview``: what a data set is like."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.errors import UsageError, VerificationError
+from cli.frame.existing_files import refuse_input, refuse_inputs
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.vision.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
+
+if TYPE_CHECKING:
+    from site_agent.datasets import Distribution, FaceDataset, Finding
+
+app = single()
+
+_FINDINGS_SHOWN = 20
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+@command(
+    app,
+    "check",
+    examples=[
+        "dataset check faces.xml",
+        "dataset check train.xml test.xml --parts 68 --json",
+        "dataset check faces.xml --target-size-px 80x80 --upsample 1 --report findings.json",
+    ],
+    parameters=READING_OPTIONS,
+)
+def check(
+    invocation: Invocation,
+    datasets: Annotated[
+        list[Path],
+        typer.Argument(metavar="FACES...", help="Annotations; of several, no picture may recur."),
+    ],
+    *,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    parts: Annotated[
+        int | None, typer.Option(min=0, help="How many landmarks faces should have.")
+    ] = None,
+    target_size_px: Annotated[
+        str, typer.Option(metavar="WIDTHxHEIGHT", help="Window of the detector to be trained.")
+    ] = "80x80",
+    upsample: Annotated[
+        int, typer.Option(min=0, max=4, help="Doublings that detector training may use.")
+    ] = 0,
+    detector: Annotated[
+        bool, typer.Option("--detector/--no-detector", help="Tell boxes no detector can learn.")
+    ] = True,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
+    ] = None,
+    **settings: Any,
+) -> Reply:
+    """Look for what would stop a training or spoil it.
+
+    Missing, broken and repeated images, pictures that are in two of the data sets, boxes and
+    landmarks outside the image, landmarks that some faces lack or that are in the wrong order
+    (left and right exchanged, sorted as text), boxes that a detector cannot learn, and why.
+    Ends with exit code 5 when there are errors.
+    """
+    from site_agent.datasets import check_datasets, dataset_digest
+
+    reading = take_reading(settings)
+    if report_file is not None:
+        refuse_input(report_file, datasets, "--report")
+    read = [read_face_file(path, reading) for path in datasets]
+    with invocation.progress("check") as report:
+        findings = check_datasets(read, report, expected_parts=parts)
+        if detector:
+            report(None, "boxes that a detector cannot learn")
+            findings += _unlearnable(read, target_size_px, upsample)
+    if report_file is not None:
+        _write_report(report_file, findings)
+    bad = [finding for finding in findings if strict or finding.severity == "error"]
+    if bad:
+        more = len(findings) - _FINDINGS_SHOWN
+        raise VerificationError(
+            f"{len(bad)} of {len(findings)} findings have to be mended:\n"
+            + "\n".join(str(finding) for finding in sorted(findings, key=_errors_first)[:20])
+            + (f"\n... and {more} more; --report FILE writes all" if more > 0 else "")
+        )
+    digests = [dataset_digest(faces) for faces in read]
+    unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
+    counts = [_counts(faces) for faces in read]
+    data: dict[str, Any] = {
+        "datasets": [
+            {"dataset": path, "digest": digest, **count}
+            for path, digest, count in zip(datasets, digests, counts, strict=True)
+        ],
+        "images": sum(count["images"] for count in counts),
+        "boxes": sum(count["boxes"] for count in counts),
+        "findings": findings,
+    }
+    rows = [
+        [finding.severity, finding.file.name, str(finding.line or ""), finding.text]
+        for finding in findings
+    ]
+    table = TableText(["severity", "file", "line", "finding"], rows, empty="nothing wrong")
+    lines = [
+        f"{path}: {count['images']} images, {count['boxes']} boxes, digest {digest}"
+        for path, digest, count in zip(datasets, digests, counts, strict=True)
+    ]
+    if unlearnable:
+        lines.append(
+            f"'train hog-svm' stops at {unlearnable} of these boxes, unless --upsample reaches "
+            "them or --ignore-unreachable leaves them out; 'train ert' can use them"
+        )
+    return Reply(data, [table, *lines], digests)
+
+
+@command(
+    app,
+    "stats",
+    examples=["dataset stats faces.xml", "dataset stats 300w/ --json"],
+    parameters=READING_OPTIONS,
+)
+def stats(
+    invocation: Invocation,
+    dataset: FacesArgument,
+    **settings: Any,
+) -> Reply:
+    """Count and measure what a data set holds.
+
+    Faces, boxes, landmarks, labels; how sizes, shapes, eye distances and, for 68 landmarks, the
+    openness of the eyes (EAR) are spread. The digest identifies what a model was trained on.
+    """
+    from site_agent.datasets import dataset_digest, dataset_statistics
+
+    faces = read_face_file(dataset, take_reading(settings))
+    found = dataset_statistics(faces)
+    with invocation.progress("read images") as report:
+        report(None, "digest")
+        digest = dataset_digest(faces)
+    counted = [
+        ["images", str(found.images)],
+        ["images without faces", str(found.images_without_faces)],
+        ["faces", str(found.faces)],
+        ["boxes to be ignored", str(found.ignored)],
+        *[[f"faces marked {mark}", str(count)] for mark, count in found.marks.items() if count],
+        *[
+            [f"faces labelled {label or '(nothing)'}", str(count)]
+            for label, count in found.labels.items()
+            if set(found.labels) != {""}
+        ],
+        ["landmarks", f"{len(found.parts)}{_first_and_last(found.parts)}"],
+        ["faces with all landmarks", str(found.faces_with_all_parts)],
+        ["faces without landmarks", str(found.faces_without_parts)],
+        ["digest", digest],
+    ]
+    spread = [_row(name, item) for name, item in found.distributions.items()]
+    columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
+    data = {"dataset": dataset, "digest": digest, **found.to_dict()}
+    tables = [TableText(["", str(dataset)], counted), TableText(columns, spread)]
+    return Reply(data, tables, [digest])
+
+
+@command(
+    app,
+    "preview",
+    examples=[
+        "dataset preview faces.xml",
+        "dataset preview faces.xml -o sheet.png --columns 8 --rows 6 --pages 3",
+    ],
+    parameters=READING_OPTIONS,
+)
+def preview(
+    invocation: Invocation,
+    dataset: FacesArgument,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PNG", help="FACES.png when left out."),
+    ] = None,
+    columns: Annotated[int, typer.Option(min=1, max=40)] = 6,
+    rows: Annotated[int, typer.Option(min=1, max=40)] = 5,
+    tile_px: Annotated[int, typer.Option(min=40, max=1000, help="Side of a tile.")] = 200,
+    pages: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most; faces are then spread evenly over the data set."),
+    ] = None,
+    whole_images: Annotated[
+        bool, typer.Option("--whole-images", help="A tile for each image, not for each face.")
+    ] = False,
+    **settings: Any,
+) -> Reply:
+    """Draw all faces with their boxes and landmarks side by side.
+
+    Further pages are called NAME-2.png and so on. Boxes to be ignored are dashed.
+    """
+    from site_agent.datasets import sheet_paths, write_contact_sheets
+
+    faces = read_face_file(dataset, take_reading(settings))
+    output = output or Path(f"{dataset.stem}.png")
+    laid_out: dict[str, Any] = {
+        "columns": columns,
+        "rows": rows,
+        "most_pages": pages,
+        "whole_images": whole_images,
+    }
+    inputs = [dataset, *(image.path for image in faces.images)]
+    refuse_inputs(sheet_paths(faces, output, **laid_out), inputs, "--output")
+    with invocation.progress("draw") as report:
+        written = write_contact_sheets(faces, output, **laid_out, tile_px=tile_px, progress=report)
+    names = [str(path) for path in written]
+    return Reply({"dataset": dataset, "pages": written}, names, names)
+
+
+def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[Finding]:
+    from site_agent.training import HogSvmSettings, unlearnable_boxes
+
+    sides = size.lower().split("x")
+    if len(sides) != 2 or not all(side.strip().isdigit() for side in sides):
+        raise UsageError(f"--target-size-px {size!r}: expected WIDTHxHEIGHT, for example 80x80")
+    settings = HogSvmSettings(target_size_px=(int(sides[0]), int(sides[1])), upsample=upsample)
+    return [finding for faces in datasets for finding in unlearnable_boxes(faces, settings)]
+
+
+def _write_report(path: Path, findings: list[Finding]) -> None:
+    plain = [{**asdict(finding), "file": str(finding.file)} for finding in findings]
+    text = json.dumps({"findings": plain}, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _errors_first(finding: Finding) -> bool:
+    return finding.severity != "error"
+
+
+def _counts(faces: FaceDataset) -> dict[str, int]:
+    boxes = sum(len(image.boxes) for image in faces.images)
+    return {"images": len(faces.images), "boxes": boxes}
+
+
+def _first_and_last(names: tuple[str, ...]) -> str:
+    return f" ({names[0]} to {names[-1]})" if names else ""
+
+
+def _row(name: str, item: Distribution) -> list[str]:
+    values = [item.low, *item.percentiles.values(), item.high]
+    most = max(item.bin_counts)
+    bars = "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in item.bin_counts)
+    words, unit = name.replace("_", " "), ""
+    if words.endswith(" px"):
+        words, unit = words.removesuffix(" px"), " (px)"
+    return [words + unit, *(f"{value:.4g}" for value in values), bars]

@@ -1,0 +1,172 @@
+"""``poolctl dataset``: synthetic faces and videos, and whatever is done to annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.dataset import change, check
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, command, group
+from cli.frame.output import Invocation, Reply
+
+app = group("Check, convert, split and show annotations; draw synthetic faces.")
+
+
+@command(
+    app,
+    "synth",
+    examples=[
+        "dataset synth faces/ --images 200",
+        "dataset synth siteB/ --images 150 --seed 2 --first-person 50 --style infant-lab",
+    ],
+)
+def synth(
+    invocation: Invocation,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where absent.")],
+    *,
+    images: Annotated[int, typer.Option(min=1, help="Number of pictures.")] = 100,
+    persons: Annotated[int, typer.Option(min=1, help="Persons who take turns.")] = 50,
+    first_person: Annotated[
+        int, typer.Option(min=0, help="Number of the first; disjoint ranges share nobody.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same gives the same pictures.")] = 0,
+    faces_per_image: Annotated[int, typer.Option(min=1, max=16)] = 1,
+    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "320x320",
+    style: Annotated[
+        str,
+        typer.Option(help="What a site's pictures are like: mixed, adult-lab, infant-lab, ..."),
+    ] = "mixed",
+    name: Annotated[str, typer.Option(help="Of the files.")] = "faces",
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Show some of the faces side by side.")
+    ] = None,
+    force: ForceOption = False,
+) -> Reply:
+    """Draw an annotated data set of faces that nobody has.
+
+    Every face comes with its box and its 68 landmarks, known exactly.
+    """
+    from site_agent.datasets import read_imglab_xml
+    from site_agent.datasets.synthetic import (
+        contact_sheet,
+        face_dataset_files,
+        write_face_dataset,
+    )
+
+    named: dict[str, Any] = {
+        "persons": persons,
+        "faces_per_image": faces_per_image,
+        "first_person": first_person,
+        "name": name,
+    }
+    for file in face_dataset_files(folder, images, **named):
+        require_free(file, force=force)
+    if sheet is not None:
+        require_free(sheet, force=force)
+    with invocation.progress("draw faces") as report:
+        xml = write_face_dataset(
+            folder,
+            images,
+            **named,
+            seed=seed,
+            image_size=_size(size),
+            style=style,
+            progress=report,
+        )
+    if sheet is not None:
+        contact_sheet(read_imglab_xml(xml), sheet)
+    data = {"dataset": xml, "images": images, "faces_per_image": faces_per_image, "sheet": sheet}
+    shown = f"some of them in {sheet}" if sheet is not None else ""
+    return Reply(data, [f"{xml}  ({images} images)", shown], [str(xml)])
+
+
+@command(
+    app,
+    "video",
+    examples=[
+        "dataset video session.mp4 --seconds 30",
+        "dataset video vfr.mp4 --frame-rate-hz 60 --variable-frame-rate --seed 7",
+        "dataset video conditioned.mp4 --conditioning 20 --frame-rate-hz 60",
+    ],
+)
+def video(
+    invocation: Invocation,
+    path: Annotated[Path, typer.Argument(metavar="VIDEO.mp4", help="Where to write it.")],
+    *,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Length; 20 when left out.", show_default=False),
+    ] = None,
+    conditioning: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="TRIALS",
+            help="A session of eyeblink conditioning with so many trials, as long as they take "
+            "(6 to 9 s each).",
+            show_default=False,
+        ),
+    ] = None,
+    frame_rate_hz: Annotated[float, typer.Option(min=1, max=1000)] = 30.0,
+    seed: Annotated[int, typer.Option(min=0, help="Person, blinks and noise.")] = 0,
+    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "640x480",
+    variable_frame_rate: Annotated[
+        bool, typer.Option("--variable-frame-rate", help="Let frame intervals vary.")
+    ] = False,
+    lost_frames: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")
+    ] = 0.0,
+    force: ForceOption = False,
+) -> Reply:
+    """Draw a video of a blinking person, with a truth file beside it.
+
+    VIDEO_truth.csv has the eyelid closure of every frame, VIDEO_truth.json the blinks. With
+    --conditioning the person learns to blink before an air puff: VIDEO_trials.csv has the trials
+    for poolctl blink --trials, VIDEO_truth.json which of them hold a response, and its onset.
+    """
+    from site_agent.datasets.synthetic import (
+        trials_file,
+        truth_files,
+        write_blink_video,
+        write_conditioning_video,
+    )
+
+    if conditioning is not None and seconds is not None:
+        raise UsageError("--conditioning is as long as its trials take: leave --seconds out")
+    # A list of trials of this name may be that of a recording: it is found by its name.
+    lists = [] if conditioning is None else [trials_file(path)]
+    for file in (path, *truth_files(path), *lists):
+        require_free(file, force=force)
+    common: dict[str, Any] = {
+        "frame_rate_hz": frame_rate_hz,
+        "seed": seed,
+        "variable_frame_rate": variable_frame_rate,
+        "lost_frames": lost_frames,
+        "size": _size(size),
+    }
+    with invocation.progress("draw video") as report:
+        if conditioning is not None:
+            drawn = write_conditioning_video(path, conditioning, **common, progress=report)
+            data = {"video": path, "truth": drawn.truth, "seconds": drawn.seconds}
+            shown = [f"{path}  ({drawn.seconds:.1f} s, {conditioning} trials)"]
+            shown += [f"trials {drawn.trials}", f"truth {drawn.truth}, {drawn.frames}"]
+            return Reply({**data, "trials": drawn.trials}, shown, [str(path)])
+        seconds = seconds or 20.0
+        truth = write_blink_video(path, seconds=seconds, **common, progress=report)
+    data = {"video": path, "truth": truth, "seconds": seconds}
+    return Reply(data, [f"{path}  ({seconds:g} s)", f"truth {truth}"], [str(path)])
+
+
+def _size(text: str) -> tuple[int, int]:
+    words = text.lower().split("x")
+    if len(words) != 2 or not all(word.strip().isdigit() for word in words):
+        raise UsageError(f"--size {text!r}: expected WIDTHxHEIGHT, for example 640x480")
+    return int(words[0]), int(words[1])
+
+
+app.add_typer(check.app)
+app.add_typer(change.app)

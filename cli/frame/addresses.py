@@ -1,0 +1,154 @@
+"""Words that name a model: a file here, or an address in the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.frame.errors import InputMissingError
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.output import Invocation
+
+if TYPE_CHECKING:
+    from pool_server.wire.models.models import ModelVersionResponse
+    from site_agent.pool.client import Downloaded, PoolClient
+    from site_agent.pool.trust.verification import Verification
+
+SUFFIX_OF_FORMAT = {
+    "dlib-fhog-detector": ".svm",
+    "dlib-shape-predictor": ".dat",
+    "poolctl-forest": ".forest",
+    "poolctl-forest-half": ".forest",
+    "safetensors": ".safetensors",
+}
+"""File name endings of downloads, as `aggregators.formats` has them (a test compares)."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model that is on this machine.
+
+    Attributes
+    ----------
+    word : str
+        How the user named it.
+    path : Path
+        Where it is: the file itself, or the cache's copy.
+    version : ModelVersionResponse or None
+        What the pool says of it; None for a local file.
+    """
+
+    word: str
+    path: Path
+    version: ModelVersionResponse | None = None
+
+
+def is_address(word: str) -> bool:
+    """Tell whether a word means a model in the pool.
+
+    ``pool://...`` always does. ``site/name`` does where no such file exists: a file that is
+    there is meant as the file.
+    """
+    from pool_server.wire.names import ModelAddress
+
+    if word.startswith("pool://"):
+        return True
+    if Path(word).exists():
+        return False
+    try:
+        ModelAddress.parse(word)
+    except ValueError:
+        return False
+    return True
+
+
+def model_files(invocation: Invocation, words: Sequence[str]) -> list[ModelFile]:
+    """Return the files that the words name, fetched from the pool where need be.
+
+    Raises
+    ------
+    InputMissingError
+        When a word is neither a file nor an address.
+    """
+    found: dict[str, ModelFile] = {}
+    addresses = []
+    for word in words:
+        if is_address(word):
+            addresses.append(word)
+        elif Path(word).is_file():
+            found[word] = ModelFile(word, Path(word))
+        else:
+            what = "a folder" if Path(word).is_dir() else "no such file, and no address SITE/NAME"
+            raise InputMissingError(f"{word}: {what}; expected a model file")
+    if addresses:
+        with invocation.pool() as pool:
+            for word in dict.fromkeys(addresses):
+                downloaded = fetch(invocation, pool, pool.version(word))
+                found[word] = ModelFile(word, downloaded.path, downloaded.version)
+    return [found[word] for word in words]
+
+
+def model_file(invocation: Invocation, word: str) -> ModelFile:
+    """Return the file that one word names."""
+    return model_files(invocation, [word])[0]
+
+
+def known_version(file: ModelFile) -> ModelVersionResponse | None:
+    """Return what the pool says of a file: also of a local one that was downloaded from it."""
+    from aggregators.formats import file_digest
+    from pool_server.wire.models.models import ModelVersionResponse
+    from site_agent.pool.cache import ModelCache
+
+    if file.version is not None:
+        return file.version
+    candidates = ModelCache().versions_of_size(file.path.stat().st_size)
+    if not candidates:
+        return None
+    digest = file_digest(file.path)
+    matching = [version for version in candidates if version["digest"] == digest]
+    return ModelVersionResponse.model_validate(matching[0]) if matching else None
+
+
+def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionResponse) -> Downloaded:
+    """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
+    with (
+        goes_on_when_repeated(),
+        invocation.progress(f"download {version.address}") as report,
+    ):
+        downloaded = pool.fetch(version, progress=report)
+    tell_signature(invocation, downloaded.signature)
+    tell_standing(invocation, version)
+    return downloaded
+
+
+def tell_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
+    """Say so if a version was withdrawn, or holds something that was."""
+    from site_agent.pool.standing import warning_of
+
+    if warning := warning_of(version):
+        invocation.warn(warning)
+
+
+def tell_signature(invocation: Invocation, signature: Verification) -> None:
+    """Say what should be known of a signature: a key met for the first time, a doubt."""
+    if signature.note:
+        invocation.note(signature.note)
+    if signature.warning:
+        invocation.warn(signature.warning)
+
+
+def file_name_of(version: ModelVersionResponse) -> str:
+    """Return what a downloaded version is called: ``SITE--NAME--vN.suffix``."""
+    suffix = SUFFIX_OF_FORMAT.get(version.format) or Path(version.file_name).suffix
+    return f"{version.site}--{version.name}--v{version.version}{suffix}"
+
+
+def size_words(size_bytes: float) -> str:
+    """Return a size for people (``132.1 MB``)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} TB"

@@ -1,0 +1,360 @@
+"""What becomes of an error: one table from type to exit code and stable code.
+
+The packages below know nothing of exit codes; `ERROR_TABLE` names every error that they raise on
+purpose, and a test proves that none is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from aggregators import errors as aggregator_errors
+from cli.frame.output import harmless, print_json, styled
+from pool_server import errors as server_errors
+from site_agent import errors as agent_errors
+
+
+class ExitCode(IntEnum):
+    """Exit codes of ``poolctl``."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    NOT_ALLOWED = 3
+    NOT_FOUND = 4
+    INTEGRITY = 5
+    INCOMPATIBLE = 6
+    CONFLICT = 7
+    NETWORK = 8
+    INTERRUPTED = 130
+
+
+class CliError(Exception):
+    """Root of what the command line itself raises."""
+
+
+class UsageError(CliError):
+    """Words on the command line that do not make sense together."""
+
+
+class CancelledError(CliError):
+    """The user answered no."""
+
+
+class OutputExistsError(CliError):
+    """A file that would be overwritten by different bytes."""
+
+
+class InputMissingError(CliError):
+    """A file named on the command line that is not there."""
+
+
+class VerificationError(CliError):
+    """Files that do not have the content they should have."""
+
+
+class ConfigurationError(CliError):
+    """Settings with which a pool cannot run."""
+
+
+class MergeFailedError(CliError):
+    """A merge that the pool could not make."""
+
+
+class WithdrawnFilesError(CliError):
+    """Model files on this machine that were withdrawn, or hold something that was."""
+
+
+class WebhookSilentError(CliError):
+    """An address that does not take events when the pool calls it."""
+
+
+class ResumableError(CliError):
+    """The user stopped a command that goes on where it was."""
+
+
+class BatchIncompleteError(CliError):
+    """Some sessions of a batch have failed; the others are there."""
+
+
+class StudyIncompleteError(CliError):
+    """Some steps of a study have failed; the others are there."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the program does about one type of error."""
+
+    exit_code: ExitCode
+    code: str
+    hint: str = ""
+
+
+_AGAIN_HINT = "run the same command again: it goes on where it was"
+_LOGIN_HINT = "log in with: poolctl auth login URL"
+_FORMATS_HINT = "poolctl inspect FILE says what a file is"
+
+ERROR_TABLE: dict[type[BaseException], Outcome] = {
+    UsageError: Outcome(ExitCode.USAGE, "usage"),
+    CancelledError: Outcome(ExitCode.UNEXPECTED, "cancelled"),
+    OutputExistsError: Outcome(
+        ExitCode.CONFLICT, "file_exists", "overwrite it with --force, or name another with -o"
+    ),
+    InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
+    VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
+    ConfigurationError: Outcome(ExitCode.USAGE, "configuration"),
+    MergeFailedError: Outcome(ExitCode.INCOMPATIBLE, "merge_failed"),
+    WithdrawnFilesError: Outcome(
+        ExitCode.NOT_ALLOWED,
+        "withdrawn",
+        "use what replaces them, or make them again: "
+        "poolctl merge --replay RECIPE --without ADDRESS",
+    ),
+    WebhookSilentError: Outcome(
+        ExitCode.NETWORK, "webhook_silent", "poolctl webhooks ls shows what is called"
+    ),
+    ResumableError: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
+    BatchIncompleteError: Outcome(
+        ExitCode.INTEGRITY, "batch_incomplete", "run it again: finished sessions are skipped"
+    ),
+    StudyIncompleteError: Outcome(
+        ExitCode.INTEGRITY, "study_incomplete", "run it again: finished steps are kept"
+    ),
+    KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted"),
+    FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
+    FileExistsError: Outcome(ExitCode.CONFLICT, "file_exists"),
+    OSError: Outcome(ExitCode.UNEXPECTED, "system"),
+    aggregator_errors.FormatError: Outcome(
+        ExitCode.INTEGRITY, "format", "the file is damaged or cut off: copy or download it again"
+    ),
+    aggregator_errors.UnknownFormatError: Outcome(
+        ExitCode.INTEGRITY,
+        "unknown_format",
+        "models are dlib .svm and .dat files, poolctl's forest files and .safetensors",
+    ),
+    aggregator_errors.IncompatibleModelsError: Outcome(
+        ExitCode.INCOMPATIBLE,
+        "incompatible_models",
+        "find models that fit with: poolctl models ls --mergeable-with FILE",
+    ),
+    aggregator_errors.WrongKindError: Outcome(ExitCode.INCOMPATIBLE, "incompatible_models"),
+    aggregator_errors.WeightError: Outcome(ExitCode.USAGE, "weight"),
+    aggregator_errors.OptionError: Outcome(
+        ExitCode.USAGE, "option", "poolctl merge --help lists the options of each method"
+    ),
+    aggregator_errors.UnknownMethodError: Outcome(ExitCode.USAGE, "unknown_method"),
+    aggregator_errors.RecipeError: Outcome(ExitCode.INTEGRITY, "recipe"),
+    aggregator_errors.RecipeInputMissingError: Outcome(ExitCode.NOT_FOUND, "recipe_input_missing"),
+    aggregator_errors.ConversionError: Outcome(
+        ExitCode.INCOMPATIBLE, "conversion", "poolctl convert --help says what can become what"
+    ),
+    aggregator_errors.ImageArrayError: Outcome(ExitCode.INTEGRITY, "image_array"),
+    aggregator_errors.FaceBoxError: Outcome(ExitCode.USAGE, "face_box"),
+    aggregator_errors.InconsistentModelError: Outcome(ExitCode.INTEGRITY, "inconsistent_model"),
+    agent_errors.NotLoggedInError: Outcome(ExitCode.NOT_ALLOWED, "not_logged_in", _LOGIN_HINT),
+    agent_errors.ForbiddenError: Outcome(
+        ExitCode.NOT_ALLOWED, "forbidden", "poolctl auth whoami says who you are"
+    ),
+    agent_errors.NotFoundError: Outcome(
+        ExitCode.NOT_FOUND, "not_found", "poolctl models ls lists what the pool has"
+    ),
+    agent_errors.ConflictError: Outcome(ExitCode.CONFLICT, "conflict"),
+    agent_errors.PoolUnreachableError: Outcome(ExitCode.NETWORK, "pool_unreachable", _AGAIN_HINT),
+    agent_errors.AddressRefusedError: Outcome(ExitCode.NETWORK, "address_refused"),
+    agent_errors.AddressGoneError: Outcome(ExitCode.NETWORK, "address_gone"),
+    agent_errors.PartDamagedError: Outcome(ExitCode.NETWORK, "part_damaged"),
+    agent_errors.PoolRefusedFileError: Outcome(ExitCode.INTEGRITY, "file_refused", _FORMATS_HINT),
+    agent_errors.PoolRefusedRequestError: Outcome(ExitCode.USAGE, "request_refused"),
+    agent_errors.PoolAnswerError: Outcome(
+        ExitCode.NETWORK, "pool_answer", "poolctl env shows which pool this is"
+    ),
+    agent_errors.WithdrawnError: Outcome(
+        ExitCode.NOT_ALLOWED, "withdrawn", "poolctl models info tells why it was withdrawn"
+    ),
+    agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
+    agent_errors.SignatureRefusedError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
+    agent_errors.KeyNotTrustedError: Outcome(ExitCode.INTEGRITY, "key_not_trusted"),
+    agent_errors.SignatureMissingError: Outcome(ExitCode.INTEGRITY, "signature_missing"),
+    agent_errors.SigningKeyError: Outcome(ExitCode.USAGE, "signing_key"),
+    agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
+    agent_errors.BundleTooLargeError: Outcome(ExitCode.USAGE, "bundle_too_large"),
+    agent_errors.BundleTargetError: Outcome(ExitCode.NOT_ALLOWED, "bundle_target"),
+    agent_errors.ProfileError: Outcome(ExitCode.USAGE, "profile"),
+    agent_errors.AddressError: Outcome(ExitCode.USAGE, "address"),
+    agent_errors.TermsFileError: Outcome(
+        ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"
+    ),
+    agent_errors.TermsForbidError: Outcome(
+        ExitCode.NOT_ALLOWED, "terms_forbid", "ask the sites whose terms they are"
+    ),
+    agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
+    agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
+    server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
+    server_errors.BackupUnusableError: Outcome(ExitCode.INTEGRITY, "backup"),
+    server_errors.PoolNotEmptyError: Outcome(ExitCode.CONFLICT, "pool_not_empty"),
+    server_errors.AddressBusyError: Outcome(ExitCode.CONFLICT, "address_busy"),
+    server_errors.FolderBusyError: Outcome(ExitCode.CONFLICT, "folder_busy"),
+    server_errors.SchemaNewerError: Outcome(ExitCode.INCOMPATIBLE, "schema_newer"),
+    server_errors.SchemaOlderError: Outcome(ExitCode.INCOMPATIBLE, "schema_older"),
+    server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
+    agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
+    agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),
+    agent_errors.RebuildError: Outcome(ExitCode.USAGE, "rebuild"),
+    agent_errors.QuickstartError: Outcome(ExitCode.USAGE, "quickstart"),
+    agent_errors.SyntheticFaceError: Outcome(ExitCode.USAGE, "synthetic_face"),
+    agent_errors.ImageFileError: Outcome(ExitCode.INTEGRITY, "image_file"),
+    agent_errors.VideoFileError: Outcome(ExitCode.INTEGRITY, "video_file"),
+    agent_errors.CameraError: Outcome(ExitCode.NOT_FOUND, "camera"),
+    agent_errors.TraceFileError: Outcome(ExitCode.INTEGRITY, "trace_file"),
+    agent_errors.TrialFileError: Outcome(ExitCode.INTEGRITY, "trial_file"),
+    agent_errors.FaceModelError: Outcome(ExitCode.INTEGRITY, "face_model", _FORMATS_HINT),
+    agent_errors.TrainingSettingsError: Outcome(ExitCode.USAGE, "training_settings"),
+    agent_errors.TrainingDataError: Outcome(
+        ExitCode.INTEGRITY, "training_data", "poolctl dataset check FACES.XML lists what is wrong"
+    ),
+    agent_errors.TrainingFailedError: Outcome(ExitCode.UNEXPECTED, "training_failed"),
+    agent_errors.EvaluationError: Outcome(ExitCode.INCOMPATIBLE, "evaluation"),
+    agent_errors.PredictionInputError: Outcome(ExitCode.USAGE, "prediction_input"),
+    agent_errors.BlinkAnalysisError: Outcome(ExitCode.USAGE, "blink_analysis"),
+    agent_errors.ConditioningError: Outcome(ExitCode.USAGE, "conditioning"),
+    agent_errors.SessionTableError: Outcome(ExitCode.INTEGRITY, "session_table"),
+    agent_errors.StudyFolderError: Outcome(
+        ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY makes a study"
+    ),
+    agent_errors.StudyBusyError: Outcome(ExitCode.CONFLICT, "study_busy"),
+    agent_errors.ModelStudyError: Outcome(ExitCode.USAGE, "model_study"),
+    agent_errors.AgentConfigError: Outcome(
+        ExitCode.USAGE, "agent_config", "poolctl agent init writes an example with every key"
+    ),
+    agent_errors.AgentBusyError: Outcome(
+        ExitCode.CONFLICT, "agent_busy", "stop it first, or give each agent its own workspace"
+    ),
+    agent_errors.AgentWorkspaceError: Outcome(ExitCode.INTEGRITY, "agent_workspace"),
+    agent_errors.AgentTaskError: Outcome(ExitCode.INTEGRITY, "agent_task"),
+    agent_errors.ReviewFolderError: Outcome(ExitCode.INTEGRITY, "review_folder"),
+    agent_errors.ReviewBusyError: Outcome(ExitCode.CONFLICT, "review_busy"),
+    agent_errors.ReviewOutdatedError: Outcome(ExitCode.INCOMPATIBLE, "review_outdated"),
+    agent_errors.ReviewActionError: Outcome(ExitCode.USAGE, "review_action"),
+    agent_errors.ReviewExportError: Outcome(ExitCode.USAGE, "review_export"),
+}
+
+EXTRA_OF_LIBRARY = {
+    "alembic": "server",
+    "boto3": "server",
+    "fastapi": "server",
+    "pydantic_settings": "server",
+    "sqlalchemy": "server",
+    "uvicorn": "server",
+    "av": "vision",
+    "cv2": "vision",
+    "dlib": "vision",
+    "matplotlib": "vision",
+    "scipy": "vision",
+    "starlette": "vision",
+    "torch": "gaze",
+    "pynwb": "nwb",
+}
+"""Which extra of the distribution brings a library that may be missing."""
+
+_UNFINISHED_SUFFIXES = {".part", ".partial"}
+
+_UNEXPECTED = Outcome(
+    ExitCode.UNEXPECTED, "unexpected", "run the command again with --debug for the traceback"
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return what to do about `error`: the entry of the nearest type in its ancestry."""
+    for ancestor in type(error).__mro__:
+        if ancestor in ERROR_TABLE:
+            return ERROR_TABLE[ancestor]
+    return _UNEXPECTED
+
+
+def report_failure(error: BaseException, words: Sequence[str]) -> int:
+    """Tell the user of an error and return the exit code.
+
+    Parameters
+    ----------
+    error : BaseException
+        Whatever a command raised.
+    words : sequence of str
+        The command line: it may not have been possible to parse it, and yet ``--json`` and
+        ``--debug`` are to be heard.
+    """
+    options = list(words[: words.index("--")]) if "--" in words else list(words)
+    if "--debug" in options or os.environ.get("POOL_DEBUG", "") not in {"", "0"}:
+        traceback.print_exception(error, file=sys.stderr)
+    if _is_usage_error(error):
+        return _report_usage_error(error, as_json="--json" in options)
+    error = _translated(error)
+    outcome = outcome_of(error)
+    message = _message_of(error, outcome)
+    hint = getattr(error, "hint", "") or outcome.hint
+    if hint and message.endswith(hint):
+        message = message.removesuffix(hint).rstrip(" ;\n")
+    _print_failure(outcome.code, message, hint, as_json="--json" in options)
+    return int(outcome.exit_code)
+
+
+def _translated(error: BaseException) -> BaseException:
+    """Name the extra that brings a library which is not installed."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        library = error.name.split(".")[0]
+        if library in EXTRA_OF_LIBRARY:
+            return agent_errors.MissingExtraError(library, EXTRA_OF_LIBRARY[library])
+    return error
+
+
+def _message_of(error: BaseException, outcome: Outcome) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, OSError) and error.strerror:
+        places = [_place(str(name)) for name in (error.filename, error.filename2) if name]
+        return ": ".join([" -> ".join(places), error.strerror] if places else [error.strerror])
+    text = str(error).strip()
+    if isinstance(error, agent_errors.TrainingSettingsError) and (name := error.setting):
+        # Settings are options here, of the same name.
+        return text.replace(name, f"--{name.replace('_', '-')}", 1)
+    if outcome is _UNEXPECTED:
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text or type(error).__name__
+
+
+def _place(name: str) -> str:
+    """Name a file; the folder, where it is a half-written file that the user never named."""
+    path = Path(name)
+    is_unfinished = path.name.startswith(".") and path.suffix in _UNFINISHED_SUFFIXES
+    return f"the folder {path.parent}" if is_unfinished else name
+
+
+def _print_failure(code: str, message: str, hint: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"success": False, "error": {"code": code, "message": message, "hint": hint}})
+        return
+    lines = [("Error:", "31", message)] + ([("Hint:", "36", hint)] if hint else [])
+    for word, colour, text in lines:
+        print(f"{styled(word, colour, sys.stderr)} {harmless(text, sys.stderr)}", file=sys.stderr)
+
+
+def _is_usage_error(error: BaseException) -> bool:
+    """Tell errors of the option parser, whose base class typer does not publish."""
+    return hasattr(error, "format_message") and getattr(error, "exit_code", None) == 2
+
+
+def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
+    context = getattr(error, "ctx", None)
+    message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]
+        return int(ExitCode.USAGE)
+    path = context.command_path if context is not None else "poolctl"
+    message = message.replace("Value error, ", "").rstrip(".")
+    _print_failure("usage", message, f"see {path} --help", as_json=as_json)
+    return int(ExitCode.USAGE)

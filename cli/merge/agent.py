@@ -1,0 +1,170 @@
+"""``poolctl agent``: merging and refining with the pool, unattended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.errors import InputMissingError
+from cli.frame.existing_files import require_free
+from cli.frame.options import DryRunOption, ForceOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.agent import AgentConfig, AgentPlan
+
+app = group("Merge and refine with the pool, unattended.")
+
+_DEFAULT_FILE = Path("agent.toml")
+
+_ConfigOption = Annotated[
+    Path, typer.Option("--config", "-c", metavar="FILE", help="Made by 'poolctl agent init'.")
+]
+
+
+@command(app, "init", examples=["agent init", "agent init lab/agent.toml"])
+def init(
+    _invocation: Invocation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write.")] = _DEFAULT_FILE,
+    *,
+    force: ForceOption = False,
+) -> Reply:
+    """Write an example of a configuration, every key explained."""
+    from site_agent.agent import EXAMPLE_CONFIG
+
+    require_free(file, force=force)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
+    temporary.write_text(EXAMPLE_CONFIG, encoding="utf-8")
+    temporary.replace(file)
+    text = f"{file}\nfill it in, and then: poolctl agent check --config {file}"
+    return Reply({"config": file}, text, [str(file)])
+
+
+@command(app, "check", examples=["agent check --config agent.toml"])
+def check(invocation: Invocation, *, config: _ConfigOption = _DEFAULT_FILE) -> Reply:
+    """Check a configuration, and say what the agent would do now.
+
+    The pool is asked; nothing is downloaded, written or sent.
+    """
+    return _planned(invocation, _read(config))
+
+
+@command(
+    app,
+    "run",
+    examples=["agent run --config agent.toml", "agent run --config agent.toml --once"],
+)
+def run(
+    invocation: Invocation,
+    *,
+    config: _ConfigOption = _DEFAULT_FILE,
+    once: Annotated[
+        bool, typer.Option("--once", help="One cycle, for cron; see the exit codes below.")
+    ] = False,
+    dry_run: DryRunOption = False,
+) -> Reply | None:
+    """Keep merged models of your site good, and take part in rounds, until stopped.
+
+    Each cycle pulls new sub-models that the configuration subscribes to, merges them with your
+    own, scores the result on your validation faces, and uploads it if it is better by a margin;
+    then it contributes to rounds that your site is invited to. What leaves this machine are
+    models, scores and contributions, never images. It may be killed at any moment: the next start
+    goes on.
+
+    Standard output has one line of JSON for each event ('poolctl agent events' lists them);
+    with --quiet warnings and errors only.
+
+    With --once the exit code is 0 when all went well; 8 when the pool did not answer, 3 when it
+    does not know the token, 7 when another agent holds the workspace, 2 for a mistake in the
+    configuration; else that of the first thing that failed, the others having been done.
+    """
+    from site_agent.agent import Journal, Stopped, run_agent
+
+    chosen = _read(config)
+    if dry_run:
+        return _planned(invocation, chosen)
+    journal = Journal(sys.stdout, "warning" if invocation.conventions.quiet else "info")
+    previous = signal.signal(signal.SIGTERM, _stop)
+    try:
+        report = run_agent(chosen, journal, once=once, profile=invocation.profile, wait=time.sleep)
+    except Stopped:
+        return None
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    if report.failures:
+        raise report.failures[0][1]
+    return None
+
+
+@command(app, "events", examples=["agent events", "agent events --json"])
+def events(_invocation: Invocation) -> Reply:
+    """List what the lines of an agent can say: every event with its keys."""
+    from site_agent.agent import EVENTS
+    from site_agent.agent.journal import COMMON_KEYS
+
+    items = [
+        {
+            "event": name,
+            "level": kind.level,
+            "keys": [*COMMON_KEYS, *kind.keys],
+            "meaning": kind.meaning,
+        }
+        for name, kind in EVENTS.items()
+    ]
+    rows = [[n, kind.level, " ".join(kind.keys), kind.meaning] for n, kind in EVENTS.items()]
+    common = f"every line has: {' '.join(COMMON_KEYS)}"
+    table = TableText(["event", "level", "further keys", "meaning"], rows)
+    return Reply({"items": items}, [common, table], list(EVENTS))
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    from site_agent.agent import Stopped
+
+    raise Stopped("SIGTERM")
+
+
+def _read(path: Path) -> AgentConfig:
+    from site_agent.agent import read_config
+
+    if not path.is_file():
+        raise InputMissingError(
+            f"{path}: no such file; expected a configuration, which 'poolctl agent init' writes"
+        )
+    return read_config(path)
+
+
+def _planned(invocation: Invocation, config: AgentConfig) -> Reply:
+    from site_agent.agent import plan_cycle
+
+    plan = plan_cycle(config, profile=invocation.profile)
+    for warning in plan.warnings:
+        invocation.warn(warning)
+    names = [each.name for each in plan.merges]
+    return Reply(plan, _plan_tables(config, plan), names)
+
+
+def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
+    told: list[str | TableText] = [
+        f"{config.path} is well-formed; {plan.site} at {plan.pool} ({plan.role})"
+    ]
+    for goal, merge in zip(config.merge, plan.merges, strict=True):
+        rows = [[model.model, model.action, model.reason] for model in merge.models]
+        uploaded = f"uploaded as {plan.site}/{merge.name}" if goal.upload else "kept here"
+        title = (
+            f"{merge.name}: {merge.method}, {uploaded} if {merge.metric} is better by "
+            f"{goal.margin}{' (one upload waits)' if merge.waiting_upload else ''}"
+        )
+        told.append(TableText(["model", "would", "reason"], rows, title, "no models to merge"))
+    if config.rounds is None:
+        return [*told, "takes part in no rounds"]
+    rounds = [[each.round, each.base, each.action, each.reason] for each in plan.rounds]
+    told.append(TableText(["round", "base", "would", "reason"], rounds, "rounds", "no invitations"))
+    return told

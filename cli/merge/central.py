@@ -1,0 +1,269 @@
+"""``poolctl merges``: merges that the pool makes, for sites that would rather not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.frame.addresses import is_address
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, LabelOption, command, group, key_value_pairs, numbers
+from cli.frame.output import Invocation, Reply, TableText
+from cli.merge.central_order import Order, plan_again
+from cli.merge.command import WithoutOption, method_options
+from cli.models.records import read_card_file
+from cli.models.sharing import VisibilityOption
+from cli.models.terms import PurposeOption, TermOption, read_purposes, read_terms
+from cli.transfers.upload import CardOption, DraftOption, MetricOption, model_address, read_metrics
+
+if TYPE_CHECKING:
+    from aggregators import Recipe
+    from pool_server.wire.merges import MergeJobResponse
+    from pool_server.wire.models.models import ModelVersionResponse
+    from site_agent.pool.client import PoolClient
+
+app = group("Have the pool merge models, in the background.")
+
+_MergeArgument = Annotated[
+    str, typer.Argument(metavar="MERGE", help="As 'poolctl merges ls' shows it.")
+]
+_MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
+
+
+@command(
+    app,
+    "start",
+    examples=[
+        "merges start wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68 --step 1.1",
+        "merges start --replay merged.dat.recipe.json --name site-a/merged-68 --wait",
+        "merges start --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
+    ],
+)
+def start(
+    invocation: Invocation,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="METHOD ADDRESS",
+            help="mwma, wba-cascade, wba-final or fedavg; then addresses in the pool.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    name: Annotated[
+        str,
+        typer.Option(metavar="[SITE/]NAME", help="Of the merged model.", show_default=False),
+    ],
+    weight: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="One an input: 1.5,1,1. Equal when left out.")
+    ] = "",
+    step: Annotated[
+        float | None, typer.Option(help="wba-cascade: factor on every update (1.1 is good).")
+    ] = None,
+    thin: Annotated[
+        int | None, typer.Option(help="wba-cascade: keep so many trees a level.")
+    ] = None,
+    option: Annotated[
+        list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="The method's own when left out.")
+    ] = "",
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="RECIPE|ADDRESS",
+            help="Carry out this recipe instead: a file, or that of a merged model.",
+        ),
+    ] = "",
+    without: WithoutOption = [],  # noqa: B006
+    label: LabelOption = [],  # noqa: B006
+    metric: MetricOption = [],  # noqa: B006
+    description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    term: TermOption = [],  # noqa: B006
+    terms: Annotated[
+        Path | None, typer.Option("--terms", metavar="FILE", help="Terms, one a line.")
+    ] = None,
+    purpose: PurposeOption = [],  # noqa: B006
+    card: CardOption = None,
+    draft: DraftOption = False,
+    visibility: VisibilityOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until it is done.")] = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Have the pool merge models that it has; the result is what 'poolctl merge' would make.
+
+    The merge runs on the pool's machine, in the background: nothing is downloaded. The merged
+    model is published with its recipe and lineage. With --without, merged inputs that hold what
+    is left out are made again first, and waited for; the pool links what is made with what it
+    replaces.
+    """
+    from site_agent.pool.client import parse_address
+    from site_agent.pool.rebuilding import plan_replay
+
+    given = {
+        "labels": key_value_pairs(label, "--label"),
+        "metrics": read_metrics(metric),
+        "description": description,
+        "terms": read_terms(term, terms),
+        "intended_use": read_purposes(purpose),
+        "card": "" if card is None else read_card_file(card),
+        "draft": draft,
+        "visibility": visibility,
+    }
+    if replay and (words or weight or option or output_format or (step, thin) != (None, None)):
+        raise UsageError("--replay takes method, inputs, options and format from the recipe")
+    if without and not replay:
+        raise UsageError("--without goes with --replay RECIPE")
+    with invocation.pool() as pool:
+        target = parse_address(model_address(pool, name))
+        order = Order(target, given, output_format=output_format, wait=wait)
+        if replay:
+            plan_again(invocation, pool, order, replay, without)
+        else:
+            options = method_options(option, step=step, thin=thin)
+            order.plan = plan_replay(_recipe_of_words(pool, words or [], weight, options))
+        if dry_run:
+            return order.planned()
+        order.send(invocation, pool)
+        for job in order.jobs:
+            if job.version is not None:
+                note_unsigned(invocation, pool, pool.version(job.version))
+    return order.reply()
+
+
+@command(app, "ls", examples=["merges ls", "merges ls --state running"])
+def ls(
+    invocation: Invocation,
+    *,
+    state: Annotated[
+        Literal["queued", "running", "finished", "failed", "cancelled"] | None,
+        typer.Option(help="Only merges in this state."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+    ] = 50,
+) -> Reply:
+    """List the merges that your site asked the pool for, newest first."""
+    with invocation.pool() as pool:
+        found = invocation.first_of(pool.merges(state or "", page_size=min(limit + 1, 100)), limit)
+    table = TableText(
+        ["merge", "state", "method", "models", "name", "asked", "result"],
+        [_row(each) for each in found],
+        empty="no merges found",
+    )
+    return Reply({"items": found}, table, [each.merge_id for each in found])
+
+
+@command(app, "info", examples=["merges info 4f1d2c3b4a596877"])
+def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
+    """Show a merge: how far it is, what it became, or why it failed."""
+    with invocation.pool() as pool:
+        found = pool.merge_job(_checked_id(merge_id))
+    return Reply(found, _description(found), [found.merge_id])
+
+
+@command(app, "cancel", examples=["merges cancel 4f1d2c3b4a596877"])
+def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
+    """Call a merge off. One that is over stays as it is."""
+    with invocation.pool() as pool:
+        found = pool.cancel_merge(_checked_id(merge_id))
+    words = f"is {found.state}" if found.ended_at else "ends within seconds"
+    return Reply(found, f"merge {merge_id} {words}", [found.merge_id])
+
+
+def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionResponse) -> None:
+    """Say what is left to do for others to see, and trust, what the pool made."""
+    address = made.address
+    if made.signed_by is None and pool.signing_key(made.site) is not None:
+        invocation.note(
+            f"your site signs what it publishes, the pool cannot: make the same bytes at home "
+            f"(poolctl merge --replay {address}), then: poolctl keys sign {address}"
+        )
+    if made.state == "draft":
+        invocation.note(
+            f"only your site and curators see {address} until: poolctl models publish {address}"
+        )
+
+
+def _checked_id(text: str) -> str:
+    if not _MERGE_ID.fullmatch(text):
+        raise UsageError(f"{text!r} is no merge; 'poolctl merges ls' lists them")
+    return text
+
+
+def _recipe_of_words(
+    pool: PoolClient, words: list[str], weight: str, options: dict[str, Any]
+) -> Recipe:
+    """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
+    from aggregators import Recipe, find_method
+    from aggregators.methods import RecipeInput, RecipeMethod
+
+    if len(words) < 2:
+        raise UsageError(
+            "expected METHOD ADDRESS..., for example: wba-cascade site-a/face-68 site-b/face-68"
+        )
+    method = find_method(words[0])
+    for word in words[1:]:
+        if not is_address(word):
+            raise UsageError(
+                f"{word}: expected an address in the pool such as site-a/face-68@2; "
+                "files are merged at home, with 'poolctl merge'"
+            )
+    weights = numbers(weight, "--weight") if weight else [1.0] * (len(words) - 1)
+    if len(weights) != len(words) - 1:
+        raise UsageError(f"--weight: {len(weights)} numbers for {len(words) - 1} models")
+    versions = [pool.version(word) for word in words[1:]]
+    return Recipe(
+        method=RecipeMethod(name=method.name, version=method.version),
+        options=options,
+        inputs=tuple(
+            RecipeInput(
+                digest=version.digest,
+                weight=each,
+                address=version.address,
+                file_name=version.file_name,
+            )
+            for version, each in zip(versions, weights, strict=True)
+        ),
+    )
+
+
+def _row(found: MergeJobResponse) -> list[str]:
+    state = f"{found.state} {found.progress:.0%}" if found.state == "running" else found.state
+    return [
+        found.merge_id,
+        state,
+        found.recipe["method"]["name"],
+        str(len(found.recipe["inputs"])),
+        f"{found.site}/{found.name}",
+        f"{found.created_at:%Y-%m-%d %H:%M}",
+        found.version or "",
+    ]
+
+
+def _description(found: MergeJobResponse) -> list[TableText]:
+    rows = [
+        ["merge", found.merge_id],
+        ["state", found.state],
+        ["method", found.recipe["method"]["name"]],
+        ["name", f"{found.site}/{found.name}"],
+        ["asked", f"{found.created_at:%Y-%m-%d %H:%M} UTC by {found.created_by}"],
+    ]
+    if found.state == "running":
+        rows.append(["progress", f"{found.progress:.0%} {found.activity}"])
+    if found.refusal is not None:
+        rows.append(["failed", found.refusal.message])
+    if found.version is not None:
+        rows += [["result", found.version], ["sha256", found.digest or ""]]
+    inputs = [
+        [each.get("address") or "", f"{each['weight']:g}", each["digest"][:16]]
+        for each in found.recipe["inputs"]
+    ]
+    return [
+        TableText(["what", "value"], rows),
+        TableText(["input", "weight", "digest"], inputs),
+    ]

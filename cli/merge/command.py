@@ -1,0 +1,181 @@
+"""``poolctl merge``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.frame.addresses import ModelFile, known_version, model_files
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import place_for_model, words_on_existing
+from cli.frame.options import DryRunOption, ForceOption, command, key_value_pairs, numbers, single
+from cli.frame.output import Invocation, Reply
+from cli.frame.quantities import count_words
+from cli.merge.inputs import weights_from_label
+from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
+from cli.models.terms import PurposeOption, check_terms, read_purposes
+
+app = single()
+
+WithoutOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="DIGEST|ADDRESS",
+        help="With --replay: leave this out, also where it is in an input of an input.",
+    ),
+]
+
+
+@command(
+    app,
+    "merge",
+    examples=[
+        "merge mwma siteA.svm siteB.svm --weight-by images -o merged.svm",
+        "merge wba-cascade siteA.dat pool://site-b/face-68@2 --weight 1.5,1 --step 1.1",
+        "merge wba-final siteA.dat siteB.dat -o merged.forest",
+        "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
+    ],
+)
+def merge(
+    invocation: Invocation,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="METHOD INPUT",
+            help="mwma, wba-cascade, wba-final, leaf-refit or fedavg; then files or addresses. "
+            "With --replay only files or addresses in which to look for inputs.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="merged.SUFFIX when left out."),
+    ] = None,
+    weight: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="One an input: 1.5,1,1. Equal when left out.")
+    ] = "",
+    weight_by: Annotated[
+        str, typer.Option(metavar="LABEL", help="Weights from a label, for example images.")
+    ] = "",
+    step: Annotated[
+        float | None, typer.Option(help="wba-cascade: factor on every update (1.1 is good).")
+    ] = None,
+    thin: Annotated[
+        int | None, typer.Option(help="wba-cascade: keep so many trees a level.")
+    ] = None,
+    option: Annotated[
+        list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="By the suffix when left out.")
+    ] = "",
+    recipe: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write the recipe; beside the output."),
+    ] = None,
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="RECIPE|ADDRESS",
+            help="Make the same bytes again: from this file, or that of a merged model.",
+        ),
+    ] = "",
+    without: WithoutOption = [],  # noqa: B006
+    purpose: PurposeOption = [],  # noqa: B006
+    despite_terms: Annotated[
+        bool,
+        typer.Option(
+            "--despite-terms", help="Merge what terms of use forbid; the pool takes no result."
+        ),
+    ] = False,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Merge models of several sites into one, at home.
+
+    The recipe written beside the result holds method, options, weights and the digests of the
+    inputs; --replay makes the same bytes again from it, with inputs found among the files given,
+    beside the recipe, in the cache and in the pool. With --without, merged inputs that hold what
+    is left out are made again first; the recipe then says what the result replaces, and the pool
+    links the two when it is uploaded.
+    """
+    if replay:
+        settings = [weight, weight_by, step, thin, option, output_format]
+        if any(setting not in (None, "", []) for setting in settings):
+            raise UsageError("--replay takes method, weights and options from the recipe")
+        request = ReplayRequest(replay, words or [], without, output, recipe, force, dry_run)
+        return replay_merge(invocation, request)
+    if without:
+        raise UsageError("--without goes with --replay RECIPE")
+    if weight and weight_by:
+        raise UsageError("--weight and --weight-by cannot both be given")
+    if not words or len(words) < 2:
+        raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
+    method, inputs = words[0], words[1:]
+    from aggregators import find_method
+    from aggregators import merge as merge_models
+    from aggregators.methods.merging import refuse_overwriting_inputs
+
+    chosen = find_method(method)
+    format_name = output_format or chosen.output_formats[0]
+    target = choose_target(output, format_name)
+    files = model_files(invocation, inputs)
+    check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
+    weights = numbers(weight, "--weight") if weight else None
+    if weight_by:
+        weights = weights_from_label(invocation, files, weight_by)
+    options = method_options(option, step=step, thin=thin)
+    if dry_run:
+        plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
+        told = f"would merge {count_words(len(files), 'model')} into {target}"
+        told += words_on_existing(target, force=force)
+        return Reply(plan | {"output": target}, told)
+    paths = [file.path for file in files]
+    refuse_overwriting_inputs(target, paths)
+    with (
+        place_for_model(target, force=force) as place,
+        invocation.progress(f"merge {method}") as report,
+    ):
+        merged = merge_models(
+            method,
+            paths,
+            weights=weights,
+            options=options,
+            output=place,
+            output_format=output_format or None,
+            **_origins(files),
+            progress=report,
+        )
+    if len(merged.recipe.inputs) == 1:
+        invocation.warn("a merge of one model alone: it holds what that model holds")
+    return merged_reply(invocation, merged, target, recipe)
+
+
+def method_options(words: list[str], *, step: float | None, thin: int | None) -> dict[str, Any]:
+    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
+    options: dict[str, Any] = {}
+    for key, text in key_value_pairs(words, "--option").items():
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    for key, value in (("step", step), ("thin", thin)):
+        if value is not None:
+            if key in options:
+                raise UsageError(f"--option {key}=... and --{key} cannot both be given")
+            options[key] = value
+    return options
+
+
+def _origins(files: Sequence[ModelFile]) -> dict[str, list[str | None]]:
+    """Return where inputs come from and what they were called there, where a pool knows them."""
+    versions = [known_version(file) for file in files]
+    return {
+        "addresses": [None if version is None else version.address for version in versions],
+        "file_names": [None if version is None else version.file_name for version in versions],
+    }

@@ -1,0 +1,267 @@
+"""``poolctl refine``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import model_files, size_words
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply
+from cli.vision.face_files import (
+    READING_OPTIONS,
+    PartsOption,
+    part_words,
+    read_face_file,
+    take_reading,
+)
+
+if TYPE_CHECKING:
+    from aggregators.methods.refitting import RefitSettings
+    from aggregators.models import ShapePredictor
+    from site_agent.datasets import FaceDataset
+    from site_agent.refinement import RefinementPlan, SiteSource
+
+app = single()
+
+
+@command(
+    app,
+    "refine",
+    examples=[
+        "refine --base merged.dat --sites siteA.xml,siteB.xml -o refined.dat --rounds 3",
+        "refine --base merged.dat --sites siteA.xml,siteB.xml -o r.dat --thin 500 --test test.xml",
+        "refine --base merged.dat --sites mine.xml --write-contributions sent/",
+        "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
+    ],
+    parameters=READING_OPTIONS,
+)
+def refine(
+    invocation: Invocation,
+    *,
+    base: Annotated[
+        str, typer.Option(metavar="MODEL", help="File or address; see below.", show_default=False)
+    ],
+    sites: Annotated[
+        list[str],
+        typer.Option(metavar="FACES,FACES", help="Each site's faces.", show_default=False),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The refined model (.dat, .forest)."),
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="one-shot, or level-by-level: all sites in step.")
+    ] = "one-shot",
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Exchanges of contributions.")] = 1,
+    starts: Annotated[int, typer.Option(min=1, help="Starting shapes for each face.")] = 20,
+    nu: Annotated[
+        float | None,
+        typer.Option(help="How far each tree corrects, up to 1; by the number of trees if absent."),
+    ] = None,
+    thin: Annotated[
+        int | None, typer.Option(min=1, help="First reduce each level to so many trees.")
+    ] = None,
+    min_count: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Leaves with fewer samples of a site send nothing; more than one face has if "
+            "absent.",
+        ),
+    ] = None,
+    jitter: Annotated[
+        float, typer.Option(help="Random shift of boxes, in their size, as in training.")
+    ] = 0.0,
+    parts: PartsOption = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
+    test: Annotated[
+        Path | None, typer.Option(metavar="FACES", help="Show the error before and after.")
+    ] = None,
+    contributions: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-contributions", metavar="FOLDER", help="Keep what each site would send."
+        ),
+    ] = None,
+    force: ForceOption = False,
+    **reading: Any,
+) -> Reply:
+    """Fit the leaves of a merged landmark model again, at all sites.
+
+    MODEL is usually what 'merge wba-cascade --step 1.1' made. Every site changes the leaves by its
+    own faces and tells only the changes and how many samples they rest on; the result is an
+    ordinary model of the same size. Without --output, --write-contributions makes what one site
+    sends; 'merge leaf-refit' combines such files.
+    """
+    from aggregators.methods.refitting import refit_settings
+    from site_agent.refinement import RefinementPlan, read_base
+
+    settings = refit_settings(
+        mode=mode, starts=starts, nu=nu, thin=thin, min_count=min_count, jitter=jitter, seed=seed
+    )
+    if output is None and contributions is None:
+        raise UsageError("give --output FILE, or --write-contributions FOLDER")
+    if output is None and (rounds > 1 or test is not None):
+        raise UsageError("--rounds and --test need --output FILE")
+    if output is None and settings.mode != "one-shot":
+        raise UsageError("contributions of one site alone are made with --mode one-shot")
+    if output is not None:
+        require_free(output, force=force)
+    plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
+    read_as = take_reading(reading)
+    files = [Path(word) for entry in sites for word in entry.split(",") if word]
+    missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
+    if missing or not files:
+        raise InputMissingError(f"{', '.join(missing) or '--sites'}: no such file")
+    base_file = model_files(invocation, [base])[0].path
+    forest = read_base(base_file)
+    words = part_words(parts)
+    datasets = [read_face_file(file, read_as) for file in files]
+    sources = _sources(invocation, datasets, forest, settings, words)
+    if output is None:
+        return _write_contributions(invocation, forest, sources, plan)
+    trial = None if test is None else _Trial(test, read_face_file(test, read_as), words)
+    return _refine(invocation, base_file, forest, sources, plan, output=output, trial=trial)
+
+
+def _sources(
+    invocation: Invocation,
+    datasets: Sequence[FaceDataset],
+    forest: ShapePredictor,
+    settings: RefitSettings,
+    parts: Sequence[str],
+) -> list[SiteSource]:
+    from site_agent.refinement import SiteSource, load_site
+    from site_agent.refinement.site_faces import CROP_MARGIN
+
+    sources: list[SiteSource] = []
+    names: list[str] = []
+    for dataset in datasets:
+        file = dataset.path or Path("faces")
+        with invocation.progress(f"read {file.name}") as report:
+            site = load_site(
+                dataset,
+                forest.part_count,
+                parts=parts,
+                initial_shape=forest.initial_shape,
+                margin=CROP_MARGIN + settings.jitter,
+                progress=report,
+            )
+        if site.left_out:
+            line, text = site.left_out[0]
+            invocation.warn(f"{file}: {len(site.left_out)} faces left out (line {line}: {text})")
+        names.append(file.stem)
+        copies = names.count(file.stem)
+        name = file.stem if copies == 1 else f"{file.stem}-{copies}"
+        sources.append(SiteSource(name, site))
+    return sources
+
+
+def _write_contributions(
+    invocation: Invocation,
+    forest: ShapePredictor,
+    sources: Sequence[SiteSource],
+    plan: RefinementPlan,
+) -> Reply:
+    from aggregators.formats import file_digest
+    from site_agent.refinement import write_contributions
+
+    assert plan.keep_in is not None
+    with invocation.progress("contribute") as report:
+        paths = write_contributions(forest, sources, plan.keep_in, plan, report)
+    sizes = [path.stat().st_size for path in paths]
+    items = [
+        {"path": path, "digest": file_digest(path), "size_bytes": size}
+        for path, size in zip(paths, sizes, strict=True)
+    ]
+    text = [f"{path}  ({size_words(size)})" for path, size in zip(paths, sizes, strict=True)]
+    return Reply(
+        {"contributions": items, "sites": _site_facts(sources)}, text, list(map(str, paths))
+    )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The faces on which errors before and after are shown."""
+
+    path: Path
+    faces: FaceDataset
+    parts: tuple[str, ...]
+
+    def mean_error(self, model: ShapePredictor, report: Any) -> float:
+        from site_agent.evaluation import evaluate_landmarks
+
+        scores = evaluate_landmarks(model, self.faces, parts=self.parts, progress=report)
+        return scores.metrics["mean_error"]
+
+
+def _refine(
+    invocation: Invocation,
+    base_file: Path,
+    forest: ShapePredictor,
+    sources: Sequence[SiteSource],
+    plan: RefinementPlan,
+    *,
+    output: Path,
+    trial: _Trial | None,
+) -> Reply:
+    from aggregators.methods import recipe_path
+    from site_agent.datasets import dataset_digest
+    from site_agent.refinement import refine_sites
+
+    started = time.monotonic()
+    with invocation.progress("refine") as report:
+        refined = refine_sites(base_file, sources, output, plan, base=forest, progress=report)
+    duration_s = round(time.monotonic() - started, 1)
+    size_bytes = output.stat().st_size
+    faces = sum(source.site.faces.face_count for source in sources)
+    data: dict[str, Any] = {
+        "output": output,
+        "digest": refined.digest,
+        "size_bytes": size_bytes,
+        "recipe_file": recipe_path(output),
+        "sites": _site_facts(sources),
+        "settings": plan.settings.model_dump(mode="json"),
+        "rounds": plan.rounds,
+        "duration_s": duration_s,
+        "contributions": refined.contributions,
+    }
+    text = [
+        f"{output}  ({faces} faces of {len(sources)} sites, {size_words(size_bytes)}, "
+        f"{duration_s} s)",
+        f"sha256 {refined.digest}",
+        f"recipe {recipe_path(output)}",
+    ]
+    if trial is not None:
+        with invocation.progress("test") as report:
+            before, after = (trial.mean_error(model, report) for model in (forest, refined.model))
+        learned = {source.site.dataset_digest for source in sources}
+        if dataset_digest(trial.faces) in learned:
+            invocation.warn(f"--test {trial.path}: the model was refined on these very faces")
+        data["test"] = {"dataset": trial.path, "error_before": before, "error_after": after}
+        change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "no error before"
+        text.append(
+            f"mean error on {trial.path}: {before:.4f} before, {after:.4f} after ({change})"
+        )
+    return Reply(data, text, [str(output)])
+
+
+def _site_facts(sources: Sequence[SiteSource]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": source.name,
+            "dataset_digest": source.site.dataset_digest,
+            "faces": source.site.faces.face_count,
+            "left_out": len(source.site.left_out),
+        }
+        for source in sources
+    ]

@@ -1,0 +1,311 @@
+"""``poolctl merge --replay``: the same merge again, exactly, or without something that is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address, size_words
+from cli.frame.errors import InputMissingError, OutputExistsError, UsageError
+from cli.frame.existing_files import place_for_model, words_on_existing
+from cli.frame.output import Invocation, Reply
+from cli.frame.quantities import count_words
+from cli.merge.inputs import InputFinder
+
+if TYPE_CHECKING:
+    from aggregators import Merged, Recipe
+    from site_agent.pool.client import PoolClient
+    from site_agent.pool.rebuilding import Family, RebuildPlan, Rebuilt, Step
+    from site_agent.pool.recipe_sources import RecipeSources
+
+_SHORTEST_DIGEST = 4
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """What the command line asks for.
+
+    Attributes
+    ----------
+    recipe : str
+        A recipe file, or the address of a merged model in the pool.
+    words : sequence of str
+        Files and addresses in which to look for inputs.
+    without : sequence of str
+        Addresses, or the starts of digests.
+    output, recipe_output : Path or None
+        Where to write the model and, if not beside it, its recipe.
+    """
+
+    recipe: str
+    words: Sequence[str]
+    without: Sequence[str] = ()
+    output: Path | None = None
+    recipe_output: Path | None = None
+    force: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Where recipes and files are looked for."""
+
+    family: Family
+    sources: RecipeSources
+    finder: InputFinder
+    pool: PoolClient
+
+
+def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
+    """Make a merged model again, and what of its inputs has to be made again before."""
+    from site_agent.pool.rebuilding import Family
+    from site_agent.pool.recipe_sources import RecipeSources
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(invocation.pool())
+        recipe, folder = find_recipe(pool, request.recipe)
+        target = choose_target(request.output, recipe.output.format if recipe.output else "")
+        sources = RecipeSources(_folders(folder, request.words), pool)
+        family = Family.collect(recipe, sources) if request.without else Family(recipe)
+        finder = stack.enter_context(
+            InputFinder(invocation, folder, request.words, family.entries(), sources)
+        )
+        search = _Search(family, sources, finder, pool)
+        act = _replay_without if request.without else _replay_exactly
+        return act(invocation, request, search, target)
+
+
+def _replay_exactly(
+    invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
+) -> Reply:
+    from aggregators import replay
+
+    recipe = search.family.root
+    if request.dry_run:
+        kept = list(recipe.input_digests)
+        plan = {"method": recipe.method.name, "inputs": kept, "left_out": [], "output": target}
+        told = f"would merge {count_words(len(kept), 'model')} into {target}"
+        told += words_on_existing(target, force=request.force)
+        return Reply(plan, told)
+    with (
+        place_for_model(target, force=request.force) as place,
+        invocation.progress(f"replay {recipe.method.name}") as report,
+    ):
+        merged = replay(recipe, search.finder.find, place, progress=report)
+    return merged_reply(invocation, merged, target, request.recipe_output)
+
+
+def _replay_without(
+    invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
+) -> Reply:
+    from aggregators import recipe_path
+    from site_agent.pool.rebuilding import carry_out, plan_rebuild
+
+    family, sources = search.family, search.sources
+    left_out = digests_to_leave_out(family, sources, search.pool, request.without)
+    plan = plan_rebuild(family, left_out)
+    if sources.silence:
+        invocation.note(f"only recipes on this machine were looked at: {sources.silence}")
+    names = _Names(target, plan, sources, force=request.force)
+    if request.dry_run:
+        return _plan_reply(plan, target, names)
+    with (
+        place_for_model(target, force=request.force) as place,
+        invocation.progress(f"replay {family.root.method.name}") as report,
+    ):
+        made = carry_out(plan, search.finder.find, place, name_of=names.path_of, progress=report)
+    made[-1] = replace(made[-1], path=target, recipe_file=recipe_path(target))
+    reply = merged_reply(invocation, made[-1].merged, target, request.recipe_output)
+    return _with_story(reply, plan, made, names)
+
+
+def digests_to_leave_out(
+    family: Family, sources: RecipeSources, pool: PoolClient, words: Sequence[str]
+) -> list[str]:
+    """Return the digests that ``--without`` means: the start of one, or an address.
+
+    Of an input of the recipe, or of anything that those were merged from.
+
+    Raises
+    ------
+    UsageError
+        None is meant, or several are.
+    """
+    entries = family.entries()
+    left_out: list[str] = []
+    for word in words:
+        text = word.removeprefix("sha256:")
+        address = word if word.startswith("pool://") else f"pool://{word}"
+        matching = {
+            digest
+            for digest, mentions in entries.items()
+            if (len(text) >= _SHORTEST_DIGEST and digest.startswith(text))
+            or address in {*(each.address for each in mentions), *sources.addresses_of(digest)}
+        }
+        if not matching and is_address(word):
+            matching = {pool.version(word).digest} & set(entries)
+        if len(matching) != 1:
+            known = ", ".join(
+                entry.address or entry.file_name or entry.digest[:12]
+                for entry in family.root.inputs
+            )
+            raise UsageError(
+                f"--without {word}: {'several' if matching else 'none'} of the recipe's inputs, "
+                f"or of what they were merged from, are meant; the inputs are: {known}"
+            )
+        left_out.extend(matching)
+    return list(dict.fromkeys(left_out))
+
+
+class _Names:
+    """What the files are called that have to be made before the one that was asked for."""
+
+    def __init__(
+        self, target: Path, plan: RebuildPlan, sources: RecipeSources, *, force: bool
+    ) -> None:
+        self._target = target
+        self._sources = sources
+        self._paths: dict[str, Path] = {}
+        names: dict[str, str | None] = {}
+        for step in plan.steps:
+            names |= {entry.digest: entry.file_name for entry in step.recipe.inputs}
+        taken = {target}
+        for number, step in enumerate(plan.steps[:-1], start=1):
+            suffix = SUFFIX_OF_FORMAT.get(step.recipe.output.format if step.recipe.output else "")
+            stem = Path(names.get(step.old) or step.old[:12]).name.split(".")[0]
+            path = target.with_name(f"{target.stem}--{stem}{suffix or target.suffix}")
+            if path in taken:
+                path = path.with_stem(f"{path.stem}-{number}")
+            if path.exists() and not force:
+                raise OutputExistsError(
+                    f"{path}: is there already; an input that has to be made again goes there"
+                )
+            taken.add(path)
+            self._paths[step.old] = path
+
+    def path_of(self, step: Step) -> Path:
+        return self._paths.get(step.old, self._target)
+
+    def old_name(self, digest: str) -> str:
+        """Return what to call a file that is replaced."""
+        addresses = self._sources.addresses_of(digest)
+        return addresses[0] if addresses else f"sha256:{digest[:12]}..."
+
+
+def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
+    steps = [
+        {
+            "replaces": step.old,
+            "path": names.path_of(step),
+            "method": step.recipe.method.name,
+            "kept": list(step.kept),
+            "dropped": list(step.dropped),
+            "rebuilt": list(step.rebuilt),
+        }
+        for step in plan.steps
+    ]
+    data = {
+        "method": plan.steps[-1].recipe.method.name,
+        "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
+        "left_out": [each.digest for each in plan.left_out],
+        "steps": steps,
+        "output": target,
+    }
+    lines = [
+        f"would make {names.path_of(step)} in place of {names.old_name(step.old)} "
+        f"({step.recipe.method.name} of {count_words(len(step.kept) + len(step.rebuilt), 'model')})"
+        for step in plan.steps
+    ]
+    return Reply(data, lines)
+
+
+def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:
+    """Add what was left out, and all that was made again on the way."""
+    items = [
+        {
+            "path": each.path,
+            "digest": each.merged.digest,
+            "recipe_file": each.recipe_file,
+            "replaces": each.step.old,
+            "replaced_addresses": names.old_name(each.step.old),
+        }
+        for each in made
+    ]
+    left_out = [each.address or each.file_name or each.digest[:12] for each in plan.left_out]
+    lines = [f"without {', '.join(left_out)}"]
+    lines += [f"{each.path} takes the place of {names.old_name(each.step.old)}" for each in made]
+    if len(made) > 1:
+        lines.append("upload them in this order, so that the pool links each as a successor")
+    assert isinstance(reply.text, Sequence), "merged_reply tells lines"
+    data = {**reply.data, "made": items}
+    data["left_out"] = [each.model_dump() for each in plan.left_out]
+    return Reply(data, [*reply.text, *lines], [str(each.path) for each in made])
+
+
+def merged_reply(
+    invocation: Invocation, merged: Merged, target: Path, recipe: Path | None
+) -> Reply:
+    """Tell of a merge that was written to `target`; move its recipe to `recipe`, if given."""
+    from aggregators import recipe_path
+
+    written = recipe_path(target)
+    if recipe is not None and recipe.resolve() != written.resolve():
+        recipe.parent.mkdir(parents=True, exist_ok=True)
+        recipe.write_bytes(merged.recipe.to_json())
+        written.unlink()
+        written = recipe
+    for warning in merged.warnings:
+        invocation.warn(warning)
+    size_bytes = target.stat().st_size
+    data: dict[str, Any] = {
+        "output": target,
+        "digest": merged.digest,
+        "size_bytes": size_bytes,
+        "recipe_file": written,
+        "recipe": merged.recipe.model_dump(mode="json", by_alias=True),
+        "warnings": merged.warnings,
+    }
+    count = len(merged.recipe.inputs)
+    text = [
+        f"{target}  ({count_words(count, 'model')} by {merged.recipe.method.name}, "
+        f"{size_words(size_bytes)})",
+        f"sha256 {merged.digest}",
+        f"recipe {written}",
+    ]
+    return Reply(data, text, [str(target)])
+
+
+def choose_target(output: Path | None, format_name: str) -> Path:
+    """Return where to write: as the user says, or ``merged`` with the format's suffix."""
+    return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
+
+
+def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
+    """Return the recipe that a word names, and the folder in which its inputs may lie.
+
+    Parameters
+    ----------
+    word : str
+        A recipe file, or the address of a merged model.
+
+    Raises
+    ------
+    InputMissingError
+        The model was not merged.
+    """
+    from aggregators import parse_recipe, read_recipe
+
+    if not is_address(word):
+        return read_recipe(Path(word)), Path(word).parent
+    document = pool.lineage(word).recipe
+    if document is None:
+        raise InputMissingError(f"--replay {word}: was not merged, the pool has no recipe of it")
+    return parse_recipe(json.dumps(document), subject=word), Path()
+
+
+def _folders(folder: Path, words: Sequence[str]) -> list[Path]:
+    return [folder, *(Path(word).parent for word in words if Path(word).is_file())]

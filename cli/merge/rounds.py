@@ -1,0 +1,388 @@
+"""``poolctl rounds``: sites refine one model together, each on faces that stay at home."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.frame.addresses import size_words
+from cli.frame.errors import UsageError
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import DryRunOption, YesOption, command, group, key_value_pairs
+from cli.frame.output import Invocation, Reply, TableText
+from cli.merge.central import note_unsigned
+from cli.vision.face_files import (
+    READING_OPTIONS,
+    PartsOption,
+    part_words,
+    read_face_file,
+    take_reading,
+)
+
+if TYPE_CHECKING:
+    from pool_server.wire.rounds import RoundResponse
+
+app = group("Refine a model together with other sites.")
+
+_RoundArgument = Annotated[
+    str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
+]
+_SPAN = re.compile(r"^([0-9]{1,4})([mhdw])$")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@command(
+    app,
+    "start",
+    examples=[
+        "rounds start --base site-a/merged-68 --sites site-a,site-b,site-c --deadline 7d",
+        "rounds start --base site-a/merged-68@3 --sites site-a,site-b --deadline 2026-12-01 "
+        "--rounds 3 --starts 20",
+    ],
+)
+def start(
+    invocation: Invocation,
+    *,
+    base: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The merged model.", show_default=False)
+    ],
+    sites: Annotated[
+        list[str],
+        typer.Option(metavar="A,B,C", help="Who is asked; you among them.", show_default=False),
+    ],
+    deadline: Annotated[
+        str,
+        typer.Option(
+            metavar="SPAN|DATE", help="7d, 12h, or the last day (UTC).", show_default=False
+        ),
+    ],
+    method: Annotated[str, typer.Option(help="How contributions are combined.")] = "leaf-refit",
+    mode: Annotated[str, typer.Option(help="How the method's round is held.")] = "one-shot",
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="Each finished round opens the next.")
+    ] = 1,
+    starts: Annotated[int | None, typer.Option(min=1, help="Starting shapes for a face.")] = None,
+    nu: Annotated[float | None, typer.Option(help="How far each tree corrects, up to 1.")] = None,
+    thin: Annotated[
+        int | None, typer.Option(min=1, help="First reduce each level to so many trees.")
+    ] = None,
+    min_count: Annotated[
+        int | None, typer.Option(min=1, help="Leaves with fewer samples send nothing.")
+    ] = None,
+    option: Annotated[
+        list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Ask sites to refine a model: each fits its leaves to its own faces and sends the changes.
+
+    ADDRESS is usually what 'poolctl merge wba-cascade --step 1.1' made. When all sites have
+    contributed, or the deadline has passed, any of them combines with 'poolctl rounds finish'.
+    """
+    names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--sites: expected names of sites, for example site-a,site-b")
+    given = {"starts": starts, "nu": nu, "thin": thin, "min_count": min_count}
+    options = {key: value for key, value in given.items() if value is not None}
+    options |= {key: _value(text) for key, text in key_value_pairs(option, "--option").items()}
+    moment = read_deadline(deadline, datetime.now(UTC))
+    plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
+    if dry_run:
+        text = f"would ask {', '.join(names)} to refine {base} until {_moment(moment)}"
+        return Reply(plan | {"started": False, "rounds": rounds}, text)
+    with invocation.pool() as pool:
+        started = pool.start_round(
+            base,
+            names,
+            moment,
+            method=method,
+            mode=mode,
+            options=options,
+            rounds=rounds,
+            description=description,
+        )
+    text = (
+        f"round {started.round_id} is open until {_moment(started.deadline)}\n"
+        f"each site: poolctl rounds contribute {started.round_id} --data FACES"
+    )
+    return Reply(started, text, [started.round_id])
+
+
+@command(app, "ls", examples=["rounds ls", "rounds ls --state open -q"])
+def ls(
+    invocation: Invocation,
+    *,
+    state: Annotated[
+        Literal["open", "closed", "finished", "expired", "cancelled"] | None,
+        typer.Option(help="Only rounds in this state."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+    ] = 50,
+) -> Reply:
+    """List the rounds that your site takes part in, newest first."""
+    with invocation.pool() as pool:
+        found = invocation.first_of(pool.rounds(state or "", page_size=min(limit + 1, 100)), limit)
+    table = TableText(
+        ["round", "state", "base", "contributed", "until", "number", "result"],
+        [_row(each) for each in found],
+        empty="no rounds found",
+    )
+    return Reply({"items": found}, table, [each.round_id for each in found])
+
+
+@command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])
+def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
+    """Show a round: who was asked, who has contributed, who is missing, and the result."""
+    with invocation.pool() as pool:
+        found = pool.round(round_id)
+    return Reply(found, _description(found), [found.round_id])
+
+
+@command(
+    app,
+    "contribute",
+    examples=[
+        "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
+        "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
+    ],
+    parameters=READING_OPTIONS,
+)
+def contribute(
+    invocation: Invocation,
+    round_id: _RoundArgument,
+    *,
+    data: Annotated[
+        Path, typer.Option(metavar="FACES", help="Your annotated faces.", show_default=False)
+    ],
+    site: Annotated[str, typer.Option(metavar="SITE", help="Your own when left out.")] = "",
+    parts: PartsOption = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
+    **reading: Any,
+) -> Reply:
+    """Fit the round's model to your faces, and send what changed.
+
+    Faces and images stay here: what is sent are changes of leaves and the numbers of samples
+    they rest on. Run again after an interruption, it goes on where it stopped.
+    """
+    faces = read_face_file(data, take_reading(reading))
+    with (
+        invocation.pool() as pool,
+        goes_on_when_repeated(),
+        invocation.progress("contribute") as report,
+    ):
+        done = pool.contribute(
+            round_id,
+            faces,
+            site=site,
+            parts=part_words(parts),
+            seed=seed,
+            threads=threads,
+            progress=report,
+        )
+    if done.left_out:
+        line, text = done.left_out[0]
+        invocation.warn(f"{data}: {len(done.left_out)} faces left out (line {line}: {text})")
+    sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
+    waiting = ", ".join(done.round.sites("waiting"))
+    following = (
+        f"waiting for {waiting} until {_moment(done.round.deadline)}"
+        if waiting
+        else f"all sites have contributed; combine with: poolctl rounds finish {round_id}"
+    )
+    text = f"{done.site} has contributed {size_words(done.size_bytes)} ({sent})\n{following}"
+    return Reply(done, text, [done.digest])
+
+
+@command(
+    app,
+    "finish",
+    examples=[
+        "rounds finish 4f1d2c3b4a596877 --upload-to site-a/refined-68",
+        "rounds finish 4f1d2c3b4a596877 --by-pool --early",
+    ],
+)
+def finish(
+    invocation: Invocation,
+    round_id: _RoundArgument,
+    *,
+    upload_to: Annotated[
+        str,
+        typer.Option(
+            "--upload-to", metavar="[SITE/]NAME", help="Your site and the base's name if left out."
+        ),
+    ] = "",
+    early: Annotated[
+        bool, typer.Option("--early", help="Do not wait for missing sites (who started it).")
+    ] = False,
+    by_pool: Annotated[
+        bool, typer.Option("--by-pool", help="Let the pool combine: the same bytes.")
+    ] = False,
+) -> Reply:
+    """Combine what was contributed, and publish the result with its lineage.
+
+    Any site of the round may; of several, the first ends it. Sites that did not contribute in
+    time are left out and named.
+    """
+    with invocation.pool() as pool:
+        address = upload_to
+        if address and "/" not in address:
+            address = f"{pool.whoami().site}/{address}"
+        with invocation.progress("finish") as report:
+            done = pool.finish_round(
+                round_id, upload_to=address, early=early, by_pool=by_pool, progress=report
+            )
+        if by_pool and done.ended_here:
+            note_unsigned(invocation, pool, done.version)
+    by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
+    text = [f"round {round_id} made {done.version.address}{by_whom}"]
+    text.append(f"sha256 {done.version.digest}")
+    if done.left_out:
+        text.append(f"left out: {', '.join(done.left_out)}")
+    if done.round.successor:
+        text.append(f"the next round is {done.round.successor}")
+    return Reply(done, text, [done.version.address])
+
+
+@command(
+    app,
+    "download",
+    examples=[
+        "rounds download 4f1d2c3b4a596877 -o sent/",
+        "merge --replay refined.dat.recipe.json sent/*.contribution -o again.dat",
+    ],
+)
+def download(
+    invocation: Invocation,
+    round_id: _RoundArgument,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Made if it is not there.")
+    ],
+) -> Reply:
+    """Fetch the contributions of a round, to combine or replay them at home."""
+    with invocation.pool() as pool:
+        found = pool.round(round_id)
+        contributions = found.contributions()
+        output.mkdir(parents=True, exist_ok=True)
+        items = []
+        for site, contribution in contributions.items():
+            path = output / f"{site}.contribution"
+            with invocation.progress(f"download {site}") as report:
+                pool.fetch_contribution(found, site, progress=report)
+            pool.cache.copy_to(contribution.digest, path)
+            items.append({"site": site, "path": path, "digest": contribution.digest})
+    paths = [str(item["path"]) for item in items]
+    return Reply({"items": items}, paths or "nobody has contributed yet", paths)
+
+
+@command(app, "cancel", examples=["rounds cancel 4f1d2c3b4a596877 -y"])
+def cancel(
+    invocation: Invocation,
+    round_id: _RoundArgument,
+    *,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Call a round off, without a result. For the site that started it, and admins."""
+    with invocation.pool() as pool:
+        found = pool.round(round_id)
+        if dry_run:
+            return Reply({"cancelled": False, "round": found}, f"would cancel round {round_id}")
+        there = len(found.contributions())
+        invocation.confirm(f"Cancel round {round_id} with {there} contributions?", assume_yes=yes)
+        found = pool.cancel_round(round_id)
+    return Reply({"cancelled": True, "round": found}, f"round {round_id} is cancelled", [round_id])
+
+
+def read_deadline(text: str, now: datetime) -> datetime:
+    """Read a span from now (``7d``, ``12h``, ``30m``, ``2w``), a day, or a moment.
+
+    A day lasts to its end, and what names no time zone is UTC.
+
+    Raises
+    ------
+    UsageError
+    """
+    if match := _SPAN.fullmatch(text.strip()):
+        return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"--deadline {text!r}: expected a span such as 7d or 12h, or a day such as 2026-12-01"
+        ) from None
+    if len(text.strip()) <= len("2026-12-01"):
+        moment = datetime.combine(moment.date(), time(23, 59, 59))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _value(text: str) -> Any:
+    """Return a number where the word is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _row(found: RoundResponse) -> list[str]:
+    return [
+        found.round_id,
+        f"{found.state}, ready" if found.ready else found.state,
+        found.base,
+        f"{len(found.contributions())} of {len(found.participants)}",
+        f"{found.deadline:%Y-%m-%d %H:%M}",
+        f"{found.number} of {found.rounds_total}",
+        found.result or "",
+    ]
+
+
+def _description(found: RoundResponse) -> list[TableText]:
+    options = " ".join(f"{key}={value}" for key, value in found.options.items())
+    rows = [
+        ["round", f"{found.round_id} ({found.number} of {found.rounds_total})"],
+        ["state", f"{found.state}, ready to be finished" if found.ready else found.state],
+        ["base", found.base],
+        ["method", f"{found.method}, {found.mode}"],
+        ["options", options],
+        ["started", f"{_moment(found.created_at)} by {found.created_by}"],
+        ["until", _moment(found.deadline)],
+    ]
+    optional = [
+        ("description", found.description),
+        ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
+        ("result", found.result),
+        ("after round", found.predecessor),
+        ("next round", found.successor),
+    ]
+    rows += [[name, value] for name, value in optional if value]
+    sites = [
+        [each.site, each.state, *_contribution_words(each.contribution)]
+        for each in found.participants
+    ]
+    return [
+        TableText(["what", "value"], rows),
+        TableText(["site", "state", "size", "since", "digest"], sites),
+    ]
+
+
+def _contribution_words(contribution: Any) -> list[str]:
+    if contribution is None:
+        return ["", "", ""]
+    return [
+        size_words(contribution.size_bytes),
+        f"{contribution.created_at:%Y-%m-%d %H:%M}",
+        contribution.digest[:16],
+    ]

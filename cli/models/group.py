@@ -1,0 +1,324 @@
+"""``poolctl models``: what the pool has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.frame.addresses import is_address, size_words
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.options import command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.models import scores, sharing, states, withdrawals
+from cli.models import words as models_words
+from cli.models.family_tree import family_lines
+from cli.models.records import EVALUATION_COLUMNS, evaluation_rows, state_words, term_words
+
+if TYPE_CHECKING:
+    from pool_server.wire.evaluations import EvaluationResponse
+    from pool_server.wire.models.facets import FacetsResponse
+    from pool_server.wire.models.models import ModelVersionResponse
+    from site_agent.pool.client import PoolClient
+
+app = group("Search the pool's models, see one, its lineage.")
+
+MOST_EVALUATIONS = 100
+
+
+@command(
+    app,
+    "ls",
+    examples=[
+        "models ls --kind ert --label population=infant --latest",
+        'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
+        "models ls --label 'images>=500' --sort metric.mean_error",
+        "models ls --site site-a -q",
+        "models ls --kind ert --facets",
+    ],
+)
+def ls(
+    invocation: Invocation,
+    *,
+    kind: Annotated[
+        Literal["hog-svm", "ert", "network"] | None,
+        typer.Option(help="Face detectors, landmark models or networks."),
+    ] = None,
+    label: Annotated[
+        list[str],
+        typer.Option(
+            "--label",
+            "-l",
+            metavar="KEY[=VALUE]",
+            help="Has this label, or a bound such as 'images>=500'; give it several times.",
+        ),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    metric: Annotated[
+        list[str], typer.Option(metavar="BOUND", help='For example "mean_error<0.1".')
+    ] = [],  # noqa: B006
+    site: Annotated[str, typer.Option(metavar="SITE", help="Of this site only.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="With this name only.")] = "",
+    text: Annotated[
+        str, typer.Option(metavar="WORDS", help="In name, site, description, labels.")
+    ] = "",
+    mergeable_with: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="Can be merged with this model.")
+    ] = "",
+    state: Annotated[
+        Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
+        typer.Option(help="Available ones, and drafts of your own, when left out."),
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Only the newest version of each.")
+    ] = False,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="ORDER",
+            help="created, name or metric.NAME; with - before it, the other way round. The newest "
+            "first when left out.",
+        ),
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many.")
+    ] = 50,
+    facets: Annotated[
+        bool, typer.Option("--facets", help="Count what they have in common, instead.")
+    ] = False,
+) -> Reply:
+    """List models; everything that is asked for has to hold."""
+    from site_agent.pool.client import ModelQuery
+
+    address, keys = _mergeable(mergeable_with)
+    query = ModelQuery(
+        kind=kind or "",
+        site=site,
+        name=name,
+        labels=tuple(label),
+        metrics=tuple(metric),
+        text=text,
+        mergeable_with=address,
+        mergeable_keys=keys,
+        state=state or "",
+        latest=latest,
+        sort=sort,
+    )
+    with invocation.pool() as pool:
+        if facets:
+            return _facets_reply(invocation, pool.facets(query))
+        found = invocation.first_of(pool.models(query, page_size=min(limit + 1, 100)), limit)
+        for doubt in [] if found else _why_none(pool, label, query.kind, keys):
+            invocation.warn(doubt)
+    table = TableText(
+        ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
+        [_row(version) for version in found],
+        empty="no models found",
+    )
+    return Reply({"items": found}, table, [version.address for version in found])
+
+
+def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
+    """Say what of a search no model can ever have."""
+    from aggregators.methods import find_method
+    from site_agent.errors import NotFoundError
+
+    exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
+    try:
+        doubts = pool.vocabulary().problems_of(exact) if exact else []
+    except NotFoundError:
+        doubts = []  # an older pool, which takes any label
+    kinds = {find_method(key.partition(":")[0]).kind for key in keys}
+    if kind and kinds and kind not in kinds:
+        doubts.append(
+            f"--mergeable-with names a model of the kind {' or '.join(sorted(kinds))}, which no "
+            f"model of --kind {kind} can be merged with"
+        )
+    return doubts
+
+
+def _facets_reply(invocation: Invocation, facets: FacetsResponse) -> Reply:
+    counts = {"kind": facets.kinds, "site": facets.sites, "state": facets.states, **facets.labels}
+    rows = [
+        [facet, each.value, str(each.count)] for facet, values in counts.items() for each in values
+    ]
+    title = f"of all {facets.counted} models"
+    if not facets.complete:
+        title = f"of the newest {facets.counted} models only"
+        invocation.note(
+            f"there are more than {facets.counted} models, and older ones are not counted; narrow "
+            "the search to have all of them counted"
+        )
+    table = TableText(["facet", "value", "models"], rows, title=title, empty="no models found")
+    return Reply(facets, table, [f"{facet}={value}" for facet, value, _ in rows])
+
+
+def _mergeable(word: str) -> tuple[str, tuple[str, ...]]:
+    """Return what to ask the pool: an address or digest that it knows, or a file's merge keys."""
+    if not word:
+        return "", ()
+    if word.startswith("sha256:"):
+        return word, ()
+    if is_address(word):
+        return (word if word.startswith("pool://") else f"pool://{word}"), ()
+    if not Path(word).is_file():
+        raise InputMissingError(f"--mergeable-with {word}: no such file, and no address SITE/NAME")
+    from aggregators.formats import fingerprint, read_model
+    from aggregators.methods import merge_keys
+
+    keys = merge_keys(fingerprint(read_model(Path(word))))
+    if not keys:
+        raise UsageError(f"--mergeable-with {word}: no method merges this kind of model")
+    return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
+
+
+def _row(version: ModelVersionResponse) -> list[str]:
+    return [
+        version.address,
+        version.kind,
+        _state(version),
+        size_words(version.size_bytes),
+        " ".join(f"{key}={value}" for key, value in sorted(version.labels.items())),
+        " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
+        " ".join(version.mergeable_by),
+        f"{version.created_at:%Y-%m-%d}",
+    ]
+
+
+@command(app, "info", examples=["models info site-a/face-68", "models info site-a/face-68@2"])
+def info(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+) -> Reply:
+    """Show everything the pool knows of one version: who made it, who measured what of it."""
+    from site_agent.pool.profiles import is_offline
+
+    with invocation.pool() as pool:
+        version = pool.version(address)
+        signature, finding = _signature(pool, version)
+        measured = [] if is_offline() else _evaluations(pool, version)
+    rows = [
+        ["address", version.address],
+        ["signature", finding],
+        ["kind", f"{version.kind} ({version.format})"],
+        ["state", state_words(version)],
+        *_standing_rows(version),
+        ["visible to", version.visibility],
+        *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
+        ["digest", version.digest],
+        ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
+        ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],
+        ["file", version.file_name],
+        ["description", version.description or "none"],
+        ["merges by", ", ".join(version.mergeable_by) or "no method"],
+        ["merged from", f"{len(version.parent_digests)} models" if version.has_recipe else "-"],
+        *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
+        *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
+        *[
+            ["inherited term" if each.inherited else "term", term_words(each)]
+            for each in version.terms
+        ],
+        *[[key.replace("_", " "), _short(value)] for key, value in version.fingerprint.items()],
+    ]
+    data = {
+        **version.model_dump(mode="json"),
+        "signature": signature,
+        "evaluations": [each.model_dump(mode="json") for each in measured],
+    }
+    text = [TableText(["what", "value"], rows)]
+    if measured:
+        text.append(TableText(EVALUATION_COLUMNS, evaluation_rows(measured)))
+    return Reply(data, text, [version.address])
+
+
+def _evaluations(pool: PoolClient, version: ModelVersionResponse) -> list[EvaluationResponse]:
+    return list(islice(pool.evaluations(version.address), MOST_EVALUATIONS))
+
+
+def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
+    """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
+    from site_agent.errors import SignatureError
+
+    try:
+        found = pool.verify(version, pin=False)
+    except SignatureError as error:
+        return "refused", f"REFUSED: {error}"
+    words = (found.words, found.note, found.warning)
+    return found.status, "; ".join(each for each in words if each)
+
+
+@command(
+    app,
+    "lineage",
+    examples=[
+        "models lineage site-d/merged-68",
+        "models lineage site-d/merged-68@2 --recipes --json",
+        "models lineage sha256:DIGEST",
+    ],
+)
+def lineage(
+    invocation: Invocation,
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION], or sha256:DIGEST.")
+    ],
+    *,
+    recipes: Annotated[
+        bool, typer.Option("--recipes", help="With --json: the recipe of every model.")
+    ] = False,
+) -> Reply:
+    """Show what a model was merged from, and what was merged from it.
+
+    Models that were withdrawn are marked, and so are those that hold one. A file that is not in
+    the pool itself may be known there from recipes; ask for it by its digest.
+    """
+    with invocation.pool() as pool:
+        if address.startswith("sha256:"):
+            digest = address.removeprefix("sha256:")
+            if not re.fullmatch(r"[0-9a-f]{64}", digest):
+                raise UsageError(f"{address}: expected sha256: and 64 characters of 0-9, a-f")
+            answer = pool.lineage_of_digest(digest, recipes=recipes)
+        else:
+            answer = pool.lineage(address, recipes=recipes)
+    digests = [node.digest for node in answer.nodes]
+    return Reply(answer, list(family_lines(answer)), digests)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _state(version: ModelVersionResponse) -> str:
+    """Return a version's state, and whether it is flagged or replaced."""
+    from site_agent.pool.standing import standing_words
+
+    words = standing_words(version)
+    if not words or version.withdrawal is not None:
+        return words or version.state
+    return f"{version.state}, {words}"
+
+
+def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
+    """Return what was withdrawn, of the version or of what it holds, and what replaces it."""
+    rows = []
+    if (own := version.withdrawal) is not None:
+        meaning = "not given out" if own.effect == "refuse" else "given out with a warning"
+        rows.append(["withdrawn", f"{own.reason}, {meaning} ({own.withdrawn_by})"])
+    rows += [
+        [
+            "flagged",
+            f"holds {flag.address}, withdrawn {flag.flagged_at:%Y-%m-%d} ({flag.reason})",
+        ]
+        for flag in version.flags
+    ]
+    return rows + [["replaced by", address] for address in version.successors]
+
+
+app.add_typer(sharing.app)
+app.add_typer(states.app)
+app.add_typer(withdrawals.app)
+app.add_typer(models_words.app)
+app.add_typer(scores.app)

@@ -1,0 +1,75 @@
+"""What people see of a version's records: terms, states, cards, evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.frame.errors import InputMissingError
+
+if TYPE_CHECKING:
+    from pool_server.wire.evaluations import EvaluationResponse, Score
+    from pool_server.wire.models.data_use import TermResponse
+    from pool_server.wire.models.models import ModelVersionResponse
+
+
+def read_card_file(path: Path) -> str:
+    """Return the text of a card, once its front matter was read without complaint.
+
+    Raises
+    ------
+    InputMissingError, CardFileError
+    """
+    from pool_server.wire.models.cards import read_card
+    from site_agent.errors import CardFileError
+
+    if not path.is_file():
+        raise InputMissingError(f"{path}: no such file; expected a card: Markdown, YAML in front")
+    try:
+        text = path.read_text(encoding="utf-8")
+        read_card(text)
+    except ValueError as error:  # no UTF-8 is one, too
+        raise CardFileError(f"{path}: {error}") from error
+    return text
+
+
+def term_words(term: TermResponse) -> str:
+    """Return a term for people, with its code where it has one."""
+    code = "" if term.code == "text" else f" ({term.code})"
+    return f"{term.label}{code}{f': {term.detail}' if term.detail else ''}"
+
+
+def state_words(version: ModelVersionResponse) -> str:
+    """Return a version's state with why, when and by whom, where that is known."""
+    words: str = version.state
+    if version.state_reason:
+        words += f": {version.state_reason}"
+    if version.state_changed_at is not None:
+        words += f" ({version.state_changed_at:%Y-%m-%d} by {version.state_changed_by})"
+    return words
+
+
+def score_words(score: Score) -> str:
+    """Return a score with its interval."""
+    if score.low is None or score.high is None:
+        return f"{score.value:.4g}"
+    return f"{score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
+
+
+def evaluation_rows(evaluations: Sequence[EvaluationResponse]) -> list[list[str]]:
+    """Return a row for each evaluation: who measured what, on which data, how."""
+    return [
+        [
+            each.site,
+            f"{each.dataset} {each.split}".strip(),
+            each.protocol,
+            "" if each.images is None else str(each.images),
+            ", ".join(f"{name} {score_words(score)}" for name, score in each.scores.items()),
+            f"{each.created_at:%Y-%m-%d}",
+        ]
+        for each in evaluations
+    ]
+
+
+EVALUATION_COLUMNS = ("measured by", "data", "protocol", "images", "scores", "on")

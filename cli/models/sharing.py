@@ -1,0 +1,112 @@
+"""``poolctl models share``: who sees a model, and what for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.frame.errors import UsageError
+from cli.frame.options import DryRunOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.models.sharing import SharingResponse
+
+app = single()
+
+VisibilityOption = Annotated[
+    Literal["private", "sites", "consortium"] | None,
+    typer.Option(help="Who sees it: your own site, listed sites, or all."),
+]
+
+_RIGHTS = ("see", "download", "merge", "redistribute")
+_AUDIENCES = {
+    "private": "its own site only",
+    "sites": "the sites that are listed",
+    "consortium": "all sites of the pool",
+}
+
+
+@command(
+    app,
+    "share",
+    examples=[
+        "models share site-a/face-68",
+        "models share site-a/face-68 --visibility private",
+        "models share site-a/face-68 --with site-b --with site-c=see,download",
+        "models share site-a/face-68 --visibility consortium --rights download",
+    ],
+)
+def share(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME of your site.")],
+    *,
+    visibility: VisibilityOption = None,
+    with_site: Annotated[
+        list[str],
+        typer.Option(
+            "--with",
+            metavar="SITE[=RIGHTS]",
+            help="List a site; several times for more. What is not listed sees nothing.",
+        ),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    rights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Of all who see it: download, merge, redistribute; '' for none."
+        ),
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Say who sees a model and what they may do with it; without options, show it.
+
+    What is said here replaces what was before. Rights are those to see, download, merge and
+    redistribute (to hand on copies); whoever has one of them also sees the model.
+    """
+    listed = dict(_read_site(word) for word in with_site)
+    wanted = visibility or ("sites" if listed else None)
+    if wanted is None and rights is not None:
+        raise UsageError("--rights of whom? Give --visibility or --with as well")
+    if listed and wanted != "sites":
+        raise UsageError(f"--with lists sites, which goes with --visibility sites, not {wanted}")
+    granted = None if rights is None else _read_rights(rights, "--rights")
+    if dry_run and wanted is not None:
+        data = {"visibility": wanted, "rights": granted, "sites": listed, "shared": False}
+        return Reply(data, f"would share {address} with {_AUDIENCES[wanted]}", [address])
+    with invocation.pool() as pool:
+        if wanted is None:
+            return _describe(pool.sharing(address))
+        return _describe(pool.share(address, wanted, rights=granted, sites=listed))
+
+
+def _describe(sharing: SharingResponse) -> Reply:
+    rows = [["seen by", _AUDIENCES[sharing.visibility]]]
+    if sharing.visibility == "consortium":
+        rows.append(["they may", _words(sharing.rights)])
+    rows += [[each.site, _words(each.rights or ())] for each in sharing.sites]
+    rows.append(["you may", _words(sharing.your_rights)])
+    return Reply(sharing, TableText([sharing.address, ""], rows), [sharing.address])
+
+
+def _words(rights: Sequence[str]) -> str:
+    return ", ".join(rights) or "nothing"
+
+
+def _read_site(word: str) -> tuple[str, list[str] | None]:
+    """Take ``SITE`` or ``SITE=RIGHTS`` apart."""
+    site, equals, rights = word.partition("=")
+    if not site:
+        raise UsageError(f"--with {word!r}: expected SITE or SITE=RIGHTS")
+    return site, _read_rights(rights, f"--with {word!r}") if equals else None
+
+
+def _read_rights(text: str, option: str) -> list[str]:
+    rights = [word.strip() for word in text.split(",") if word.strip()]
+    for right in rights:
+        if right not in _RIGHTS:
+            raise UsageError(
+                f"{option}: {right!r} is no right; expected some of {', '.join(_RIGHTS)}"
+            )
+    return rights

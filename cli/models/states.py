@@ -1,0 +1,145 @@
+"""``poolctl models queue|publish|quarantine|release|rm``: from draft to published and away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.options import DryRunOption, YesOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.models.records import state_words
+
+if TYPE_CHECKING:
+    from pool_server.wire.models.curation import DeletionResponse
+    from pool_server.wire.models.models import ModelVersionResponse
+
+app = single()
+
+VersionArgument = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION; the newest if left out.")
+]
+
+
+@command(app, "queue", examples=["models queue", "models queue -q"])
+def queue(
+    invocation: Invocation,
+    *,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+    ] = 50,
+) -> Reply:
+    """List drafts and quarantined versions that wait for you as a curator."""
+    with invocation.pool() as pool:
+        found = invocation.first_of(pool.queue(page_size=min(limit + 1, 100)), limit)
+    table = TableText(
+        ["address", "kind", "uploaded by", "on", "state"],
+        [
+            [
+                version.address,
+                version.kind,
+                version.created_by,
+                f"{version.created_at:%Y-%m-%d}",
+                state_words(version),
+            ]
+            for version in found
+        ],
+        empty="nothing waits",
+    )
+    return Reply({"items": found}, table, [version.address for version in found])
+
+
+@command(app, "publish", examples=["models publish site-a/face-68@3"])
+def publish(invocation: Invocation, address: VersionArgument) -> Reply:
+    """Show a draft to everybody who may see its model.
+
+    In a curated pool that is for curators; elsewhere for whoever may upload to the site.
+    """
+    with invocation.pool() as pool:
+        return _reply(pool.publish(address))
+
+
+@command(
+    app,
+    "quarantine",
+    examples=["models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'"],
+)
+def quarantine(
+    invocation: Invocation,
+    address: VersionArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="What is doubted.", show_default=False)],
+) -> Reply:
+    """Hide a version from other sites until it has been looked into. For curators."""
+    with invocation.pool() as pool:
+        return _reply(pool.quarantine(address, reason))
+
+
+@command(app, "release", examples=["models release site-a/face-68@3"])
+def release(invocation: Invocation, address: VersionArgument) -> Reply:
+    """Show a quarantined version again. For curators."""
+    with invocation.pool() as pool:
+        return _reply(pool.release(address))
+
+
+@command(
+    app,
+    "rm",
+    examples=["models rm site-a/face-68@2", "models rm site-a/tryout --all-versions -y"],
+)
+def rm(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    *,
+    all_versions: Annotated[
+        bool, typer.Option("--all-versions", help="The whole model, named without a version.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when something in the pool was made from it.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Delete a version of your own, or a model with all its versions, for good.
+
+    Names and numbers are never used again. To tell others that they should not use it any more,
+    withdraw it instead: that follows it through all merges.
+    """
+    from cli.frame.errors import UsageError
+    from site_agent.pool.client import ModelQuery, parse_address
+
+    where = parse_address(address)
+    if all_versions and where.reference:
+        raise UsageError(f"{address}: --all-versions deletes the model; leave @... out")
+    if not all_versions and not where.reference:
+        raise UsageError(f"{address}: name the version (@...), or give --all-versions")
+    with invocation.pool() as pool:
+        if all_versions:
+            query = ModelQuery(site=where.site, name=where.name, state="any")
+            versions = list(pool.models(query))
+            what = f"{where.site}/{where.name} with {len(versions)} versions"
+        else:
+            versions = [pool.version(where)]
+            what = versions[0].address
+        if dry_run:
+            data = {"deleted": [], "would_delete": [version.address for version in versions]}
+            return Reply(data, f"would delete {what}")
+        invocation.confirm(f"Delete {what} for good?", assume_yes=yes)
+        if all_versions:
+            done = pool.delete_model(where, force=force)
+        else:
+            done = pool.delete_version(versions[0].address, force=force)
+    return Reply(done, _deletion_lines(done), done.deleted)
+
+
+def _deletion_lines(done: DeletionResponse) -> list[str]:
+    lines = [f"deleted {address}" for address in done.deleted]
+    if done.descendants:
+        lines.append(f"{len(done.descendants)} files made from it stay, with their family trees")
+    if done.file_remains:
+        lines.append("its file stays: another version has the same bytes")
+    return lines or ["there was no version to delete; the name is gone"]
+
+
+def _reply(version: ModelVersionResponse) -> Reply:
+    return Reply(version, f"{version.address} is {state_words(version)}", [version.address])

@@ -1,0 +1,262 @@
+"""``poolctl models withdraw|replace|withdrawals|check``: what shall not be used any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.frame.errors import InputMissingError, WithdrawnFilesError
+from cli.frame.options import DryRunOption, YesOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
+
+if TYPE_CHECKING:
+    from pool_server.wire.withdrawals import (
+        AffectedSite,
+        AffectedVersion,
+        WithdrawalPreview,
+        WithdrawalResponse,
+    )
+    from site_agent.pool.standing import FileStanding, LocalFile
+
+app = single()
+
+_MOST_SHOWN = 20
+
+
+@command(
+    app,
+    "withdraw",
+    examples=[
+        "models withdraw site-a/face-68@2 --reason consent-withdrawn "
+        "--explanation 'One family has withdrawn its consent'",
+        "models withdraw site-a/face-68@2 --reason quality --dry-run",
+        "models withdraw site-a/face-68@2 --reason data-error --successor site-a/face-68@3 -y",
+    ],
+)
+def withdraw(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    *,
+    reason: Annotated[
+        Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
+        typer.Option(
+            help="After the first three nobody gets the file any more; after the others with a "
+            "warning. A draft, or what is in quarantine, nobody gets after any.",
+            show_default=False,
+        ),
+    ],
+    explanation: Annotated[str, typer.Option(help="For those who used it.")] = "",
+    refuse: Annotated[
+        bool, typer.Option("--refuse", help="Give the file to nobody, whatever the reason.")
+    ] = False,
+    successor: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="What to use instead, if anything.")
+    ] = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Withdraw a version, for good, and flag everything that was merged from it.
+
+    Owners of flagged models, and sites that have fetched any of it, find an event. Make a merged
+    model again without it by 'poolctl merge --replay RECIPE --without ADDRESS'. --dry-run says
+    what would be flagged and who would hear of it.
+    """
+    with invocation.pool() as pool:
+        foreseen = pool.preview_withdrawal(address)
+        if dry_run:
+            data = {"withdrawn": False, **foreseen.model_dump(mode="json", exclude={"withdrawn"})}
+            return Reply(data, _affected_text("would flag", foreseen), _addresses(foreseen))
+        invocation.confirm(
+            f"Withdraw {foreseen.address}, and flag "
+            f"{count_words(foreseen.versions_total, 'model')} made from it? "
+            f"{count_words(len(foreseen.sites), 'site hears', 'sites hear')} of it. "
+            "It cannot be undone.",
+            assume_yes=yes,
+        )
+        done = pool.withdraw(
+            address,
+            reason,
+            explanation=explanation,
+            effect="refuse" if refuse else None,
+            successor=successor or None,
+        )
+    own = done.withdrawal
+    meaning = "is not given out any more" if own.effect == "refuse" else "comes with a warning"
+    text = [f"{own.address} is withdrawn ({own.reason}) and {meaning}"]
+    data = {"withdrawn": True, **done.model_dump(mode="json")}
+    return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
+
+
+@command(
+    app,
+    "replace",
+    examples=["models replace site-a/merged@1 --by site-c/merged@2"],
+)
+def replace(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    *,
+    successor: Annotated[
+        str,
+        typer.Option("--by", metavar="ADDRESS", help="What to use instead.", show_default=False),
+    ],
+) -> Reply:
+    """Send whoever asks for a version of your own to another one, of whatever site.
+
+    What you upload yourself after 'poolctl merge --replay RECIPE --without ADDRESS' is linked
+    without this. What another site made again is not: look at it first. There is an event
+    'version.successor-offered' when somebody has.
+    """
+    with invocation.pool() as pool:
+        done = pool.name_successor(address, successor)
+    text = [f"{done.address} is replaced by {done.successor}"]
+    if done.successor not in done.successors:
+        text.append("not everybody who sees the one sees the other; those are not told of it")
+    return Reply(done, text, [done.address])
+
+
+@command(app, "withdrawals", examples=["models withdrawals", "models withdrawals --site site-a"])
+def withdrawals(
+    invocation: Invocation,
+    *,
+    site: Annotated[str, typer.Option(metavar="SITE", help="Of this site only.")] = "",
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+    ] = 50,
+) -> Reply:
+    """List what was withdrawn, newest first, with reasons and with what replaces it."""
+    with invocation.pool() as pool:
+        found = invocation.first_of(pool.withdrawals(site, page_size=min(limit + 1, 100)), limit)
+    rows = [
+        [
+            each.address,
+            each.reason,
+            each.effect,
+            f"{each.withdrawn_at:%Y-%m-%d}",
+            each.withdrawn_by,
+            ", ".join(each.successors),
+            each.explanation,
+        ]
+        for each in found
+    ]
+    columns = ["address", "reason", "effect", "on", "by", "replaced by", "explanation"]
+    table = TableText(columns, rows, empty="nothing was withdrawn")
+    return Reply({"items": found}, table, [each.address for each in found])
+
+
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
+]
+
+
+@command(
+    app,
+    "check",
+    examples=[
+        "models check /data/models/*.dat",
+        "models check detector.svm landmarks.dat --report withdrawn.json --quiet",
+    ],
+)
+def check(
+    invocation: Invocation,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Model files here.")],
+    *,
+    report_file: ReportOption = None,
+) -> Reply:
+    """Ask the pool whether model files on this machine were withdrawn.
+
+    Also whether they hold something that was: the pool knows what was merged from what, and a
+    recipe beside a file says so for merges that the pool has never seen. Nothing but digests is
+    sent. Ends with exit code 3 when there is something: fit for cron.
+    """
+    from site_agent.pool.recipe_sources import RecipeSources
+    from site_agent.pool.standing import LocalFile
+    from site_agent.pool.transfers.transfer import hash_file
+
+    for path in files:
+        if not path.is_file():
+            raise InputMissingError(f"{path}: no such file; expected a model file")
+    with invocation.progress("digests") as report:
+        digests = [hash_file(path, report) for path in files]
+    # Recipes beside the files only: of what the pool has, it knows itself what it holds.
+    sources = RecipeSources(path.parent for path in files)
+    found = [
+        LocalFile(path, digest, sources.holdings(digest))
+        for path, digest in zip(files, digests, strict=True)
+    ]
+    return check_reply(invocation, found, report_file)
+
+
+def check_reply(
+    invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None
+) -> Reply:
+    """Ask about files, and tell that all is well.
+
+    Raises
+    ------
+    WithdrawnFilesError
+        It is not.
+    """
+    from site_agent.pool.standing import check_files
+
+    with invocation.pool() as pool:
+        found = check_files(pool, files)
+    items = [_item(each) for each in found]
+    if report_file is not None:
+        report_file.write_text(json.dumps({"items": items}, indent=2) + "\n", encoding="utf-8")
+    if found:
+        lines = [f"{each.path}: {each.words}" for each in found[:_MOST_SHOWN]]
+        more = len(found) - len(lines)
+        raise WithdrawnFilesError(
+            f"{len(found)} of {len(files)} files are not to be used as they are:\n"
+            + "\n".join(lines)
+            + (f"\n... and {more} more; --report FILE writes all" if more else "")
+        )
+    data = {"checked": len(files), "items": items}
+    return Reply(data, f"{len(files)} files: none was withdrawn, none holds what was")
+
+
+def _item(standing: FileStanding) -> dict[str, Any]:
+    return {
+        "path": str(standing.path),
+        "digest": standing.digest,
+        "withdrawn": [each.model_dump(mode="json") for each in standing.withdrawn],
+        "holds": list(standing.holds),
+        "successors": list(standing.successors),
+    }
+
+
+def _affected_text(
+    verb: str, affected: WithdrawalPreview | WithdrawalResponse
+) -> list[str | TableText]:
+    versions = TableText(
+        ["address", "because", "replaced by"],
+        [_version_row(each) for each in affected.versions],
+        title=f"{verb} {count_words(affected.versions_total, 'model')}",
+        empty=f"{verb} {count_words(affected.versions_total, 'model')}",
+    )
+    sites = TableText(
+        ["site", "flagged models", "fetched"],
+        [_site_row(each) for each in affected.sites],
+        title=f"{count_words(len(affected.sites), 'site hears', 'sites hear')} of it",
+        empty="no other site hears of it",
+    )
+    return [versions, sites]
+
+
+def _version_row(version: AffectedVersion) -> list[str]:
+    because = "the same file" if version.same_bytes else "merged from it"
+    return [version.address, because, ", ".join(version.successors)]
+
+
+def _site_row(site: AffectedSite) -> list[str]:
+    return [site.site, str(site.versions), str(site.downloaded)]
+
+
+def _addresses(affected: WithdrawalPreview | WithdrawalResponse) -> list[str]:
+    return [each.address for each in affected.versions]

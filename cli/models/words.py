@@ -1,0 +1,132 @@
+"""``poolctl models alias|card|vocabulary``: what versions are called and what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, OutputFileOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.models.records import read_card_file
+
+if TYPE_CHECKING:
+    from pool_server.wire.models.labels import CoreLabel, VocabularyResponse
+
+app = single()
+
+
+@command(
+    app,
+    "alias",
+    examples=[
+        "models alias site-a/face-68@3 best",
+        "models alias site-a/face-68 stable",
+        "models alias site-a/face-68 best --remove",
+    ],
+)
+def alias(
+    invocation: Invocation,
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; the newest if left out.")
+    ],
+    name: Annotated[str, typer.Argument(metavar="ALIAS", help="Begins with a letter.")],
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget it.")] = False,
+) -> Reply:
+    """Let SITE/NAME@ALIAS mean a version, until it is moved to another."""
+    from site_agent.pool.client import parse_address
+
+    where = parse_address(address)
+    full = f"pool://{where.site}/{where.name}@{name}"
+    with invocation.pool() as pool:
+        if remove:
+            pool.remove_alias(where, name)
+            return Reply({"alias": full, "version": None}, f"{full} means nothing any more", [full])
+        version = pool.set_alias(where, name)
+    data = {"alias": full, "version": version}
+    return Reply(data, f"{full} is {version.address}", [version.address])
+
+
+@command(
+    app,
+    "card",
+    examples=[
+        "models card site-a/face-68",
+        "models card site-a/face-68@3 -o card.md",
+        "models card site-a/face-68@3 --edit card.md",
+    ],
+)
+def card(
+    invocation: Invocation,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+    *,
+    edit: Annotated[
+        Path | None, typer.Option("--edit", metavar="FILE", help="Write it anew from this file.")
+    ] = None,
+    output: OutputFileOption = None,
+    force: ForceOption = False,
+) -> Reply:
+    """Show what people should know of a version: Markdown, with facts as YAML in front.
+
+    Where nobody wrote a card, the pool makes it of labels, metrics, terms, lineage and
+    evaluations. The YAML is laid out as in Hugging Face model cards, so that other tools read it.
+    """
+    if edit is not None and output is not None:
+        raise UsageError("--edit writes the pool's card, --output a file; give one of them")
+    if output is not None:
+        require_free(output, force=force)
+    with invocation.pool() as pool:
+        found = (
+            pool.card(address) if edit is None else pool.write_card(address, read_card_file(edit))
+        )
+    if edit is not None:
+        return Reply(found, f"{found.address} has the card of {edit}", [found.address])
+    if output is None:
+        return Reply(found, found.text.rstrip("\n"), [found.address])
+    output.write_text(found.text, encoding="utf-8")
+    return Reply(found, f"written {output}", [str(output)])
+
+
+@command(
+    app,
+    "vocabulary",
+    examples=["models vocabulary", "models vocabulary --terms", "models vocabulary -q"],
+)
+def vocabulary(
+    invocation: Invocation,
+    *,
+    terms: Annotated[
+        bool, typer.Option("--terms", help="The terms of use instead of the labels.")
+    ] = False,
+) -> Reply:
+    """List the labels that mean the same at every site, and what values they take.
+
+    Any other label is free. Terms of use are codes of the Data Use Ontology (GA4GH DUO).
+    """
+    with invocation.pool() as pool:
+        known = pool.vocabulary()
+    if terms:
+        return Reply(known, _terms_table(known), [each.code for each in known.terms])
+    table = TableText(
+        ["label", "values", "meaning", "example"],
+        [[each.key, _values(each), each.description, each.example] for each in known.labels],
+    )
+    return Reply(known, table, [each.key for each in known.labels])
+
+
+def _values(label: CoreLabel) -> str:
+    return ", ".join(label.values) or label.expects()
+
+
+def _terms_table(known: VocabularyResponse) -> TableText:
+    return TableText(
+        ["code", "short", "term", "behind =", "meaning"],
+        [
+            [each.code, each.shorthand, each.label, each.detail_means, each.description]
+            for each in known.terms
+        ],
+    )

@@ -1,0 +1,201 @@
+"""``poolctl bundle``: models between pools that no line connects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.frame.addresses import size_words
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import DryRunOption, ForceOption, command, group, key_value_pairs
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from site_agent.bundles import BundleReport, ImportedVersion, ImportOutcome
+
+app = group("Carry models between pools in one file.")
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
+
+
+@command(
+    app,
+    "export",
+    examples=[
+        "bundle export site-d/merged-68 --with-parents -o merged.bundle",
+        "bundle export site-a/face-68@2 site-b/face-68 --evaluations -o faces.bundle",
+    ],
+)
+def export(
+    invocation: Invocation,
+    addresses: Annotated[list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.")],
+    with_parents: Annotated[
+        bool,
+        typer.Option("--with-parents", help="Everything that they were merged from, too."),
+    ] = False,
+    evaluations: Annotated[
+        bool, typer.Option("--evaluations", help="With what sites measured of them.")
+    ] = False,
+    force: ForceOption = False,
+) -> Reply:
+    """Pack models into one file, with labels, terms, cards, recipes and signatures.
+
+    The pool decides whether they may leave it: their owners must have granted the right to hand
+    them on, and their terms must not forbid it. It writes down who took which, and tells the
+    owners. Equal models give equal files.
+    """
+    require_free(output, force=force)
+    with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
+        done = pool.export_bundle(
+            addresses,
+            output,
+            with_parents=with_parents,
+            evaluations=evaluations,
+            progress=report,
+        )
+    count = f"{len(done.addresses)} {'model' if len(done.addresses) == 1 else 'models'}"
+    text = [
+        *done.addresses,
+        f"{count}, {size_words(done.size_bytes)}, in {output}",
+        f"bundle {done.identifier}",
+    ]
+    return Reply(done, text, [str(output)])
+
+
+@command(app, "inspect", examples=["bundle inspect merged.bundle"])
+def inspect(invocation: Invocation, file: FileArgument) -> Reply:
+    """Check a bundle as a whole, without any pool, and list what it holds.
+
+    Every digest, recipe and signature in it is verified. Whether the keys are those of the sites
+    only the sites can say: compare fingerprints, and the bundle's own digest with that of whoever
+    made it.
+    """
+    from site_agent.bundles import inspect_bundle
+
+    _require_file(file)
+    with invocation.progress(f"check {file}") as progress:
+        report = inspect_bundle(file, progress=progress)
+    return Reply(report, _shown(report), [version.address for version in report.versions])
+
+
+@command(
+    app,
+    "import",
+    examples=[
+        "bundle import merged.bundle --dry-run",
+        "bundle import merged.bundle --site-map site-a=partner-a --site-map site-b=partner-b",
+    ],
+)
+def import_file(
+    invocation: Invocation,
+    file: FileArgument,
+    *,
+    site_map: Annotated[
+        list[str],
+        typer.Option(
+            "--site-map", metavar="THERE=HERE", help="Under which site here; the same if not said."
+        ),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    visibility: Annotated[
+        Literal["private", "sites", "consortium"] | None,
+        typer.Option(help="Who sees new models; as the pool's settings say when left out."),
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Take the models of a bundle into the pool, signatures, lineage and all.
+
+    The whole file is checked first; one that is damaged or contradicts itself changes nothing.
+    What the pool has already stays as it is: an import that was interrupted goes on where it
+    stopped. The keys of other pools come along as such: they sign nothing here, and who downloads
+    is told of them like of any key that is met for the first time.
+    """
+    _require_file(file)
+    sites = key_value_pairs(site_map, "--site-map")
+    with (
+        invocation.pool() as pool,
+        goes_on_when_repeated(),
+        invocation.progress(f"import {file}") as progress,
+    ):
+        outcome = pool.import_bundle(
+            file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress
+        )
+    for site, count in sorted(outcome.evaluations_left_out.items()):
+        invocation.warn(
+            f"{count} evaluations of {site} were left out: the pool has no such site, or you may "
+            "not speak for it"
+        )
+    return _reply(outcome, dry_run=dry_run)
+
+
+def _reply(outcome: ImportOutcome, *, dry_run: bool) -> Reply:
+    rows = [
+        [each.source, each.address, _state(each, dry_run=dry_run), "yes" if each.signed else "no"]
+        for each in outcome.versions
+    ]
+    table = TableText(["from", "here", "state", "signed"], rows)
+    data = {
+        "bundle": outcome.report.identifier,
+        "imported": not dry_run,
+        "items": outcome.versions,
+        "evaluations_left_out": dict(outcome.evaluations_left_out),
+    }
+    renumbered = [
+        f"{each.source} is version {_number(each.address)} here"
+        for each in outcome.versions
+        if not dry_run and _number(each.source) != _number(each.address)
+    ]
+    return Reply(data, [table, *renumbered], [each.address for each in outcome.versions])
+
+
+def _state(version: ImportedVersion, *, dry_run: bool) -> str:
+    if dry_run:
+        return "would be sent"
+    return "was there" if version.was_there else f"new, {size_words(version.sent_bytes)} sent"
+
+
+def _number(address: str) -> str:
+    return address.rpartition("@")[2]
+
+
+def _shown(report: BundleReport) -> list[str | TableText]:
+    from pool_server.wire.signatures.keys import readable_fingerprint
+
+    words = {
+        "trusted": "trusted here",
+        "changed": "NOT the key trusted here",
+        "unknown": "not known here",
+        "": "",
+    }
+    rows = [
+        [
+            version.address,
+            version.kind,
+            size_words(version.size_bytes),
+            f"{version.parents_here} of {len(version.parents)}" if version.parents else "-",
+            str(version.evaluations),
+            f"{version.key_id[:16]} by {version.origin}" if version.key_id else "no",
+            " ".join(each for each in (words[version.trust], version.revoked_as) if each),
+        ]
+        for version in report.versions
+    ]
+    columns = ["model", "kind", "size", "parents here", "scores", "signed", "key"]
+    keys = {version.key_id: version.origin for version in report.versions if version.key_id}
+    return [
+        TableText(columns, rows),
+        f"bundle {report.identifier}, {size_words(report.size_bytes)}, whole and unchanged",
+        *(f"key of {origin}: {readable_fingerprint(key)}" for key, origin in sorted(keys.items())),
+    ]
+
+
+def _require_file(file: Path) -> None:
+    if not file.is_file():
+        found = "a folder" if file.is_dir() else "no such file"
+        raise InputMissingError(f"{file}: {found}; expected a bundle")
+    if file.stat().st_size == 0:
+        raise UsageError(f"{file}: the file is empty")

@@ -1,0 +1,185 @@
+"""``poolctl cache``: the models kept on this machine."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.addresses import size_words
+from cli.frame.errors import InputMissingError, UsageError, VerificationError
+from cli.frame.options import DryRunOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import SIZE_UNITS, read_quantity
+from cli.models.withdrawals import ReportOption, check_reply
+
+if TYPE_CHECKING:
+    from site_agent.pool.cache import CacheEntry, ModelCache
+
+app = group("The models kept on this machine.")
+
+_AGE_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@command(app, "ls", examples=["cache ls", "cache ls --json"])
+def ls(_invocation: Invocation) -> Reply:
+    """List cached models, last used first."""
+    cache = _cache()
+    entries = cache.entries()
+    rows = [
+        [
+            entry.digest[:12],
+            size_words(entry.size_bytes),
+            "whole" if entry.complete else "partial",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used_s)),
+            ", ".join(entry.addresses),
+        ]
+        for entry in entries
+    ]
+    total = sum(entry.size_bytes for entry in entries)
+    table = TableText(
+        ["digest", "size", "state", "last used", "addresses"], rows, empty="the cache is empty"
+    )
+    data = {"folder": cache.folder, "size_bytes": total, "items": entries}
+    footer = f"{len(entries)} files, {size_words(total)} in {cache.folder}"
+    return Reply(data, [table, footer], [entry.digest for entry in entries])
+
+
+@command(app, "rm", examples=["cache rm 9f86d081884c", "cache rm site-a/face-68@2 --yes"])
+def rm(
+    invocation: Invocation,
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="DIGEST|ADDRESS", help="The start of a digest will do."),
+    ],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Remove models from the cache; the pool keeps them."""
+    cache = _cache()
+    entries = cache.entries()
+    chosen = {entry.digest: entry for word in models for entry in _matching(entries, word)}
+    return _remove(invocation, cache, list(chosen.values()), yes=yes, dry_run=dry_run)
+
+
+@command(
+    app, "prune", examples=["cache prune --max-size 10GB", "cache prune --older-than 30d --dry-run"]
+)
+def prune(
+    invocation: Invocation,
+    max_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Keep to this size, for example 10GB.")
+    ] = "",
+    older_than: Annotated[
+        str, typer.Option(metavar="AGE", help="Remove what was not used for 12h, 30d, 8w.")
+    ] = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Remove what was not used for long."""
+    if not max_size and not older_than:
+        raise UsageError("what may go? Give --max-size, --older-than or both")
+    cache = _cache()
+    surplus = cache.prunable(
+        max_bytes=int(read_quantity(max_size, SIZE_UNITS, "--max-size")) if max_size else None,
+        max_age_s=read_quantity(older_than, _AGE_UNITS_S, "--older-than") if older_than else None,
+    )
+    return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
+
+
+@command(app, "verify", examples=["cache verify", "cache verify --remove"])
+def verify(
+    invocation: Invocation,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what is damaged.")] = False,
+) -> Reply:
+    """Read every cached model and compare it with its digest."""
+    cache = _cache()
+    entries = [entry for entry in cache.entries() if entry.complete]
+    total = sum(entry.size_bytes for entry in entries)
+    damaged, done = [], 0
+    with invocation.progress("verify") as report:
+        for entry in entries:
+            report(done / max(total, 1), entry.digest[:12])
+            if not cache.is_intact(entry.digest):
+                damaged.append(entry)
+            done += entry.size_bytes
+    if damaged and not remove:
+        names = ", ".join(entry.digest[:12] for entry in damaged)
+        raise VerificationError(
+            f"{len(damaged)} of {len(entries)} files in {cache.folder} are damaged: {names}; "
+            "remove them with: poolctl cache verify --remove"
+        )
+    for entry in damaged:
+        cache.remove(entry.digest)
+    digests = [entry.digest for entry in damaged]
+    data = {"verified": len(entries), "size_bytes": total, "removed": digests}
+    text = f"{len(entries)} files, {size_words(total)}: {len(damaged)} damaged"
+    return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
+
+
+@command(app, "check", examples=["cache check", "cache check --report withdrawn.json"])
+def check(invocation: Invocation, *, report_file: ReportOption = None) -> Reply:
+    """Ask the pool whether cached models were withdrawn, or hold something that was.
+
+    Ends with exit code 3 when there are some; remove them with 'poolctl cache rm DIGEST'.
+    """
+    from site_agent.pool.standing import LocalFile
+
+    cache = _cache()
+    files = [
+        LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
+        for entry in cache.entries()
+        if entry.complete
+    ]
+    if not files:
+        return Reply({"checked": 0, "items": []}, "the cache is empty")
+    return check_reply(invocation, files, report_file)
+
+
+def _cache() -> ModelCache:
+    from site_agent.pool.cache import ModelCache
+
+    return ModelCache()
+
+
+def _matching(entries: list[CacheEntry], word: str) -> list[CacheEntry]:
+    """Return the entries that a word means: an address, or the start of one digest."""
+    text = word.removeprefix("sha256:")
+    by_digest = [entry for entry in entries if len(text) >= 4 and entry.digest.startswith(text)]
+    if len({entry.digest for entry in by_digest}) > 1:
+        raise UsageError(f"{word}: {len(by_digest)} digests start so; give more of it")
+    address = word if word.startswith("pool://") else f"pool://{word}"
+    by_address = [
+        entry
+        for entry in entries
+        if any(known == address or known.startswith(f"{address}@") for known in entry.addresses)
+    ]
+    if not by_digest and not by_address:
+        raise InputMissingError(f"{word}: not in the cache; poolctl cache ls lists what is")
+    return by_digest or by_address
+
+
+def _remove(
+    invocation: Invocation,
+    cache: ModelCache,
+    entries: list[CacheEntry],
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> Reply:
+    total = sum(entry.size_bytes for entry in entries)
+    what = f"{len(entries)} files, {size_words(total)}"
+    digests = [entry.digest for entry in entries]
+    if dry_run or not entries:
+        data = {"removed": [], "would_remove": digests, "size_bytes": total}
+        return Reply(data, f"would remove {what}" if entries else "nothing to remove", digests)
+    invocation.confirm(f"Remove {what} from {cache.folder}?", assume_yes=yes)
+    removed = [entry for entry in entries if cache.remove(entry.digest)]
+    for entry in entries:
+        if entry not in removed:
+            invocation.warn(f"{entry.digest[:12]} is in use by another process and stays")
+    freed = sum(entry.size_bytes for entry in removed)
+    gone = [entry.digest for entry in removed]
+    data = {"removed": gone, "would_remove": [], "size_bytes": freed}
+    return Reply(data, f"removed {len(removed)} files, {size_words(freed)}", gone)

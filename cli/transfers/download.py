@@ -1,0 +1,148 @@
+"""``poolctl download``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.addresses import fetch, file_name_of, size_words, tell_signature, tell_standing
+from cli.frame.errors import OutputExistsError, UsageError
+from cli.frame.options import DryRunOption, ForceOption, command, single
+from cli.frame.output import Invocation, Reply
+
+if TYPE_CHECKING:
+    from pool_server.wire.models.models import ModelVersionResponse
+    from site_agent.pool.client import PoolClient
+
+app = single()
+
+
+@command(
+    app,
+    "download",
+    examples=[
+        "download site-a/face-68",
+        "download site-a/face-68@2 site-b/face-68 -o models/",
+        "download pool://site-a/face-68@2 -o siteA.dat",
+    ],
+)
+def download(
+    invocation: Invocation,
+    addresses: Annotated[
+        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION|@sha256:DIGEST].")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE|DIR", help="Here, as SITE--NAME--vN, when left out."
+        ),
+    ] = "",
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Fetch models from the pool.
+
+    Files are verified against their digest and their site's signature, and kept in the cache: a
+    model that was fetched before costs one small request, and none with POOL_OFFLINE=1. An
+    interrupted download goes on where it stopped when the command is run again.
+
+    The keys of a site are remembered when they are first met; a signature by any other key, or
+    none where there should be one, is refused. POOL_SIGNATURES=require refuses everything that
+    is not signed, POOL_SIGNATURES=ignore looks at no signature.
+
+    A model that was withdrawn is refused, or comes with a warning, as the reason demands; one
+    that was merged from such a model comes with a warning.
+    """
+    is_folder = not output or output.endswith("/") or Path(output).is_dir()
+    if len(addresses) > 1 and not is_folder:
+        raise UsageError(f"-o {output}: several models need a folder; end its name with /")
+    results = []
+    with invocation.pool() as pool:
+        # All are looked up before the first is fetched: a wrong one stops nothing half-way.
+        versions = [pool.version(address) for address in dict.fromkeys(addresses)]
+        for version in versions:
+            name = file_name_of(version)
+            destination = Path(output) / name if is_folder else Path(output)
+            try:
+                results.append(
+                    _plan(version, destination)
+                    if dry_run
+                    else _place(invocation, pool, version, destination, force=force)
+                )
+            except Exception:
+                for done in results:
+                    invocation.note(f"written {done['path']}  ({done['note']})")
+                raise
+    lines = [f"{result['path']}  ({result['note']})" for result in results]
+    return Reply({"items": results}, lines, [str(result["path"]) for result in results])
+
+
+def _plan(version: ModelVersionResponse, destination: Path) -> dict[str, object]:
+    note = f"would be {version.address}, {size_words(version.size_bytes)}"
+    return _result(version, destination, 0, note)
+
+
+def _place(
+    invocation: Invocation,
+    pool: PoolClient,
+    version: ModelVersionResponse,
+    destination: Path,
+    *,
+    force: bool,
+) -> dict[str, object]:
+    """Put a version's file where it is wanted, unless it is there already."""
+    from site_agent.pool.standing import require_usable
+    from site_agent.pool.transfers.transfer import hash_file
+
+    require_usable(version)
+    if destination.is_dir():
+        raise OutputExistsError(f"{destination}: is a folder; expected the name of a file")
+    if destination.exists():
+        with invocation.progress(f"check {destination}") as report:
+            found = hash_file(destination, report)
+        if found == version.digest:
+            signature = pool.verify(version)
+            tell_signature(invocation, signature)
+            tell_standing(invocation, version)
+            note = f"{version.address}, {signature.words}, was there already"
+            return _result(version, destination, 0, note, signature.status)
+        if not force:
+            raise OutputExistsError(
+                f"{destination}: another file is there already (digest {found[:12]}..., "
+                f"expected {version.digest[:12]}... of {version.address})"
+            )
+    downloaded = fetch(invocation, pool, version)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    pool.cache.copy_to(version.digest, destination)
+    source = "from cache"
+    if downloaded.received_bytes:
+        source = size_words(version.size_bytes)
+        if downloaded.received_bytes < version.size_bytes:
+            source += f", the last {size_words(downloaded.received_bytes)} of it now"
+    signature = downloaded.signature
+    note = f"{version.address}, {source}, {signature.words}"
+    return _result(version, destination, downloaded.received_bytes, note, signature.status)
+
+
+def _result(
+    version: ModelVersionResponse,
+    path: Path,
+    received_bytes: int,
+    note: str,
+    signature: str = "unchecked",
+) -> dict[str, object]:
+    from site_agent.pool.standing import warning_of
+
+    return {
+        "address": version.address,
+        "digest": version.digest,
+        "size_bytes": version.size_bytes,
+        "path": path,
+        "received_bytes": received_bytes,
+        "signature": signature,
+        "warning": warning_of(version),
+        "successors": version.successors,
+        "note": note,
+    }

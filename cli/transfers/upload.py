@@ -1,0 +1,256 @@
+"""``poolctl upload``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import size_words, tell_standing
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import DryRunOption, LabelOption, command, key_value_pairs, single
+from cli.frame.output import Invocation, Reply
+from cli.models.records import read_card_file, term_words
+from cli.models.sharing import VisibilityOption
+from cli.models.terms import (
+    PurposeOption,
+    TermOption,
+    TermsFileOption,
+    read_purposes,
+    read_terms,
+    terms_file_beside,
+)
+from cli.transfers import sidecars
+
+if TYPE_CHECKING:
+    from pool_server.wire.models.data_use import Term
+    from site_agent.pool.client import PoolClient, Uploaded
+
+app = single()
+
+MetricOption = Annotated[
+    list[str],
+    typer.Option("--metric", "-m", metavar="KEY=NUMBER", help="What you measured."),
+]
+CardOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What people should know of it: Markdown, YAML in front."),
+]
+DraftOption = Annotated[
+    bool,
+    typer.Option("--draft", help="For your own site's eyes until 'poolctl models publish'."),
+]
+
+
+@dataclass
+class _Description:
+    """What will be said of the file, and where that comes from."""
+
+    labels: dict[str, str]
+    metrics: dict[str, float]
+    recipe: dict[str, Any] | None = None
+    terms: list[Term] = field(default_factory=list)
+    card: str = ""
+    sources: list[str] = field(default_factory=list)
+
+
+@command(
+    app,
+    "upload",
+    examples=[
+        "upload siteA.dat --name site-a/face-68 --label population=infant --label images=1111",
+        "upload siteA.svm --name face --metric recall=0.88 --description 'Hose in view'",
+        "upload merged.dat --name merged-68 --purpose research",
+        "upload siteA.dat --name face-68 --term DUO:0000042 --term MOR=2027-01-31 --draft",
+    ],
+)
+def upload(
+    invocation: Invocation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file of any known format.")],
+    *,
+    name: Annotated[
+        str,
+        typer.Option("--name", "-n", metavar="[SITE/]NAME", help="Your own site when left out."),
+    ],
+    label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
+    metric: MetricOption = [],  # noqa: B006
+    description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    recipe: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of a merged model; FILE.recipe.json when left out."),
+    ] = None,
+    term: TermOption = [],  # noqa: B006
+    terms: TermsFileOption = None,
+    purpose: PurposeOption = [],  # noqa: B006
+    card: CardOption = None,
+    draft: DraftOption = False,
+    visibility: VisibilityOption = None,
+    sidecars_read: Annotated[
+        bool,
+        typer.Option(
+            "--sidecars/--no-sidecars",
+            help="Take labels, metrics, recipe and terms from the files beside the model.",
+        ),
+    ] = True,
+    sign: Annotated[
+        bool,
+        typer.Option("--sign/--no-sign", help="Sign it, where you have a key for the site."),
+    ] = True,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Send a model file to the pool as the next version of a model.
+
+    The pool checks digest and format before anybody sees the version. The same file sent again
+    gives the version that is there; an interrupted upload goes on where it stopped when the
+    command is run again. Images never leave this machine, only the file named.
+    """
+    if not file.is_file():
+        found = "a folder" if file.is_dir() else "no such file"
+        raise InputMissingError(f"{file}: {found}; expected a model file")
+    given = _Description(key_value_pairs(label, "--label"), read_metrics(metric))
+    given.terms = read_terms(term, terms)
+    given.card = "" if card is None else read_card_file(card)
+    intended_use = read_purposes(purpose)
+    from aggregators.formats import file_digest, recognise
+
+    model_format = recognise(file)
+    if recipe is not None or sidecars_read:
+        _add_sidecars(given, file, file_digest(file), recipe, sidecars_read=sidecars_read)
+    for source in given.sources:
+        invocation.note(f"taken from {source}")
+    with invocation.pool() as pool:
+        address = model_address(pool, name)
+        _require_vocabulary(pool, given)
+        if dry_run:
+            size = size_words(file.stat().st_size)
+            data = {"address": address, "uploaded": False, "format": model_format.name}
+            data |= {"labels": given.labels, "metrics": given.metrics, "recipe": given.recipe}
+            data |= {"terms": given.terms, "card": given.card, "draft": draft}
+            data["visibility"] = visibility
+            return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
+        with goes_on_when_repeated(), invocation.progress(f"upload {file.name}") as report:
+            done = pool.upload(
+                file,
+                address,
+                description=description,
+                labels=given.labels,
+                metrics=given.metrics,
+                recipe=given.recipe,
+                terms=given.terms,
+                intended_use=intended_use,
+                card=given.card,
+                draft=draft,
+                visibility=visibility,
+                sign=sign,
+                progress=report,
+            )
+    tell_standing(invocation, done.version)
+    return _reply(file, done)
+
+
+def _reply(file: Path, done: Uploaded) -> Reply:
+    version = done.version
+    sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
+    if 0 < done.sent_bytes < version.size_bytes:
+        sent = f"{size_words(version.size_bytes)}, the last {sent} now"
+    data = {"uploaded": True, "sent_bytes": done.sent_bytes, "version": version}
+    signed = ", signed" if version.signed_by is not None else ""
+    state = "" if version.state == "available" else f", {version.state}"
+    state += "" if version.visibility == "consortium" else f", {version.visibility}"
+    text = f"{file} is {version.address} ({sent}{signed}{state})"
+    inherited = [each for each in version.terms if each.inherited]
+    lines = [text, *(f"inherited: {term_words(each)}" for each in inherited)]
+    if version.state == "draft":
+        lines.append(
+            f"only your site and curators see it until: poolctl models publish "
+            f"{version.site}/{version.name}@{version.version}"
+        )
+    return Reply(data, lines, [version.address])
+
+
+def _require_vocabulary(pool: PoolClient, given: _Description) -> None:
+    """Refuse here, before anything is sent, what the pool's vocabulary does not take."""
+    from site_agent.errors import NotFoundError
+
+    try:
+        vocabulary = pool.vocabulary()
+    except NotFoundError:
+        return  # an older pool, which takes any label
+    if problems := vocabulary.problems_of(given.labels):
+        raise UsageError("; ".join(problems))
+    known = {each.code for each in vocabulary.terms}
+    for term in given.terms:
+        if term.code not in known:
+            raise UsageError(f"term {term.code}: this pool does not know it")
+
+
+def model_address(pool: PoolClient, name: str) -> str:
+    """Return the full address; the site is one's own where it is left out."""
+    from site_agent.pool.client import parse_address
+
+    if "/" not in name:
+        name = f"{pool.whoami().site}/{name}"
+    address = parse_address(name)
+    if address.reference:
+        raise UsageError(f"--name {name}: the pool counts versions itself; leave @... out")
+    return str(address)
+
+
+def read_metrics(words: list[str]) -> dict[str, float]:
+    """Return metrics by name.
+
+    Raises
+    ------
+    UsageError
+    """
+    metrics = {}
+    for key, text in key_value_pairs(words, "--metric").items():
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"--metric {key}={text}: expected a finite number")
+        metrics[key] = value
+    return metrics
+
+
+def _add_sidecars(
+    given: _Description, file: Path, digest: str, recipe: Path | None, *, sidecars_read: bool
+) -> None:
+    """Add what lies beside the file; what the command line says goes before it."""
+    if recipe is not None:
+        from aggregators.methods import read_recipe
+
+        promised = read_recipe(recipe)
+        if promised.output is not None and promised.output.digest != digest:
+            raise UsageError(
+                f"--recipe {recipe}: makes a file with the digest {promised.output.digest}, "
+                f"but {file} has {digest}"
+            )
+        given.recipe = promised.model_dump(mode="json", by_alias=True)
+    if not sidecars_read:
+        return
+    found = sidecars.recipe_beside(file, digest)
+    if given.recipe is None and found is not None:
+        given.recipe = found[1]
+        given.sources.append(f"{found[0]}: the recipe")
+    labels = sidecars.labels_beside(file, digest)
+    if new := {key: value for key, value in labels.items() if key not in given.labels}:
+        given.labels |= new
+        words = " ".join(f"{key}={value}" for key, value in new.items())
+        given.sources.append(f"{sidecars.beside(file, 'training')}: {words}")
+    if not given.terms and (beside := terms_file_beside(file)) is not None:
+        given.terms = read_terms([], beside)
+        given.sources.append(f"{beside}: {len(given.terms)} terms")
+    metrics = sidecars.metrics_beside(file, digest)
+    if measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
+        given.metrics |= measured
+        words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
+        if count := sidecars.flattered_beside(file, digest):
+            words += f" (with {count} images that it was trained on, which flatters it)"
+        given.sources.append(f"{sidecars.beside(file, 'evaluation')}: {words}")

@@ -1,0 +1,77 @@
+"""``poolctl uploads``: what is on its way into the pool."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.addresses import size_words
+from cli.frame.errors import UsageError
+from cli.frame.options import command, group
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from pool_server.wire.transfers.open_uploads import OpenUpload
+
+app = group("See uploads that are not complete, and end those that nobody goes on with.")
+
+_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
+
+
+@command(app, "ls", examples=["uploads ls", "uploads ls --site site-a --json"])
+def ls(
+    invocation: Invocation,
+    *,
+    site: Annotated[
+        str, typer.Option(metavar="SITE", help="To this site; yours when left out (admin: all).")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+    ] = 100,
+) -> Reply:
+    """List what is on its way to your site, newest first.
+
+    An upload that was interrupted goes on when the same file is uploaded to the same name again.
+    One that nobody goes on with is cleared away by itself, at the moment that stands here.
+    """
+    with invocation.pool() as pool:
+        found = invocation.first_of(pool.open_uploads(site, page_size=min(limit + 1, 100)), limit)
+    table = TableText(
+        ["upload", "to", "file", "size", "state", "begun", "by", "cleared away"],
+        [_row(each) for each in found],
+        empty="no uploads under way",
+    )
+    return Reply({"items": found}, table, [each.upload_id for each in found])
+
+
+@command(app, "abort", examples=["uploads abort 0123456789abcdef0123456789abcdef"])
+def abort(
+    invocation: Invocation,
+    uploads: Annotated[
+        list[str], typer.Argument(metavar="UPLOAD...", help="As 'poolctl uploads ls' shows it.")
+    ],
+) -> Reply:
+    """End uploads; the parts that arrived are thrown away. What became a model stays one."""
+    for each in uploads:
+        if not _UPLOAD_ID.fullmatch(each):
+            raise UsageError(f"{each!r} is no upload; 'poolctl uploads ls' lists them")
+    with invocation.pool() as pool:
+        for each in uploads:
+            pool.abort_upload(each)
+    return Reply({"aborted": uploads}, [f"upload {each} is ended" for each in uploads], uploads)
+
+
+def _row(found: OpenUpload) -> list[str]:
+    to = f"{found.site}/{found.name}" if found.purpose == "version" else f"round {found.name}"
+    return [
+        found.upload_id,
+        to,
+        found.file_name,
+        size_words(found.size_bytes),
+        found.state,
+        f"{found.created_at:%Y-%m-%d %H:%M}",
+        found.created_by,
+        f"{found.expires_at:%Y-%m-%d %H:%M}",
+    ]

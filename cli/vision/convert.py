@@ -1,0 +1,154 @@
+"""``poolctl convert``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import model_file, size_words
+from cli.frame.existing_files import (
+    place_for_model,
+    refuse_input,
+    require_free,
+    words_on_existing,
+)
+from cli.frame.options import DryRunOption, ForceOption, command, single
+from cli.frame.output import Invocation, Reply
+
+if TYPE_CHECKING:
+    from aggregators.models import Model
+
+app = single()
+
+
+class DetectorFile(StrEnum):
+    """The two kinds of detector files, as dlib calls them."""
+
+    OBJECT_DETECTOR = "object_detector"
+    SIMPLE_OBJECT_DETECTOR = "simple_object_detector"
+
+
+@command(
+    app,
+    "convert",
+    examples=[
+        "convert merged.svm -o python.svm --detector-kind simple_object_detector --upsample 1",
+        "convert found.svm -o cpp.svm --detector-kind object_detector",
+        "convert merged.dat -o merged.forest",
+        "convert site-a/face-68 -o face.dat",
+        "convert merged.forest -o small.forest --format poolctl-forest-half",
+    ],
+)
+def convert(
+    invocation: Invocation,
+    model: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A model of any format.")],
+    *,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Its format is told by the ending.",
+            show_default=False,
+        ),
+    ],
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="By the ending when left out.")
+    ] = "",
+    detector_kind: Annotated[
+        DetectorFile | None,
+        typer.Option(help="Detectors: for C++ programs, or for Python's; as it is if left out."),
+    ] = None,
+    upsample: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=16, help="simple_object_detector: doublings of an image; as it is if absent."
+        ),
+    ] = None,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Write a model in another format that holds the same.
+
+    A detector (.svm) stays one, a landmark model becomes .dat or .forest, a network stays
+    .safetensors. Detectors: C++ programs read an object_detector, Python's
+    dlib.simple_object_detector(FILE) reads a simple_object_detector only (--detector-kind).
+    Landmark models: dlib reads .dat; a .forest file holds the same and opens at once. A forest
+    file of several forests (wba-final) has no .dat.
+    """
+    from aggregators.formats import read_model, recognise, write_model
+    from aggregators.formats.conversion import convert_model
+
+    file = model_file(invocation, model)
+    require_free(output, force=True)
+    refuse_input(output, [file.path], "--output", what="the model")
+    source = recognise(file.path).name
+    with (
+        place_for_model(output, force=force) as place,
+        invocation.progress(f"convert {model}") as report,
+    ):
+        content = read_model(file.path)
+        name = output_format or _format_of(output, content)
+        report(0.5, "convert")
+        made = convert_model(
+            content,
+            name,
+            detector_kind=None if detector_kind is None else detector_kind.value,
+            upsampling=upsample,
+        )
+        digest = None if dry_run else write_model(made, place, format_name=name)
+    for remark in _remarks(content, made, name):
+        invocation.warn(remark)
+    data: dict[str, Any] = {
+        "input": file.path,
+        "input_format": source,
+        "output": output,
+        "format": name,
+        "detector_kind": _kind_of(made),
+        "upsampling": getattr(made, "upsampling", None),
+        "digest": digest,
+        "converted": not dry_run,
+    }
+    what = " ".join(word for word in (name, data["detector_kind"]) if word)
+    if dry_run:
+        told = f"would write {output} ({what}){words_on_existing(output, force=force)}"
+        return Reply(data, told, [str(output)])
+    size = size_words(output.stat().st_size)
+    return Reply(data, [f"{output}  ({what}, {size})", f"sha256 {digest}"], [str(output)])
+
+
+def _format_of(output: Path, content: Model) -> str:
+    """Return the format that the ending means; that of the model's kind for any other ending."""
+    from aggregators.formats import FORMATS, default_format
+
+    ending = output.suffix.lower()
+    named = [name for name, entry in FORMATS.items() if ending and ending in entry.suffixes]
+    return named[0] if named else default_format(content).name
+
+
+def _kind_of(model: Model) -> str | None:
+    from aggregators.models import FhogDetector
+
+    if not isinstance(model, FhogDetector):
+        return None
+    simple = model.upsampling is not None
+    return (DetectorFile.SIMPLE_OBJECT_DETECTOR if simple else DetectorFile.OBJECT_DETECTOR).value
+
+
+def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
+    """Say what a reader of the new file will do otherwise."""
+    from aggregators.formats import FORMATS
+    from aggregators.models import FhogDetector
+
+    remarks = []
+    if isinstance(content, FhogDetector) and isinstance(made, FhogDetector):
+        before, after = content.upsampling or 0, made.upsampling or 0
+        if before != after:
+            remarks.append(f"images were doubled {before} times first, now {after} times")
+    if not FORMATS[format_name].exact:
+        remarks.append(f"{format_name} rounds: the model cannot be made again from it exactly")
+    return remarks

@@ -1,0 +1,290 @@
+"""``poolctl evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import ModelFile, model_files
+from cli.frame.errors import UsageError
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.transfers import sidecars
+from cli.vision.face_files import READING_OPTIONS, part_words, read_face_file, take_reading
+
+if TYPE_CHECKING:
+    from pool_server.wire.evaluations import EvaluationResponse
+    from site_agent.datasets import FaceDataset
+    from site_agent.evaluation import DetectionScores, LandmarkScores, ScoredModel
+
+app = single()
+
+_WITH_INTERVAL = {"recall", "precision", "f1", "average_precision", "mean_error"}
+_SHORT_NAMES = {
+    "failure_rate": "failures > 0.08",
+    "failure_rate_at_10": "> 0.10",
+    "auc": "AUC",
+    "ear_error": "EAR error",
+}
+
+
+@command(
+    app,
+    "evaluate",
+    examples=[
+        "evaluate merged.dat test.xml",
+        "evaluate siteA.svm siteB.svm merged.svm test.xml --out scores/",
+        "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
+        "evaluate whole.dat eyes.dat test.xml --parts eyes",
+        "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
+    ],
+    parameters=READING_OPTIONS,
+)
+def evaluate(
+    invocation: Invocation,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL... FACES",
+            help="Files or addresses, then annotations: imglab XML, COCO JSON, a .pts folder.",
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Write JSON, CSV, Markdown and plots."),
+    ] = None,
+    upsample: Annotated[
+        int | None,
+        typer.Option(min=0, max=4, help="Detectors: doublings; as the file says when left out."),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="Detectors: added to the score that a face needs.")
+    ] = 0.0,
+    normaliser: Annotated[
+        str | None,
+        typer.Option(
+            help="Landmarks: errors are divided by inter-ocular, outer-corners, box, none, "
+            "or the distance of two groups of parts: 36,39/42,45.",
+            show_default=False,
+        ),
+    ] = None,
+    parts: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="Landmarks: compare these only: eyes, mouth ..., 36-47, or names. All that a "
+            "model places when left out.",
+        ),
+    ] = "",
+    resamples: Annotated[
+        int, typer.Option(min=0, max=100_000, help="For the intervals; 0: none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes at once; 0: as many as processors.")
+    ] = 0,
+    per_image: Annotated[
+        bool,
+        typer.Option("--per-image", help="With --json and --out: each image or face, too."),
+    ] = False,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Keep the metrics beside the model; upload takes them along."),
+    ] = False,
+    post: Annotated[
+        bool,
+        typer.Option(
+            "--post", help="Send the scores, never the data, of models that the pool has."
+        ),
+    ] = False,
+    dataset_name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="With --post: what to call your data; made of its digest if not."
+        ),
+    ] = "",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="With --post: the part of the data, such as test.")
+    ] = "",
+    **reading: Any,
+) -> Reply:
+    """Score detectors and landmark models on annotated images, several at once.
+
+    Detectors: recall, precision, average precision; any detector of a file counts. Landmark
+    models: error over the distance of the eyes, its median, shares of failures, area under the
+    curve of errors (to 0.08), error of the eyes alone and of their openness (EAR). A model that
+    places a group of the 68 landmarks, such as the eyes, is known by its mean shape; any other
+    excerpt by its training record, or by --parts. Brackets are
+    95 % intervals from resampling images. With --post the scores go to the pool, with the data's
+    digest and the name that you give it; images, their names and places stay here. A model that was
+    trained on images of the test, by the record beside it, comes with a warning.
+    """
+    from aggregators.formats import file_digest
+    from site_agent.datasets import dataset_digest
+    from site_agent.evaluation import EvaluationSettings, ScoredModel, evaluate_models, write_report
+    from site_agent.pool.resources.evaluations import DatasetWords
+
+    if not post and (dataset_name or split):
+        raise UsageError("--dataset-name and --split go with --post")
+    if len(words) < 2:
+        raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
+    dataset_path = Path(words[-1])
+    dataset = read_face_file(dataset_path, take_reading(reading))
+    files = model_files(invocation, words[:-1])
+    _refuse_networks(files)
+    if post:
+        # Before hours of work, not after them.
+        DatasetWords("", dataset_name, split)
+        with invocation.pool() as pool:
+            pool.whoami()
+    settings = EvaluationSettings(
+        upsample, threshold, normaliser, resamples, seed, part_words(parts)
+    )
+    with invocation.progress("evaluate") as report:
+        paths = [file.path for file in files]
+        found = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
+    measured = dataset_digest(dataset)
+    models = [
+        ScoredModel(file.word, file_digest(file.path), scores)
+        for file, scores in zip(files, found, strict=True)
+    ]
+    trained_on = warn_of_training_images(invocation, paths, dataset, measured)
+    for file, model, count in zip(files, models, trained_on, strict=True):
+        if save and file.version is not None:
+            invocation.warn(f"{file.word} is in the pool, not a file here: nothing was saved")
+        elif save:
+            path = sidecars.save_evaluation(
+                file.path, model.digest, model.scores.metrics, measured, count
+            )
+            invocation.note(f"kept in {path}")
+    written = []
+    if out is not None:
+        written = write_report(
+            out,
+            models,
+            dataset_name=dataset_path.name,
+            dataset_digest=measured,
+            per_image=per_image,
+        )
+    posted = _post(invocation, models, measured, dataset_name, split) if post else []
+    items = [
+        {
+            "model": model.name,
+            "digest": model.digest,
+            "training_images": count,
+            **_plain(model.scores, per_image),
+        }
+        for model, count in zip(models, trained_on, strict=True)
+    ]
+    words_per_model = [
+        f"{model.name} "
+        + " ".join(f"{name}={value:.6g}" for name, value in model.scores.metrics.items())
+        for model in models
+    ]
+    data = {
+        "dataset": dataset_path,
+        "dataset_digest": measured,
+        "items": items,
+        "files": written,
+        "posted": posted,
+    }
+    text: list[TableText | str] = [*score_tables(models)]
+    text += [f"written {path}" for path in written]
+    text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
+    return Reply(data, text, words_per_model)
+
+
+def warn_of_training_images(
+    invocation: Invocation, models: Sequence[Path], dataset: FaceDataset, digest: str
+) -> list[int]:
+    """Return how many images of a test each model has learned, and warn where there are any."""
+    from site_agent.datasets import image_marks
+    from site_agent.training.overlap import training_overlap
+
+    marks = image_marks(dataset)
+    counts = []
+    for model in models:
+        overlap = training_overlap(model, dataset, digest, marks)
+        if overlap is not None:
+            invocation.warn(f"{model}: {overlap.words}")
+        counts.append(0 if overlap is None else overlap.images)
+    return counts
+
+
+def _post(
+    invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
+) -> list[EvaluationResponse]:
+    """Send the scores of those models that the pool has; name the others.
+
+    Raises
+    ------
+    NotFoundError
+        The pool has none of them.
+    """
+    from site_agent.errors import NotFoundError
+    from site_agent.pool.resources.evaluations import DatasetWords
+
+    dataset = DatasetWords(digest, name, split)
+    posted = []
+    unknown: NotFoundError | None = None
+    with invocation.pool() as pool:
+        for model in models:
+            try:
+                posted.append(pool.post_evaluation(f"sha256:{model.digest}", model.scores, dataset))
+            except NotFoundError as error:
+                invocation.warn(f"{model.name}: not posted: {error}")
+                unknown = error
+    if unknown is not None and not posted:
+        raise unknown
+    return posted
+
+
+def _refuse_networks(files: Sequence[ModelFile]) -> None:
+    from aggregators.formats import recognise
+
+    for file in files:
+        if recognise(file.path).name == "safetensors":
+            raise UsageError(f"{file.word}: networks cannot be evaluated on faces")
+
+
+def _plain(scores: DetectionScores | LandmarkScores, per_image: bool) -> dict[str, Any]:
+    from site_agent.evaluation import DetectionScores
+
+    if isinstance(scores, DetectionScores):
+        return scores.to_dict(per_image=per_image)
+    return scores.to_dict(per_face=per_image)
+
+
+def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
+    """Return one table for detectors and one for landmark models."""
+    by_columns: dict[tuple[str, ...], list[list[str]]] = {}
+    for model in models:
+        metrics = model.scores.metrics
+        cells = [
+            _cell(value, model.scores.intervals.get(name) if name in _WITH_INTERVAL else None)
+            for name, value in metrics.items()
+        ]
+        row = [model.name, *cells, f"{model.scores.faces} in {model.scores.images}"]
+        by_columns.setdefault(tuple(metrics), []).append(row)
+    return [
+        TableText(
+            [
+                "model",
+                *[_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names],
+                "faces in images",
+            ],
+            rows,
+        )
+        for names, rows in by_columns.items()
+    ]
+
+
+def _cell(value: float, interval: Any) -> str:
+    if interval is None:
+        return f"{value:.4f}"
+    low, high = interval
+    return f"{value:.4f} [{low:.4f}, {high:.4f}]"

@@ -1,0 +1,131 @@
+"""``poolctl inspect``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import model_file, size_words
+from cli.frame.errors import UsageError
+from cli.frame.options import command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.transfers import sidecars
+
+if TYPE_CHECKING:
+    from aggregators.models import Model
+
+app = single()
+
+
+@command(
+    app,
+    "inspect",
+    examples=[
+        "inspect siteA.dat",
+        "inspect siteA.svm --picture siteA.png",
+        "inspect site-a/face-68@2 --json",
+    ],
+)
+def inspect(
+    invocation: Invocation,
+    model: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A model of any format.")],
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="PNG", help="Draw the HOG weights, or the mean shape, to this file."),
+    ] = None,
+) -> Reply:
+    """Say what a model file is: format, fingerprint, which methods merge it.
+
+    The format is recognised from the content, whatever the file is called. Two models can be
+    merged by a method when their keys for it are equal.
+    """
+    from aggregators.formats import file_digest, fingerprint, read_model, recognise
+    from aggregators.methods import merge_keys
+
+    file = model_file(invocation, model)
+    model_format = recognise(file.path)
+    with invocation.progress(f"read {model}") as report:
+        content = read_model(file.path)
+        report(0.6, "digest")
+        digest = file_digest(file.path)
+    prints = dict(fingerprint(content))
+    keys = merge_keys(prints)
+    data: dict[str, Any] = {
+        "path": file.path,
+        "address": file.version.address if file.version is not None else None,
+        "format": model_format.name,
+        "digest": digest,
+        "size_bytes": file.path.stat().st_size,
+        "fingerprint": prints,
+        "merge_keys": keys,
+        "landmark_group": _landmark_group(content),
+        "picture": None,
+    }
+    if picture is not None:
+        _draw(content, model, picture)
+        data["picture"] = picture
+    return Reply(data, _text(data, file.path), [digest])
+
+
+def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
+    prints = data["fingerprint"]
+    rows = [
+        ["file", str(data["address"] or data["path"])],
+        ["kind", f"{prints.get('kind')} ({data['format']})"],
+        ["sha256", data["digest"]],
+        ["size", f"{size_words(data['size_bytes'])} ({data['size_bytes']} bytes)"],
+        ["merges by", ", ".join(data["merge_keys"]) or "no method"],
+        *[
+            [key.replace("_", " "), _short(value)]
+            for key, value in prints.items()
+            if key not in {"kind", "format"}
+        ],
+    ]
+    if data["landmark_group"]:
+        rows.append(["landmarks", f"{data['landmark_group']}, by the mean shape"])
+    recipe = sidecars.recipe_beside(path, data["digest"])
+    if recipe is not None:
+        count = len(recipe[1].get("inputs", []))
+        rows.append(["recipe", f"{recipe[0]}: {count} models"])
+    if data["picture"]:
+        rows.append(["picture", str(data["picture"])])
+    return [TableText(["what", "value"], rows)]
+
+
+def _landmark_group(content: Model) -> str | None:
+    """Return the group of the 68 landmarks that a model places, where it places just one."""
+    from aggregators.models import ForestEnsemble, ShapePredictor
+    from site_agent.datasets.model_parts import group_of_shape
+
+    if isinstance(content, ForestEnsemble):
+        content = content.members[0]
+    if not isinstance(content, ShapePredictor):
+        return None
+    return group_of_shape(content.initial_shape)
+
+
+def _draw(content: Model, name: str, picture: Path) -> None:
+    """Write a PNG made from the model itself."""
+    from aggregators.models import FhogDetector, ForestEnsemble, ShapePredictor
+    from aggregators.pictures import hog_picture, png_bytes, shape_picture
+
+    if isinstance(content, FhogDetector):
+        import numpy as np
+
+        sheets = [hog_picture(content, index) for index in range(content.detector_count)]
+        image = np.concatenate(sheets, axis=1)
+    elif isinstance(content, ShapePredictor | ForestEnsemble):
+        image = shape_picture(content)
+    else:
+        raise UsageError(f"--picture: there is no picture of a network ({name})")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_bytes(png_bytes(image))
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{len(value)} entries"
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

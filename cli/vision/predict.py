@@ -1,0 +1,175 @@
+"""``poolctl predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import model_files
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import refuse_input, require_free
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.vision.face_files import READING_OPTIONS, read_face_file, take_reading
+
+if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset, ReadingOptions
+    from site_agent.faces.prediction import ImagePrediction
+
+app = single()
+
+
+@command(
+    app,
+    "predict",
+    examples=[
+        "predict photos/ --detector merged.svm --landmarks merged.dat --overlay seen/",
+        "predict test.xml --landmarks site-a/face-68 --json",
+        "predict a.jpg b.jpg --detector merged.svm --xml found.xml",
+    ],
+    parameters=READING_OPTIONS,
+)
+def predict(
+    invocation: Invocation,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IMAGE|FOLDER|FACES", help="Images, folders, or annotations of any format."
+        ),
+    ],
+    *,
+    detector: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS",
+            help="Finds the faces; 'stock' is dlib's own. Boxes of annotations when left out.",
+        ),
+    ] = "",
+    landmarks: Annotated[
+        str, typer.Option(metavar="FILE|ADDRESS", help="Places landmarks in each face.")
+    ] = "",
+    upsample: Annotated[
+        int | None,
+        typer.Option(min=0, max=4, help="Doublings first; as the file says when left out."),
+    ] = None,
+    threshold: Annotated[float, typer.Option(help="Added to the score that a face needs.")] = 0.0,
+    xml: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the faces as imglab annotations.")
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw the faces into copies of the images.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="At once; 0: as many as processors.")] = 0,
+    force: ForceOption = False,
+    **reading: Any,
+) -> Reply:
+    """Find faces and landmarks in images.
+
+    Boxes are left, top, right, bottom in pixels, all edges inside the box; landmarks are x, y in
+    pixels, not rounded (--json). --xml and --overlay replace files only with --force, and never
+    one of the inputs.
+    """
+    from site_agent.faces.prediction import predict_images, prediction_rows, write_predictions_xml
+
+    images = _images(inputs, take_reading(reading), boxes_wanted=not detector)
+    wanted = {"detector": detector, "landmarks": landmarks}
+    words = {role: word for role, word in wanted.items() if word and word != "stock"}
+    files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
+    paths = images if isinstance(images, list) else [image.path for image in images.images]
+    if xml is not None:
+        models = [file.path for file in files.values()]
+        refuse_input(xml, [*map(Path, inputs), *paths, *models], "--xml")
+        require_free(xml, force=force)
+    if overlay is not None:
+        _require_free_overlays(paths, overlay, force=force)
+    finder = None
+    if detector == "stock":
+        from site_agent.faces.detector import open_detector
+
+        finder = open_detector(None)
+    with invocation.progress("predict") as report:
+        predictions = list(
+            predict_images(
+                images,
+                detector=finder or (files["detector"].path if "detector" in files else None),
+                landmarks=files["landmarks"].path if "landmarks" in files else None,
+                upsample=upsample,
+                threshold=threshold,
+                workers=workers,
+                # One broken photograph must not cost the work on a whole folder.
+                skip_unreadable=not isinstance(images, list) or len(images) > 1,
+                progress=report,
+            )
+        )
+    broken = [each.problem for each in predictions if each.problem]
+    if len(broken) == len(predictions):
+        raise InputMissingError(f"no image could be read: {broken[0]}")
+    for problem in broken:
+        invocation.warn(f"left out: {problem}")
+    overlays: list[Path] = []
+    notes = []
+    if xml is not None:
+        write_predictions_xml(predictions, xml)
+        notes.append(f"annotations {xml}")
+    if overlay is not None:
+        from site_agent.pictures.overlays import write_overlays
+
+        with invocation.progress("draw overlays"):
+            overlays = write_overlays(predictions, overlay)
+        notes.append(f"overlays {overlay}")
+    data = {"items": prediction_rows(predictions), "xml": xml, "overlays": overlays}
+    return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
+
+
+def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:
+    from site_agent.pictures.overlays import overlay_paths
+
+    for path in overlay_paths(images, folder):
+        require_free(path, force=force)
+
+
+def _images(
+    words: list[str], reading: ReadingOptions, *, boxes_wanted: bool
+) -> list[Path] | FaceDataset:
+    """Return the images that words name, or the annotations."""
+    from site_agent.faces.prediction import find_images
+
+    for word in words:
+        if not Path(word).exists():
+            raise InputMissingError(
+                f"{word}: no such file; expected images, a folder or annotations"
+            )
+    annotations = [word for word in words if _is_annotations(Path(word), boxes_wanted=boxes_wanted)]
+    if not annotations:
+        return find_images(words)
+    if len(words) > 1:
+        raise UsageError(f"{annotations[0]}: annotations have to be the only input")
+    return read_face_file(Path(words[0]), reading)
+
+
+def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
+    """Tell annotations from images; a folder with .pts files is both, and a detector decides."""
+    from site_agent.datasets import ANNOTATION_FORMATS
+    from site_agent.datasets.pts_files import find_pts
+
+    if path.is_dir():
+        return boxes_wanted and next(find_pts(path), None) is not None
+    suffixes = {suffix for entry in ANNOTATION_FORMATS.values() for suffix in entry.suffixes}
+    return path.suffix.lower() in suffixes
+
+
+def _table(predictions: list[ImagePrediction]) -> TableText:
+    rows = [
+        [
+            str(prediction.path),
+            " ".join(f"{edge:.0f}" for edge in face.box),
+            "-" if face.score is None else f"{face.score:.3f}",
+            "-" if face.landmarks is None else str(len(face.landmarks)),
+        ]
+        for prediction in predictions
+        for face in prediction.faces
+    ]
+    columns = ["image", "left top right bottom", "score", "landmarks"]
+    return TableText(columns, rows, empty=f"no faces in {len(predictions)} images")

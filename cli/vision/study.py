@@ -1,0 +1,399 @@
+"""``poolctl study``: what sub-models of several sites give, alone, merged and refined."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.dataset.change import Together
+from cli.frame.errors import InputMissingError, StudyIncompleteError, UsageError
+from cli.frame.options import DryRunOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import settings_from, settings_parameters
+from cli.vision.face_files import READING_OPTIONS, read_face_file, reading_words, take_reading
+from site_agent.studies.protocol import CombinationSettings, RefinementSettings
+from site_agent.training import ErtSettings, HogSvmSettings
+
+if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset, ReadingOptions
+    from site_agent.datasets.split import GroupOf
+    from site_agent.studies import StepOutcome, StudyOutcome, StudySettings, StudyTable
+
+app = group("Compare sub-models of several sites: alone, merged, refined.")
+
+_MOST_SHOWN = 20
+_COMBINATION = settings_parameters(CombinationSettings, "What is combined")
+_REFINEMENT = settings_parameters(RefinementSettings, "Cascade and refinement")
+
+_DatasetArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FACES...", help="One data set that is split, or one for each part.",
+        show_default=False,
+    ),
+]  # fmt: skip
+_TestOption = Annotated[
+    Path, typer.Option(metavar="TEST", help="What all models are scored on.", show_default=False)
+]
+_OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Of the study.")
+]
+_SitesOption = Annotated[
+    int | None,
+    typer.Option(min=2, max=50, help="Parts of one data set; 6 when left out.", show_default=False),
+]
+_ByOption = Annotated[Together, typer.Option(help="What stays in one part.")]
+_PatternOption = Annotated[
+    str | None,
+    typer.Option(metavar="REGEX", help="Finds the person in a file's name: its first group."),
+]
+_PersonsOption = Annotated[
+    Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
+]
+_NameOption = Annotated[
+    str, typer.Option(metavar="NAME", help="In the table; that of FACES when left out.")
+]
+_SeedOption = Annotated[
+    int, typer.Option(min=0, help="Of the split, the orders, starting shapes, intervals.")
+]
+_ResamplesOption = Annotated[
+    int, typer.Option(min=0, max=100_000, help="For the intervals; 0: none.")
+]
+_WorkersOption = Annotated[
+    int, typer.Option(min=0, help="Steps at once; 0: as processors and memory allow.")
+]
+_RedoOption = Annotated[bool, typer.Option("--redo", help="Do finished steps again, too.")]
+
+
+@command(
+    app,
+    "landmarks",
+    examples=[
+        "study landmarks faces.xml --sites 6 --test test.xml -o study/",
+        "study landmarks faces.xml --sites 3 --by folder --test test.xml -o study/ --orders 1",
+        "study landmarks siteA.xml siteB.xml siteC.xml --test test.xml -o study/ --parts eyes",
+    ],
+    parameters=[
+        *_COMBINATION,
+        *_REFINEMENT,
+        *settings_parameters(ErtSettings, "Training"),
+        *READING_OPTIONS,
+    ],
+)
+def landmarks(
+    invocation: Invocation,
+    dataset: _DatasetArgument,
+    *,
+    test: _TestOption,
+    output: _OutputOption,
+    sites: _SitesOption = None,
+    by: _ByOption = Together.IMAGE,
+    person_pattern: _PatternOption = None,
+    persons: _PersonsOption = None,
+    name: _NameOption = "",
+    seed: _SeedOption = 0,
+    normaliser: Annotated[
+        str | None,
+        typer.Option(
+            help="Errors are divided by inter-ocular, outer-corners, box, none, or the distance "
+            "of two groups of parts: 36,39/42,45.",
+            show_default=False,
+        ),
+    ] = None,
+    resamples: _ResamplesOption = 1000,
+    workers: _WorkersOption = 0,
+    redo: _RedoOption = False,
+    dry_run: DryRunOption = False,
+    **settings: Any,
+) -> Reply:
+    """Repeat table IV of the paper, and go beyond it, with your own faces.
+
+    Landmark models of each part alone, of growing unions, and of all parts in one place; merged
+    by WBA in growing numbers, several orders, with weights, with one part twice; as a cascade
+    that any program using dlib runs; refined in rounds; thinned to the size of one model.
+
+    FOLDER then holds the table (table.md, .csv, .json), pictures, every model with its recipe or
+    training record, and study.json: parts, digests, settings, seeds, versions. Run the same
+    command again to go on after an interruption; a step that fails stops no other.
+    """
+    from site_agent.evaluation import EvaluationSettings
+    from site_agent.studies import StudySettings
+
+    chosen = StudySettings(
+        _part_of(ErtSettings, settings),
+        _part_of(CombinationSettings, settings),
+        _part_of(RefinementSettings, settings),
+        EvaluationSettings(normaliser=normaliser, resamples=resamples, seed=seed),
+        seed,
+    )
+    own = {"--normaliser": normaliser, "--resamples": resamples}
+    request = _Request(
+        files=dataset,
+        test=test,
+        reading=take_reading(settings),
+        output=output,
+        sites=sites,
+        by=by,
+        pattern=person_pattern,
+        persons=persons,
+        name=name or dataset[0].stem,
+        settings=chosen,
+        workers=workers,
+        redo=redo,
+        repeated=_repeated("landmarks", own, chosen),
+    )
+    return _study(invocation, request, dry_run=dry_run)
+
+
+@command(
+    app,
+    "detectors",
+    examples=[
+        "study detectors faces.xml --sites 6 --test test.xml -o study/",
+        "study detectors siteA.xml siteB.xml --test test.xml -o study/ --upsample 1",
+    ],
+    parameters=[
+        *_COMBINATION,
+        *settings_parameters(HogSvmSettings, "Training"),
+        *READING_OPTIONS,
+    ],
+)
+def detectors(
+    invocation: Invocation,
+    dataset: _DatasetArgument,
+    *,
+    test: _TestOption,
+    output: _OutputOption,
+    sites: _SitesOption = None,
+    by: _ByOption = Together.IMAGE,
+    person_pattern: _PatternOption = None,
+    persons: _PersonsOption = None,
+    name: _NameOption = "",
+    seed: _SeedOption = 0,
+    resamples: _ResamplesOption = 1000,
+    workers: _WorkersOption = 0,
+    redo: _RedoOption = False,
+    dry_run: DryRunOption = False,
+    **settings: Any,
+) -> Reply:
+    """Repeat table II of the paper with your own faces.
+
+    Detectors of each part alone, of growing unions, and of all parts in one place; merged by MWMA
+    in growing numbers, several orders, with weights, and with one part twice.
+
+    FOLDER then holds the table (table.md, .csv, .json), pictures, every model with its recipe or
+    training record, and study.json: parts, digests, settings, seeds, versions. Run the same
+    command again to go on after an interruption; a step that fails stops no other.
+    """
+    from site_agent.evaluation import EvaluationSettings
+    from site_agent.studies import StudySettings
+
+    chosen = StudySettings(
+        _part_of(HogSvmSettings, settings),
+        _part_of(CombinationSettings, settings),
+        evaluation=EvaluationSettings(resamples=resamples, seed=seed),
+        seed=seed,
+    )
+    request = _Request(
+        files=dataset,
+        test=test,
+        reading=take_reading(settings),
+        output=output,
+        sites=sites,
+        by=by,
+        pattern=person_pattern,
+        persons=persons,
+        name=name or dataset[0].stem,
+        settings=chosen,
+        workers=workers,
+        redo=redo,
+        repeated=_repeated("detectors", {"--resamples": resamples}, chosen),
+    )
+    return _study(invocation, request, dry_run=dry_run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What a study was asked for, on either command."""
+
+    files: list[Path]
+    test: Path
+    reading: ReadingOptions
+    output: Path
+    sites: int | None
+    by: Together
+    pattern: str | None
+    persons: Path | None
+    name: str
+    settings: StudySettings
+    workers: int
+    redo: bool
+    repeated: list[str]
+
+    def parts(self) -> dict[str, FaceDataset]:
+        """Return the parts by name: split, or as they were given."""
+        from site_agent.studies import named_parts, split_into_parts
+
+        datasets = [read_face_file(file, self.reading) for file in self.files]
+        if len(datasets) > 1:
+            given = [self.sites is not None, self.pattern is not None, self.persons is not None]
+            if any(given) or self.by is not Together.IMAGE:
+                raise UsageError(
+                    f"{len(datasets)} data sets are the parts: --sites, --by, --person-pattern "
+                    "and --persons are for one data set that is split"
+                )
+            return named_parts(datasets)
+        grouping = self._grouping(datasets[0])
+        return split_into_parts(
+            datasets[0], self.sites or 6, group_of=grouping, seed=self.settings.seed
+        )
+
+    def _grouping(self, faces: FaceDataset) -> GroupOf | None:
+        from site_agent.datasets import by_folder, by_pattern, by_table
+
+        if self.by is not Together.PERSON:
+            if self.pattern is not None or self.persons is not None:
+                raise UsageError("--person-pattern and --persons: need --by person")
+            return by_folder if self.by is Together.FOLDER else None
+        if (self.pattern is None) == (self.persons is None):
+            raise UsageError("--by person: give --person-pattern or --persons")
+        if self.pattern is not None:
+            return by_pattern(faces, self.pattern)
+        assert self.persons is not None
+        if not self.persons.is_file():
+            raise InputMissingError(f"--persons {self.persons}: no such file; expected a CSV table")
+        return by_table(faces, self.persons)
+
+    def repeat(self, count: int) -> list[str]:
+        """Return the command that does the same from the parts in the study's folder."""
+        parts = [f"parts/P{number}.xml" for number in range(1, count + 1)]
+        test = ["--test", str(self.test.absolute()), "--name", self.name, "-o", "again/"]
+        head, rest = self.repeated[:3], self.repeated[3:]
+        test += reading_words(self.reading)
+        return [*head, *parts, *test, "--seed", str(self.settings.seed), *rest]
+
+
+def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply:
+    from site_agent.studies import conduct_study, look_at_study
+
+    parts, test = request.parts(), read_face_file(request.test, request.reading)
+    arguments = (request.output, request.name, parts, test, request.settings)
+    if dry_run:
+        data, protocol = look_at_study(*arguments, test_reading=request.reading)
+        rows = [[row.name, row.group] for row in protocol.rows]
+        sizes = [
+            [part.name, str(part.images), str(part.faces)] for part in (*data.parts, data.test)
+        ]
+        plan = {"parts": data.parts, "test": data.test, "rows": protocol.rows}
+        told = f"would make and score {len(rows)} models in {len(protocol.steps)} steps"
+        tables = [
+            TableText(["part", "pictures", "faces"], sizes),
+            TableText(["model", "group"], rows),
+        ]
+        return Reply(plan, [told, *tables, *data.remarks], [row.name for row in protocol.rows])
+    try:
+        with invocation.progress(f"study {request.output.name}") as report:
+            done = conduct_study(
+                *arguments,
+                test_reading=request.reading,
+                repeat=request.repeat(len(parts)),
+                workers=request.workers,
+                redo=request.redo,
+                on_outcome=lambda outcome: _tell(invocation, outcome),
+                progress=report,
+            )
+    except KeyboardInterrupt:
+        invocation.note("Finished steps are kept; run the same command again to go on.")
+        raise
+    for stranger in done.strangers:
+        invocation.note(f"of an earlier run, not of this study: {request.output / stranger}")
+    _check_complete(done)
+    return _reply(done)
+
+
+def _tell(invocation: Invocation, outcome: StepOutcome) -> None:
+    if outcome.state == "failed":
+        invocation.note(f"{outcome.title}  failed: {outcome.reason}")
+    elif outcome.record is not None:
+        invocation.note(f"{outcome.title}  ({outcome.record.took_s:.1f} s)")
+
+
+def _check_complete(done: StudyOutcome) -> None:
+    failed = done.run.failed
+    if not failed:
+        return
+    lines = [f"{outcome.title}: {outcome.reason}" for outcome in failed[:_MOST_SHOWN]]
+    if len(failed) > _MOST_SHOWN:
+        lines.append(f"... and {len(failed) - _MOST_SHOWN} more")
+    lost = done.run.count("left out")
+    besides = f", and {lost} that need their results" if lost else ""
+    raise StudyIncompleteError(
+        f"{len(failed)} of {len(done.run.outcomes)} steps failed{besides}; the others are done, "
+        f"and {done.files[0]} has what there is:\n" + "\n".join(lines)
+    )
+
+
+def _reply(done: StudyOutcome) -> Reply:
+    from site_agent.studies import table_data
+
+    run, table = done.run, done.table
+    data = {
+        **table_data(run, table),
+        "folder": run.folder.path,
+        "workers": run.workers,
+        "steps": {"done": run.count("done"), "kept": run.count("kept")},
+        "files": done.files,
+    }
+    text: list[str | TableText] = [_table_text(table), *table.remarks]
+    text += [f"written {path}" for path in done.files]
+    return Reply(data, text, [str(run.folder.path)])
+
+
+def _table_text(table: StudyTable) -> TableText:
+    best = table.best_alone()
+    rows = []
+    for line in table.lines:
+        compared = table.against(line, best)
+        cells = [f"{line.value(name):.4f}" for name in table.headline]
+        against = "" if math.isnan(compared) else f"{compared:+.1f} %"
+        size = f"{line.size_bytes / 1e6:.2f}"
+        rows.append([f"{table.name}-{line.row.name}", *cells, against, size])
+    names = [name.replace("_", " ") for name in table.headline]
+    return TableText(["dataset", *names, "against best alone", "MB"], rows)
+
+
+def _part_of(settings_type: type[Any], values: dict[str, Any]) -> Any:
+    names = {item.name for item in fields(settings_type)}
+    own = {name: value for name, value in values.items() if name in names}
+    return settings_from(settings_type, own)
+
+
+def _repeated(kind: str, own: dict[str, Any], settings: StudySettings) -> list[str]:
+    """Return the command with every setting that is not as it is when left out."""
+    words = ["poolctl", "study", kind]
+    given = [settings.training, settings.combination]
+    if kind == "landmarks":
+        given.append(settings.refinement)  # type: ignore[arg-type]
+    for part in given:
+        for item in fields(part):
+            value = getattr(part, item.name)
+            if value != item.default:
+                words += _option_words(f"--{item.name.replace('_', '-')}", value)
+    for option, value in own.items():
+        if value is not None:
+            words += [option, str(value)]
+    return words
+
+
+def _option_words(option: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [option if value else f"--no-{option[2:]}"]
+    if option == "--target-size-px":
+        return [option, "x".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    if isinstance(value, tuple):
+        return [option, ",".join(str(item) for item in value)]
+    return [option, str(value)]

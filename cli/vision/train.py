@@ -1,0 +1,328 @@
+"""``poolctl train``: sub-models from a site's own annotated images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.addresses import size_words
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.options import DryRunOption, ForceOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import settings_from, settings_parameters
+from cli.transfers import sidecars
+from cli.vision.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
+from site_agent.training import ErtSettings, HogSvmSettings
+
+if TYPE_CHECKING:
+    from site_agent.datasets import FaceDataset, ReadingOptions
+    from site_agent.training import TrainingRecord, TrainingResult
+
+app = group("Train a face detector or a landmark model.")
+
+_LEFT_OUT_SHOWN = 20
+
+_ScoresOption = Annotated[
+    bool,
+    typer.Option(
+        "--training-scores/--no-training-scores", help="Score it on its own data at the end."
+    ),
+]
+_EvaluateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate", metavar="TEST", help="Score it on these annotations, and keep the scores."
+    ),
+]
+_UploadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--upload",
+        metavar="[SITE/]NAME",
+        help="Send it to the pool, with labels and scores; never the images.",
+    ),
+]
+
+
+@command(
+    app,
+    "hog-svm",
+    examples=[
+        "train hog-svm faces.xml -o siteA.svm",
+        "train hog-svm faces.xml -o siteA.svm --flips --upsample 1 --target-size-px 80x80",
+        "train hog-svm faces.xml -o siteA.svm --by-label --evaluate test.xml --upload site-a/face",
+    ],
+    parameters=[*settings_parameters(HogSvmSettings), *READING_OPTIONS],
+)
+def hog_svm(
+    invocation: Invocation,
+    dataset: FacesArgument,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="FACES.svm when left out."),
+    ] = None,
+    training_scores: _ScoresOption = True,
+    evaluate: _EvaluateOption = None,
+    upload: _UploadOption = None,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+    **settings: Any,
+) -> Reply:
+    """Train a face detector (HOG features, linear SVM) and write it as a dlib file.
+
+    Images without boxes are used as background. Detectors can be merged when their windows are
+    equal, so leave the target size as it is unless all sites change it. With --by-label the file
+    holds one detector for each label of the boxes (front, left, right ...), as dlib's own.
+    """
+    from site_agent.training import train_hog_svm
+
+    reading = take_reading(settings)
+    chosen = settings_from(HogSvmSettings, settings)
+    faces = read_face_file(dataset, reading)
+    target = output or Path(f"{dataset.stem}.svm")
+    if dry_run:
+        return _planned_detector(faces, target, chosen)
+    _require_replaceable(target, faces, chosen, force=force)
+    after = _prepared(invocation, evaluate, reading, upload)
+    with invocation.progress("train hog-svm") as report:
+        result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
+    return _reply(invocation, result, after)
+
+
+@command(
+    app,
+    "ert",
+    examples=[
+        "train ert faces.xml -o siteA.dat",
+        "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
+        "train ert faces.xml -o eyes.dat --parts eyes --evaluate test.xml --upload site-a/eyes",
+    ],
+    parameters=[*settings_parameters(ErtSettings), *READING_OPTIONS],
+)
+def ert(
+    invocation: Invocation,
+    dataset: FacesArgument,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="FACES.dat when left out."),
+    ] = None,
+    training_scores: _ScoresOption = True,
+    evaluate: _EvaluateOption = None,
+    upload: _UploadOption = None,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+    **settings: Any,
+) -> Reply:
+    """Train a landmark model (an ensemble of regression trees) and write it as a dlib file.
+
+    Models can be merged by wba-cascade when they have the same landmarks and the same number of
+    levels (--cascade-depth).
+    """
+    from site_agent.training import train_ert
+    from site_agent.training.ert import with_named_parts
+
+    reading = take_reading(settings)
+    chosen = settings_from(ErtSettings, settings)
+    faces = read_face_file(dataset, reading)
+    target = output or Path(f"{dataset.stem}.dat")
+    if dry_run:
+        return _planned_landmarks(faces, target, chosen)
+    named = with_named_parts(faces, chosen)
+    _require_replaceable(target, faces, named, force=force)
+    after = _prepared(invocation, evaluate, reading, upload)
+    with invocation.progress("train ert") as report:
+        result = train_ert(faces, target, chosen, report, training_scores=training_scores)
+    return _reply(invocation, result, after)
+
+
+@dataclass(frozen=True)
+class _Afterwards:
+    """What is done with a model once it is trained."""
+
+    test_path: Path | None = None
+    test_faces: FaceDataset | None = None
+    address: str | None = None
+
+
+def _prepared(
+    invocation: Invocation, test: Path | None, reading: ReadingOptions, upload: str | None
+) -> _Afterwards:
+    """Find out before hours of training whether what comes afterwards can be done."""
+    faces = None if test is None else read_face_file(test, reading)
+    if faces is not None and not any(True for _ in faces.boxes()):
+        raise UsageError(f"--evaluate {test}: has no face boxes to compare with")
+    address = None
+    if upload is not None:
+        from cli.transfers.upload import model_address
+        from site_agent.errors import ForbiddenError
+
+        with invocation.pool() as pool:
+            address = model_address(pool, upload)
+            if pool.whoami().role == "viewer":
+                raise ForbiddenError(f"--upload {upload}: a viewer's token cannot upload")
+    return _Afterwards(test, faces, address)
+
+
+def _require_replaceable(
+    target: Path, faces: FaceDataset, settings: HogSvmSettings | ErtSettings, *, force: bool
+) -> None:
+    """Refuse before hours of training to replace what was not made by the same training.
+
+    Raises
+    ------
+    OutputExistsError
+        A model is there of other faces or settings, or a file of which nothing is known.
+    """
+    from site_agent.datasets import dataset_digest
+    from site_agent.training import read_training_metadata
+
+    record = None if force or not target.is_file() else read_training_metadata(target)
+    if record is not None and record["settings"] == json.loads(json.dumps(asdict(settings))):
+        force = record["data"]["digest"] == dataset_digest(faces)
+    require_free(target, force=force)
+
+
+def _planned_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
+    from site_agent.training.hog_svm import needed_memory_bytes
+    from site_agent.training.orientations import plan_views
+
+    views = plan_views(faces, settings)
+    needed = needed_memory_bytes(faces, views, settings)
+    window = views[0].plan.window
+    left_out = [problem for view in views for problem in view.plan.left_out]
+    items = [
+        {"label": view.label, "boxes": view.plan.box_count, "upsampling": view.plan.upsample}
+        for view in views
+    ]
+    data = {
+        "output": target,
+        "trained": False,
+        "window_px": [window.width_px, window.height_px],
+        "detectors": items,
+        "estimated_memory_bytes": needed,
+        "left_out": _plain_problems(left_out),
+    }
+    rows = [[str(item["label"]), str(item["boxes"]), str(item["upsampling"])] for item in items]
+    text: list[str | TableText] = [
+        f"would train {target}: window {window.width_px} x {window.height_px} px, "
+        f"about {size_words(needed)} of memory",
+        TableText(["label", "faces", "doublings"], rows),
+        *_left_out_lines(left_out),
+    ]
+    return Reply(data, text, [str(target)])
+
+
+def _planned_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) -> Reply:
+    from site_agent.training import ert as training
+
+    settings = training.with_named_parts(faces, settings)
+    names = training.checked_parts(faces, settings)
+    used = training.trainable_faces(faces)
+    needed = training.estimated_memory_bytes(used, len(names), settings)
+    boxes = sum(len(found) for _, found in used)
+    data = {
+        "output": target,
+        "trained": False,
+        "parts": names,
+        "boxes": boxes,
+        "samples": boxes * settings.oversampling_amount,
+        "estimated_memory_bytes": needed,
+    }
+    text = (
+        f"would train {target}: {len(names)} landmarks of {boxes} faces, "
+        f"{data['samples']} samples, about {size_words(needed)} of memory"
+    )
+    return Reply(data, text, [str(target)])
+
+
+def _reply(invocation: Invocation, result: TrainingResult, after: _Afterwards) -> Reply:
+    record = result.record
+    for warning in record.warnings:
+        invocation.warn(warning)
+    scores = ", ".join(f"{name} {value:.4g}" for name, value in record.training_scores.items())
+    expected = record.details.get("estimated_memory_bytes", 0)
+    text: list[str | TableText] = [
+        f"{result.model_path}  ({record.kind}, {size_words(record.model_bytes)}, "
+        f"{record.data.boxes} faces in {record.data.images} images, {record.duration_s:.0f} s)",
+        *_left_out_lines(result.left_out),
+        f"on the images it was trained on: {scores}; this flatters it, so score it on other "
+        "faces (poolctl evaluate)"
+        if scores
+        else "",
+        f"about it {result.metadata_path}",
+        f"memory {size_words(record.peak_memory_bytes)}, about {size_words(expected)} expected",
+    ]
+    data: dict[str, Any] = {
+        "output": result.model_path,
+        "metadata_file": result.metadata_path,
+        **_plain_record(record),
+        "left_out": _plain_problems(result.left_out),
+    }
+    if after.test_faces is not None:
+        evaluated, tables = _evaluated(invocation, result, after)
+        data["evaluation"] = evaluated
+        text += tables
+    identifiers = [str(result.model_path)]
+    if after.address is not None:
+        from cli.transfers.upload import upload
+
+        # Should the pool not take it, the training is not lost.
+        invocation.note(f"trained {result.model_path}")
+        sent = upload(invocation, result.model_path, name=after.address)
+        assert sent is not None
+        data["upload"] = sent.data
+        text.append(str(sent.text))
+        identifiers += sent.identifiers
+    return Reply(data, text, identifiers)
+
+
+def _evaluated(
+    invocation: Invocation, result: TrainingResult, after: _Afterwards
+) -> tuple[dict[str, Any], list[TableText | str]]:
+    from cli.vision.evaluate import score_tables, warn_of_training_images
+    from site_agent.datasets import dataset_digest
+    from site_agent.evaluation import ScoredModel, evaluate_model
+
+    assert after.test_faces is not None
+    with invocation.progress("evaluate") as report:
+        scores = evaluate_model(result.model_path, after.test_faces, workers=0, progress=report)
+    digest = result.record.model_digest
+    measured = dataset_digest(after.test_faces)
+    overlaps = warn_of_training_images(invocation, [result.model_path], after.test_faces, measured)
+    kept = sidecars.save_evaluation(
+        result.model_path, digest, scores.metrics, measured, overlaps[0]
+    )
+    plain = {
+        "dataset": after.test_path,
+        "dataset_digest": measured,
+        "training_images": overlaps[0],
+        **scores.to_dict(),
+    }
+    model = ScoredModel(result.model_path.name, digest, scores)
+    return plain, [f"on {after.test_path} (kept in {kept}):", *score_tables([model])]
+
+
+def _plain_record(record: TrainingRecord) -> dict[str, Any]:
+    """Return what the metadata file says, without a mark of each image."""
+    plain = record.to_dict()
+    return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
+
+
+def _left_out_lines(problems: Any) -> list[str]:
+    lines = [
+        f"left out: {f'line {line}: ' if line else ''}{text}"
+        for line, text in problems[:_LEFT_OUT_SHOWN]
+    ]
+    more = len(problems) - _LEFT_OUT_SHOWN
+    return [*lines, f"... and {more} more (--json lists all)"] if more > 0 else lines
+
+
+def _plain_problems(problems: Any) -> list[dict[str, Any]]:
+    return [{"line": line, "text": text} for line, text in problems]

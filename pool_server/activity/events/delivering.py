@@ -1,0 +1,167 @@
+"""Delivering events to the addresses that sites gave, in the background.
+
+Any number of server processes share the work: each takes what is due by a claim of limited life
+in the database. A process that dies leaves claims that run out; the event is then sent again, so
+receivers tell repetitions by ``X-Pool-Delivery``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events import repository
+from pool_server.activity.events.calling import CallFailedError
+from pool_server.activity.events.feed import describe_event
+from pool_server.activity.events.service import hold_events, tell
+from pool_server.activity.events.webhooks import is_success, send_event
+from pool_server.database.engine import write_with_retry
+from pool_server.database.records import AuditRecord, WebhookDeliveryRecord, WebhookRecord, now_utc
+from pool_server.errors import PoolError
+from pool_server.http.metrics import CallOutcome
+from pool_server.http.session import ServerParts
+
+log = logging.getLogger("pool_server.webhooks")
+
+AT_ONCE = 4
+LONGEST_WAIT = timedelta(hours=6)
+CLAIM_MARGIN_S = 60.0
+REMEMBERED = timedelta(days=30)
+DISABLED_EVENT = "webhook.disabled"
+
+Claim = tuple[str, int]
+
+
+@dataclass
+class Courier:
+    """Delivers what is due until it is told to stop."""
+
+    parts: ServerParts
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Work until `stopping`; a database that does not answer is asked again later."""
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhooks") as workers:
+            while not self.stopping.is_set():
+                try:
+                    claims = self.claim_due()
+                    for done in [workers.submit(self.deliver, claim) for claim in claims]:
+                        done.result()
+                except (PoolError, SQLAlchemyError):
+                    log.exception("events cannot be delivered; it is tried again later")
+                    claims = []
+                if not claims:
+                    self.stopping.wait(self.parts.settings.webhook_poll_interval_s)
+
+    def claim_due(self) -> list[Claim]:
+        """Take some of what is due for this process."""
+        now = now_utc()
+        with self.parts.database.read() as session:
+            due = repository.due_deliveries(session, now, AT_ONCE)
+        if not due:
+            return []
+        until = now + timedelta(seconds=self.parts.settings.webhook_timeout_s + CLAIM_MARGIN_S)
+        with self.parts.database.write() as session:
+            repository.forget_delivered(session, now - REMEMBERED)
+            return [
+                (webhook_id, event_id)
+                for webhook_id, event_id, attempts in due
+                if repository.claim_delivery(session, webhook_id, event_id, attempts, until)
+            ]
+
+    def deliver(self, claim: Claim) -> None:
+        """Call the address of one claimed delivery, and write down what came of it."""
+        with self.parts.database.read() as session:
+            delivery = repository.get_delivery(session, *claim)
+        if delivery is None:
+            return
+        error = ""
+        try:
+            status = send_event(
+                delivery.webhook, describe_event(delivery.event), self.parts.settings
+            )
+            if not is_success(status):
+                error = f"it answered {status}"
+        except CallFailedError as failure:
+            error = str(failure)
+
+        def settle(session: Session) -> CallOutcome | None:
+            current = repository.get_delivery(session, *claim)
+            if current is None or current.next_attempt_at is None:
+                return None
+            return self._settle(session, current, error, now_utc())
+
+        outcome = write_with_retry(self.parts.database, settle)
+        if outcome is not None:
+            self.parts.metrics.count_webhook_call(outcome)
+
+    def _settle(
+        self, session: Session, delivery: WebhookDeliveryRecord, error: str, now: datetime
+    ) -> CallOutcome:
+        if not error:
+            delivery.delivered_at, delivery.next_attempt_at, delivery.last_error = now, None, ""
+            return "delivered"
+        settings = self.parts.settings
+        if delivery.attempts >= settings.webhook_attempts:
+            # Before anything is changed: who writes an event at this moment has it wait for this
+            # address, too, and other deliveries may fail just now.
+            hold_events(session)
+            delivery.last_error = error[:1000]
+            disable(session, delivery.webhook, delivery, now)
+            return "given_up"
+        delivery.last_error = error[:1000]
+        wait = timedelta(seconds=settings.webhook_first_wait_s * 2 ** (delivery.attempts - 1))
+        delivery.next_attempt_at = now + min(wait, LONGEST_WAIT)
+        return "failed"
+
+
+def disable(
+    session: Session, webhook: WebhookRecord, delivery: WebhookDeliveryRecord, now: datetime
+) -> None:
+    """Stop calling an address that failed too often, and tell its site in the feed, once."""
+    first = repository.disable_webhook(session, webhook.id, now)
+    repository.give_up_waiting(session, webhook.id, now)
+    if not first:
+        return
+    site = delivery.event.site
+    session.add(
+        AuditRecord(
+            actor_site=webhook.created_by.split("/")[0],
+            actor_token="webhooks",
+            token_id="",
+            action="webhook.disable",
+            subject=f"{site.name}/{webhook.id}",
+            details={"url": webhook.url, "error": delivery.last_error},
+        )
+    )
+    tell(
+        session,
+        webhook.site_id,
+        DISABLED_EVENT,
+        webhook.id,
+        url=webhook.url,
+        error=delivery.last_error,
+        attempts=delivery.attempts,
+    )
+
+
+@asynccontextmanager
+async def delivering(parts: ServerParts) -> AsyncIterator[None]:
+    """Deliver events in the background while the block runs; calls under way are waited for."""
+    courier = Courier(parts)
+    thread = threading.Thread(target=courier.run, name="webhooks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        courier.stopping.set()
+        await asyncio.to_thread(thread.join, parts.settings.webhook_timeout_s + CLAIM_MARGIN_S)

@@ -1,0 +1,386 @@
+"""The database: engine and transactions, on SQLite and on PostgreSQL.
+
+**SQLite** runs in WAL mode: readers never wait for the writer. A transaction that will write says
+so when it begins (``BEGIN IMMEDIATE``) and waits its turn there; one that began as a reader and
+then wrote would fail at once whenever another had written in between.
+
+**PostgreSQL** lets many processes write at once (READ COMMITTED). Between a look and an insert
+somebody else may have inserted: unique constraints and row locks (``with_for_update``) decide,
+and who loses does it again: `write_with_retry`, or `pool_server.http.middleware`, which handles
+the whole request anew. Who reads in a transaction (`Database.read`) sees one snapshot, however
+many queries that takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
+from sqlalchemy.engine.interfaces import ExecutionContext
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    InterfaceError,
+    InvalidatePoolError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from pool_server.errors import DatabaseUnavailableError, QueryError, WriteConflictError
+from pool_server.settings import PoolSettings
+
+log = logging.getLogger("pool_server.database.engine")
+
+BUSY_TIMEOUT_MS = 30_000
+# One connection for each thread that may run an endpoint, so that none waits for another's.
+SQLITE_POOL_SIZE, SQLITE_POOL_OVERFLOW = 8, 56
+# PostgreSQL's connections are processes, and other servers want some: few are kept, and a thread
+# waits its turn for another.
+KEPT_CONNECTIONS = 5
+POOL_TIMEOUT_S = 15.0
+# A connection that was used so shortly before is taken to be there still.
+TRUSTED_S = 1.0
+# So long a statement may run, a lock be waited for, a transaction do nothing.
+STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS, IDLE_TIMEOUT_MS = 60_000, 15_000, 120_000
+
+MOST_ATTEMPTS = 8
+FIRST_PAUSE_S = 0.01
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html: foreign key and unique violation,
+# serialization failure, deadlock.
+_LOST_RACES = frozenset({"23503", "23505", "40001", "40P01"})
+_SQLITE_LOST_RACES = frozenset(
+    {
+        sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+        sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
+        sqlite3.SQLITE_BUSY_SNAPSHOT,
+    }
+)
+_SQLITE_UNAVAILABLE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
+
+T = TypeVar("T")
+
+
+def open_engine(address: URL | str, connections: int = 20) -> Engine:
+    """Open a database with the settings that the server counts on.
+
+    Parameters
+    ----------
+    address : URL or str
+        As `PoolSettings.engine_url` gives it.
+    connections : int
+        Most connections at a time; SQLite opens as many as there are threads.
+    """
+    url = make_url(address)
+    if url.get_backend_name() == "sqlite":
+        return open_sqlite(url)
+    return open_postgres(url, connections)
+
+
+def open_sqlite(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=SQLITE_POOL_SIZE,
+        max_overflow=SQLITE_POOL_OVERFLOW,
+        hide_parameters=True,
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver must not begin transactions by itself; `begin` below does.
+        connection.isolation_level = None
+        connection.create_function("exact_text", 1, repr, deterministic=True)
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        # The triggers that keep the full-text index in step write to its virtual tables.
+        cursor.execute("PRAGMA trusted_schema = ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("pool_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def open_postgres(url: URL, connections: int) -> Engine:
+    kept = min(KEPT_CONNECTIONS, connections)
+    limits = {
+        "statement_timeout": STATEMENT_TIMEOUT_MS,
+        "lock_timeout": LOCK_TIMEOUT_MS,
+        "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS,
+        "timezone": "UTC",
+        # To compile a query takes longer than any of these takes to run.
+        "jit": "off",
+        # What is looked up lies in memory, or on a disk that does not turn.
+        "random_page_cost": 1.1,
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in limits.items())
+    arguments: dict[str, Any] = {
+        "application_name": "poolctl",
+        "connect_timeout": 5,
+        # A peer that vanished without a word is noticed, instead of waited for.
+        "keepalives_idle": 30,
+        "tcp_user_timeout": 20_000,
+    }
+    # What the admin says in the address counts.
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
+    arguments["options"] = f"{options} {url.query.get('options', '')}".strip()
+    engine = create_engine(
+        url,
+        pool_size=kept,
+        max_overflow=connections - kept,
+        pool_timeout=POOL_TIMEOUT_S,
+        isolation_level="READ COMMITTED",
+        connect_args=arguments,
+        hide_parameters=True,
+    )
+    ping_after_idling(engine)
+    plan_where_told(engine)
+    return engine
+
+
+def plan_where_told(engine: Engine) -> None:
+    """Let PostgreSQL plan each time anew what has the execution option `plans_anew`.
+
+    What is asked again and again it plans once, for any value; where it depends on the values
+    how to go about it, that can take ten times as long.
+    """
+
+    @event.listens_for(engine, "do_execute")
+    def execute(cursor: Any, statement: str, values: Any, context: ExecutionContext) -> bool:
+        plans_anew = bool(context.execution_options.get("plans_anew"))
+        if plans_anew:
+            cursor.execute(statement, values, prepare=False)
+        return plans_anew
+
+
+def ping_after_idling(engine: Engine) -> None:
+    """Try connections that were not used for a moment before they are used again.
+
+    To try every one, as SQLAlchemy can, takes longer than most queries do.
+    """
+
+    @event.listens_for(engine, "checkin")
+    def note_time(_connection: object, record: ConnectionPoolEntry) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def try_it(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+        idle_since = record.info.get("idle_since")
+        if idle_since is None or time.monotonic() - idle_since < TRUSTED_S:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            # The others will be no better; all are opened anew.
+            raise InvalidatePoolError from error
+
+
+class Database:
+    """Transactions on one engine.
+
+    `read` never changes anything; nor does `look`, whose queries each see what was there when they
+    began. `write` commits when its block ends well and rolls back when it raises. All of them raise
+    `DatabaseUnavailableError` when the database does not answer, and `WriteConflictError` when
+    another transaction was first.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.writing_engine = engine.execution_options(pool_writes=True)
+        self._readers = sessionmaker(reading_engine(engine), expire_on_commit=False)
+        self._lookers = sessionmaker(looking_engine(engine), expire_on_commit=False)
+        self._writers = sessionmaker(self.writing_engine, expire_on_commit=False)
+
+    @classmethod
+    def open(cls, settings: PoolSettings) -> Database:
+        return cls(open_engine(settings.engine_url, settings.database_connections))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may be working on it at this moment."""
+        return self.engine.dialect.name != "sqlite"
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        with translated(), self._readers() as session:
+            yield session
+
+    @contextmanager
+    def look(self) -> Iterator[Session]:
+        with translated(), self._lookers() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        with translated(), self._writers.begin() as session:
+            yield session
+
+    @contextmanager
+    def alone(self, purpose: str) -> Iterator[bool]:
+        """Give True to one process at a time, False to all others; nobody waits.
+
+        The lock is the database's: it ends with the process, however that ends. A pool on SQLite
+        has one process only.
+        """
+        if not self.is_shared:
+            yield True
+            return
+        key = advisory_key(purpose)
+        # Without a transaction, for one that does nothing for long would be ended.
+        engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        with translated(), engine.connect() as connection:
+            is_first = bool(connection.scalar(select(func.pg_try_advisory_lock(key))))
+            try:
+                yield is_first
+            finally:
+                if is_first:
+                    connection.execute(select(func.pg_advisory_unlock(key)))
+
+    def answers(self) -> bool:
+        """Tell whether the database can be asked at all."""
+        try:
+            with self.read() as session:
+                return bool(session.scalar(text("SELECT 1")) == 1)
+        except DatabaseUnavailableError as error:
+            log.warning("%s", error)
+            return False
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def reading_engine(engine: Engine) -> Engine:
+    """Return an engine whose transactions see one snapshot and change nothing."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def looking_engine(engine: Engine) -> Engine:
+    """Return an engine without transactions: each query sees what was there when it began."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    # To begin and to end one takes longer than a short query.
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:
+    """Run `act` in a transaction; again when another process was first.
+
+    What `act` does beside the database must bear being done again.
+
+    Raises
+    ------
+    WriteConflictError
+        Others were first time and again.
+    """
+    for attempt in range(MOST_ATTEMPTS - 1):
+        try:
+            with database.write() as session:
+                return act(session)
+        except WriteConflictError:
+            time.sleep(pause_s(attempt))
+    with database.write() as session:
+        return act(session)
+
+
+def pause_s(attempt: int) -> float:
+    """Return how long to wait before doing it again: longer each time, and not all alike."""
+    return FIRST_PAUSE_S * 2.0**attempt * random.random()
+
+
+def advisory_key(purpose: str) -> int:
+    """Return the number by which PostgreSQL knows a lock of ours."""
+    return zlib.crc32(f"poolctl: {purpose}".encode())
+
+
+def wait_for_turn(session: Session, purpose: str) -> None:
+    """Let one transaction at a time do something; the turn ends with the transaction.
+
+    For what no unique constraint decides. SQLite has one writer at a time anyway.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(advisory_key(purpose))))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what the database says into the server's own errors, where it is not our mistake."""
+    try:
+        yield
+    except DataError as error:
+        # Of the two only PostgreSQL minds: characters that are none, numbers that are too large.
+        raise QueryError(f"a value cannot be: {first_line(error)}") from error
+    except DBAPIError as error:
+        if lost_a_race(error):
+            raise WriteConflictError(
+                "somebody else changed the same thing at the same moment",
+                hint="Try again in a moment.",
+            ) from error
+        if is_unavailable(error):
+            raise DatabaseUnavailableError(
+                f"the database does not answer: {first_line(error)}", hint="Try again in a moment."
+            ) from error
+        raise
+    except StaleDataError as error:
+        raise WriteConflictError(
+            "somebody else removed the same thing at the same moment",
+            hint="Try again in a moment.",
+        ) from error
+    except PoolTimeoutError as error:
+        raise DatabaseUnavailableError(
+            "all connections to the database are in use", hint="Try again in a moment."
+        ) from error
+
+
+def lost_a_race(error: DBAPIError) -> bool:
+    """Tell whether the same transaction may succeed, or fail more clearly, when begun anew."""
+    if isinstance(error.orig, sqlite3.Error):
+        return _sqlite_code(error.orig) in _SQLITE_LOST_RACES
+    return getattr(error.orig, "sqlstate", None) in _LOST_RACES
+
+
+def is_unavailable(error: DBAPIError) -> bool:
+    """Tell whether the database is gone, overloaded or out of room."""
+    if isinstance(error.orig, sqlite3.Error):
+        # The low byte is the kind, the rest tells more of it.
+        return _sqlite_code(error.orig) & 0xFF in _SQLITE_UNAVAILABLE
+    return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+
+
+def first_line(error: DBAPIError) -> str:
+    """Return what the driver says, without the statement and its values."""
+    return str(error.orig).strip().split("\n", 1)[0]
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    # The driver's own complaints (a closed connection) have no code.
+    return getattr(error, "sqlite_errorcode", 0)

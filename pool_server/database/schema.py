@@ -1,0 +1,223 @@
+"""The schema of the database: which one it has, and bringing it up to date.
+
+An embedded pool does that by itself when it starts, after copying its file. On PostgreSQL,
+which several processes share, an admin does it once, by ``poolctl db upgrade``; the server only
+looks, and refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, func, insert, select, text
+from sqlalchemy.exc import DatabaseError
+
+from pool_server.database.engine import advisory_key, first_line, open_engine
+from pool_server.database.records import AuditRecord, now_utc
+from pool_server.database.records.audit import FIRST_SITE, local_act
+from pool_server.errors import DatabaseUnusableError, SchemaNewerError, SchemaOlderError
+from pool_server.settings import PoolSettings, setting_name
+
+# So long an upgrade waits for a table that somebody is using.
+LOCK_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """What an upgrade did.
+
+    Attributes
+    ----------
+    found : str or None
+        The revision before; None for an empty database.
+    now : str
+        The revision afterwards.
+    backup : Path or None
+        Where a copy of the database lies, if one was made.
+    """
+
+    found: str | None
+    now: str
+    backup: Path | None = None
+
+
+def migration_settings(connection: Connection | None = None) -> Config:
+    """Return Alembic's configuration, found beside the installed `migrations` package."""
+    import migrations
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__path__[0])).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def newest_revision() -> str:
+    """Return the revision that this program works with."""
+    head = ScriptDirectory.from_config(migration_settings()).get_current_head()
+    assert head is not None, "the migrations package has no revisions"
+    return head
+
+
+def current_revision(connection: Connection) -> str | None:
+    """Return the revision that a database is at; None for an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def find_revision(settings: PoolSettings) -> str | None:
+    """Return the revision of the pool's database; None where there is none yet.
+
+    Raises
+    ------
+    DatabaseUnusableError
+    """
+    if not settings.uses_postgresql and not settings.database_file.exists():
+        return None
+    with usable_engine(settings) as engine, engine.connect() as connection:
+        return current_revision(connection)
+
+
+def require_newest_schema(settings: PoolSettings) -> None:
+    """Raise unless the database has the schema that this program works with.
+
+    Raises
+    ------
+    SchemaOlderError, SchemaNewerError, DatabaseUnusableError
+    """
+    found = find_revision(settings)
+    refuse_unknown_revision(found, settings)
+    if found != newest_revision():
+        raise SchemaOlderError(
+            f"the database {settings.database_place} "
+            f"{'is empty' if found is None else f'has schema {found}'}; "
+            f"this version of poolctl works with schema {newest_revision()}",
+            hint="Run `poolctl db upgrade` with the same settings.",
+            details={"found": found, "expected": newest_revision()},
+        )
+
+
+def upgrade_database(settings: PoolSettings) -> SchemaChange:
+    """Bring the database of a pool to the newest schema; a new one is made.
+
+    The upgrade is one transaction: it happens as a whole or not at all. A SQLite file is first
+    copied into the backup folder. On PostgreSQL, of several upgrades at once one does the work
+    and the others wait for it.
+
+    Raises
+    ------
+    SchemaNewerError
+        The database was written by a newer version of this program; nothing is changed.
+    DatabaseUnusableError
+        It cannot be reached or written, or is none of a pool.
+    """
+    if settings.uses_postgresql:
+        return _upgrade_postgresql(settings)
+    return _upgrade_sqlite(settings)
+
+
+def _upgrade_postgresql(settings: PoolSettings) -> SchemaChange:
+    newest = newest_revision()
+    with usable_engine(settings) as engine, engine.begin() as connection:
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+        connection.execute(text("SET LOCAL lock_timeout = 0"))
+        connection.execute(select(func.pg_advisory_xact_lock(advisory_key("schema"))))
+        connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
+        found = current_revision(connection)
+        refuse_unknown_revision(found, settings)
+        if found != newest:
+            _require_utf8(connection, settings)
+            _upgrade(connection, found, newest)
+    return SchemaChange(found, newest)
+
+
+def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
+    newest = newest_revision()
+    existed = settings.database_file.exists() and settings.database_file.stat().st_size > 0
+    # Hashes of tokens are in it; its companions (-wal, -shm) get the same permissions.
+    if not settings.database_file.exists():
+        settings.database_file.touch(mode=0o600)
+    with usable_engine(settings) as engine:
+        with engine.connect() as connection:
+            found = current_revision(connection)
+        if found == newest:
+            return SchemaChange(found, newest)
+        refuse_unknown_revision(found, settings)
+        backup = _back_up(settings, found) if existed else None
+        with engine.execution_options(pool_writes=True).begin() as connection:
+            _upgrade(connection, found, newest)
+        return SchemaChange(found, newest, backup)
+
+
+def _upgrade(connection: Connection, found: str | None, newest: str) -> None:
+    """Bring the schema to the newest revision; the audit tells of it, but for a new pool."""
+    command.upgrade(migration_settings(connection), "head")
+    if found is not None:
+        act = local_act("pool.upgrade", FIRST_SITE, found=found, now=newest)
+        connection.execute(insert(AuditRecord).values(**act))
+
+
+@contextmanager
+def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
+    """Open the database for a moment.
+
+    Raises
+    ------
+    DatabaseUnusableError
+        The block met something that the database cannot do.
+    """
+    engine = open_engine(settings.engine_url)
+    try:
+        yield engine
+    except DatabaseError as error:
+        raise DatabaseUnusableError(
+            f"{settings.database_place} cannot be used as the pool's database: {first_line(error)}",
+            hint="Is it running, and are name and password right? They stand in "
+            f"{setting_name('database_url')}."
+            if settings.uses_postgresql
+            else "Give another folder with --data, or put back a copy from the backup folder.",
+        ) from error
+    finally:
+        engine.dispose()
+
+
+def refuse_unknown_revision(found: str | None, settings: PoolSettings) -> None:
+    """Raise `SchemaNewerError` for a revision that this program has not heard of."""
+    scripts = ScriptDirectory.from_config(migration_settings())
+    known = {revision.revision for revision in scripts.walk_revisions()}
+    if found is not None and found not in known:
+        raise SchemaNewerError(
+            f"{settings.database_place} has schema {found}, which this version of poolctl does "
+            f"not know (its newest is {scripts.get_current_head()})",
+            hint="Upgrade poolctl; the database was left as it is.",
+            details={"found": found},
+        )
+
+
+def _require_utf8(connection: Connection, settings: PoolSettings) -> None:
+    encoding = connection.scalar(text("SHOW server_encoding"))
+    if encoding != "UTF8":
+        raise DatabaseUnusableError(
+            f"{settings.database_place} has the encoding {encoding}; a pool needs UTF8",
+            hint="Make it anew: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
+def _back_up(settings: PoolSettings, revision: str | None) -> Path:
+    """Copy the database while it may be in use; return where the copy lies."""
+    settings.backup_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stamp = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
+    backup = settings.backup_folder / f"pool-{revision or 'empty'}-{stamp}.sqlite3"
+    with (
+        closing(sqlite3.connect(settings.database_file)) as source,
+        closing(sqlite3.connect(backup)) as target,
+    ):
+        source.backup(target)
+    backup.chmod(0o600)
+    return backup

@@ -1,0 +1,220 @@
+"""Family trees in the database: walked by one recursive query, in both directions.
+
+The walk goes along all recipes. What a caller is told of them is limited to the recipes of models
+that the caller may see, and to what can be reached by those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Select,
+    String,
+    bindparam,
+    exists,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+)
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RecipeRecord,
+    SiteRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
+from pool_server.http.identity import Caller
+from pool_server.models.registry.sharing import has_all_rights, visible_to
+from pool_server.models.registry.sql import among
+from pool_server.models.registry.states import is_shown, readable_by, standing_columns, traced_by
+
+
+class Step(NamedTuple):
+    """A step from a parent to what was made of it, as the recipe of one version tells of it."""
+
+    parent: str
+    child: str
+    weight: float
+    method: str
+    version_id: int
+
+
+class Place(NamedTuple):
+    """A version of a file of a family; `withdrawn` is the reason of a withdrawal."""
+
+    version_id: int
+    digest: str
+    site: str
+    name: str
+    number: int
+    kind: str
+    withdrawn: str | None
+    flagged: bool
+    was_available: bool
+    site_id: int
+    visibility: str
+    is_granted: bool
+    state: str
+
+
+RecipeRow = tuple[str, dict[str, Any], bool]
+
+
+def ancestors_of(digest: ColumnElement[str]) -> CTE:
+    """Return the digests of all ancestors, `digest` among them.
+
+    UNION drops what was seen before, so that the walk ends even if recipes that contradict each
+    other form a circle.
+    """
+    tree = select(digest.label("digest")).cte("ancestors", recursive=True)
+    return tree.union(
+        select(ParentRecord.parent_digest).join(tree, ParentRecord.child_digest == tree.c.digest)
+    )
+
+
+def descendants_of(digest: ColumnElement[str]) -> CTE:
+    """Return the digests of all descendants, `digest` among them."""
+    tree = select(digest.label("digest")).cte("descendants", recursive=True)
+    return tree.union(
+        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
+    )
+
+
+def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
+    """Return every step from `digest` to its ancestors, and every one to its descendants.
+
+    Whoever asks: what is shown to whom, the places of the children tell. A step of several
+    versions comes several times.
+    """
+    rows = session.connection().execute(_steps_around(), {"digest": digest}).all()
+    above = [Step(*row[1:]) for row in rows if row.is_above]
+    below = [Step(*row[1:]) for row in rows if not row.is_above]
+    return above, below
+
+
+def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
+    """Return every version of these files, whether or not the caller may be told of it."""
+    values = {"digests": digests, "caller_site": caller.site_id}
+    rows = session.connection().execute(_places(), values).all()
+    return list(map(Place._make, rows))
+
+
+def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:
+    """Return the recipe of every version of these files that the caller may see, oldest last.
+
+    Rows are (digest, recipe, whether its inputs' names are the caller's to know).
+    """
+    rows = session.execute(
+        _recipes(caller)
+        .add_columns(*standing_columns())
+        .where(among(ModelVersionRecord.digest, "digests"))
+        .order_by(ModelVersionRecord.id.desc()),
+        {"digests": digests, "caller_site": caller.site_id},
+    )
+    return [(row[0], row[1], row[2]) for row in rows if is_shown(caller, row)]
+
+
+def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]:
+    """Return the oldest recipe that makes the file of this digest, if there is one to be seen.
+
+    As `recipes_of_all`.
+    """
+    rows = session.execute(
+        _recipes(caller)
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    )
+    return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
+
+
+def knows(session: Session, caller: Caller, digest: str) -> bool:
+    """Tell whether the caller may see a version of this digest, or a recipe that names it."""
+    version = (
+        select(ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+    )
+    edge = _edges(caller).where(ParentRecord.parent_digest == digest)
+    return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
+
+
+def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
+    knows_inputs = true() if has_all_rights(caller) else ModelRecord.site_id == caller.site_id
+    return (
+        select(
+            ModelVersionRecord.digest,
+            RecipeRecord.document,
+            knows_inputs.label("knows_inputs"),
+        )
+        .join(RecipeRecord, RecipeRecord.version_id == ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+    )
+
+
+def _edges(caller: Caller) -> Select[int]:
+    """Select the versions whose recipes name parents that the caller may be told of."""
+    return (
+        select(ParentRecord.version_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
+        .join(ModelVersionRecord.model)
+        .where(visible_to(caller), traced_by(caller))
+    )
+
+
+# To make these statements takes as long as to find a large family.
+
+
+@cache
+def _steps_around() -> Any:
+    root = bindparam("digest", type_=String)
+    steps = select(
+        ParentRecord.parent_digest,
+        ParentRecord.child_digest,
+        ParentRecord.weight,
+        ParentRecord.method,
+        ParentRecord.version_id,
+    )
+    above, below = ancestors_of(root), descendants_of(root)
+    return union_all(
+        steps.with_only_columns(literal(1).label("is_above"), *steps.selected_columns).join(
+            above, ParentRecord.child_digest == above.c.digest
+        ),
+        steps.with_only_columns(literal(0).label("is_above"), *steps.selected_columns).join(
+            below, ParentRecord.parent_digest == below.c.digest
+        ),
+    )
+
+
+@cache
+def _places() -> Any:
+    return (
+        select(
+            ModelVersionRecord.id,
+            ModelVersionRecord.digest,
+            SiteRecord.name,
+            ModelRecord.name,
+            ModelVersionRecord.number,
+            ModelVersionRecord.kind,
+            WithdrawalRecord.reason,
+            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            ModelVersionRecord.was_available,
+            *standing_columns(),
+        )
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
+        .where(among(ModelVersionRecord.digest, "digests"))
+        .order_by(ModelVersionRecord.id)
+    )

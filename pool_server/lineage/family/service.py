@@ -1,0 +1,132 @@
+"""Family trees of models."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pool_server.errors import VersionNotFoundError
+from pool_server.http.identity import Caller
+from pool_server.lineage.family import repository
+from pool_server.lineage.family.repository import Step
+from pool_server.models.registry.recipes import named_digests, without_names
+from pool_server.models.registry.repository import visible_addresses
+from pool_server.models.registry.states import is_shown, is_still_traced
+from pool_server.wire.names import ModelAddress
+
+Lineage = dict[str, Any]
+
+_NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
+"""The fields of a `LineageNode` of which the pool knows nothing but the digest."""
+
+
+def trace_lineage(
+    session: Session, caller: Caller, root: str, *, with_recipes: bool = False
+) -> Lineage:
+    """Return all ancestors and descendants of a file, known to the pool or not.
+
+    Only along recipes that the caller may see. Gives the fields of a `LineageResponse`: to make
+    thousands of objects, and to check what the pool itself has checked, takes as long as to find
+    them.
+
+    Parameters
+    ----------
+    root : str
+        The file's digest.
+    with_recipes : bool
+        Give the recipe of every node, not only that of the root.
+    """
+    above, below = repository.steps_around(session, root)
+    family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
+    places = repository.places_of(session, caller, family)
+    shown = [each for each in places if is_shown(caller, each)]
+    telling = {each.version_id for each in shown}
+    telling.update(
+        each.version_id
+        for each in places
+        if is_still_traced(caller, each, was_available=each.was_available)
+    )
+    above = [each for each in above if each.version_id in telling]
+    below = [each for each in below if each.version_id in telling]
+    # What is reached only through a recipe that is not for the caller stays unsaid.
+    depths = {
+        **_distances(root, ((each.parent, each.child) for each in below), sign=1),
+        **_distances(root, ((each.child, each.parent) for each in above), sign=-1),
+        root: 0,
+    }
+    nodes: dict[str, dict[str, Any]] = {
+        digest: {**_NODE, "digest": digest, "depth": depth, "addresses": []}
+        for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
+    }
+    placed = set()
+    for each in shown:
+        node = nodes.get(each.digest)
+        if node is not None:
+            placed.add(each.digest)
+            node["addresses"].append(str(ModelAddress(each.site, each.name, str(each.number))))
+            node["kind"] = each.kind
+            node["withdrawn"] = node["withdrawn"] or each.withdrawn
+            node["flagged"] = node["flagged"] or bool(each.flagged)
+    recipes = (
+        repository.recipes_of_all(session, caller, list(depths))
+        if with_recipes
+        else repository.recipes_of(session, caller, root)
+    )
+    foreign = [document for _, document, knows_inputs in recipes if not knows_inputs]
+    named = {digest for document in foreign for digest in named_digests(document)} - placed
+    placed.update(visible_addresses(session, caller, named))
+    for digest, document, knows_inputs in recipes:
+        told = document if knows_inputs else without_names(document, placed)
+        nodes[digest]["recipe"] = told
+    recipe = nodes[root]["recipe"]
+    if not with_recipes:
+        nodes[root]["recipe"] = None
+    edges = [
+        {"parent": parent, "child": child, "weight": weight, "method": method}
+        for parent, child, weight, method in dict.fromkeys(each[:4] for each in [*above, *below])
+        if parent in depths and child in depths
+    ]
+    return {"root": root, "nodes": list(nodes.values()), "edges": edges, "recipe": recipe}
+
+
+def trace_digest(
+    session: Session, caller: Caller, digest: str, *, with_recipes: bool = False
+) -> Lineage:
+    """Return the lineage of a file, which need not be in the pool itself.
+
+    Raises
+    ------
+    VersionNotFoundError
+        Neither a version nor a recipe that the caller may see has this digest.
+    """
+    if not repository.knows(session, caller, digest):
+        raise VersionNotFoundError(
+            f"the pool knows neither a model with digest {digest} nor one that was made from it",
+            hint="The recipe beside a merged file names what it was made from.",
+        )
+    return trace_lineage(session, caller, digest, with_recipes=with_recipes)
+
+
+def _ends(steps: Iterable[Step]) -> Iterator[str]:
+    for each in steps:
+        yield each.parent
+        yield each.child
+
+
+def _distances(root: str, steps: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
+    """Return the fewest steps from `root` to each digest that can be reached, times `sign`."""
+    following: dict[str, list[str]] = defaultdict(list)
+    for start, end in steps:
+        following[start].append(end)
+    distances = {root: 0}
+    waiting = deque([root])
+    while waiting:
+        digest = waiting.popleft()
+        for other in following[digest]:
+            if other not in distances:
+                distances[other] = distances[digest] + sign
+                waiting.append(other)
+    return distances

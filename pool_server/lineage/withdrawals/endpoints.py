@@ -1,0 +1,172 @@
+"""Addresses under which versions are withdrawn, and what was withdrawn is told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from pool_server.errors import (
+    AlreadyWithdrawnError,
+    ModelNotFoundError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    QueryError,
+    VersionNotFoundError,
+    VersionStateError,
+    WithdrawalRefusedError,
+)
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn, Uploader
+from pool_server.http.pagination import read_cursor
+from pool_server.http.scopes import needs
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.lineage.withdrawals import service
+from pool_server.models.registry.endpoints import Cursor, Limit, ModelName, Reference, SiteName
+from pool_server.models.registry.service import resolve_version
+from pool_server.wire.names import Name
+from pool_server.wire.withdrawals import (
+    CheckRequest,
+    CheckResponse,
+    SuccessorRequest,
+    SuccessorResponse,
+    WithdrawalPage,
+    WithdrawalPreview,
+    WithdrawalRequest,
+    WithdrawalResponse,
+)
+
+router = APIRouter(tags=["withdrawals"])
+
+
+@router.get(
+    "/models/{site}/{name}/versions/{reference}/withdrawal-preview",
+    summary="Tell whom a withdrawal touches",
+    dependencies=[needs("withdrawals")],
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        ModelNotFoundError,
+        VersionNotFoundError,
+        QueryError,
+    ),
+)
+def preview(
+    caller: Uploader,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> WithdrawalPreview:
+    """Return what would be flagged and who would hear of it, without changing anything.
+
+    For those who may withdraw the version. Sites are named even where their models are not for
+    the caller to see: who withdraws something has to know who has it.
+    """
+    version = service.find_own(session, caller, site, name, reference)
+    return service.preview(session, caller, version)
+
+
+@router.post(
+    "/models/{site}/{name}/versions/{reference}/withdraw",
+    summary="Withdraw a version",
+    dependencies=[needs("withdrawals")],
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        ModelNotFoundError,
+        VersionNotFoundError,
+        VersionStateError,
+        QueryError,
+        AlreadyWithdrawnError,
+        WithdrawalRefusedError,
+    ),
+)
+def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: WithdrawalRequest,
+) -> WithdrawalResponse:
+    """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
+
+    Of a file that several sites have, only the site that published it first can do so.
+
+    It cannot be undone. Everything that was merged from it is flagged, through any number of
+    merges; owners, and sites that have fetched any of it, find an event. Downloads of the
+    withdrawn bytes are refused or carry a warning, as the reason demands; those of a draft, or of
+    a version in quarantine, are always refused, and what was never available is shown to no other
+    site.
+    """
+    version = service.find_own(session, caller, site, name, reference)
+    return service.withdraw(session, caller, version, request)
+
+
+@router.post(
+    "/models/{site}/{name}/versions/{reference}/successors",
+    summary="Name what replaces a version",
+    dependencies=[needs("withdrawals")],
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        ModelNotFoundError,
+        VersionNotFoundError,
+        QueryError,
+        WithdrawalRefusedError,
+    ),
+)
+def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: SuccessorRequest,
+) -> SuccessorResponse:
+    """Send whoever asks for a version of one's own site to another one, of whatever site.
+
+    What one's own site uploads, and what the pool makes, by the recipe of the version without
+    what was withdrawn, is linked without this. An upload of another site is not: there is an
+    event `version.successor-offered` then. Curators and admins of the pool may say it of any
+    version.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    return service.name_successor(session, caller, version, request.successor)
+
+
+@router.get(
+    "/withdrawals",
+    summary="List what was withdrawn",
+    dependencies=[needs("models:read")],
+    responses=documented(NotAuthenticatedError, QueryError),
+)
+def list_withdrawals(
+    caller: SignedIn,
+    session: ReadingSession,
+    site: Annotated[
+        Name | None, Query(description="Only of this site's models.", examples=["site-a"])
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> WithdrawalPage:
+    """Return the withdrawals of models that one may see, newest first, a page at a time."""
+    before_id = None if cursor is None else read_cursor(cursor)
+    return service.list_withdrawals(session, caller, site=site, before_id=before_id, limit=limit)
+
+
+@router.post(
+    "/withdrawals/check",
+    summary="Ask whether files were withdrawn",
+    dependencies=[needs("models:read")],
+    responses=documented(NotAuthenticatedError),
+)
+def check(caller: SignedIn, session: ReadingSession, request: CheckRequest) -> CheckResponse:
+    """Return which of the files with these digests were withdrawn, or hold something that was.
+
+    Meant for copies that were downloaded before, and therefore told whoever may see the models
+    now; to others than those without names, explanations and successors. Files in good standing,
+    and files that the pool does not know, are both left out.
+    """
+    return service.check_digests(session, caller, request.digests)

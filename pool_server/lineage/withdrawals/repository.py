@@ -1,0 +1,310 @@
+"""Withdrawals, flags and successors in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Label, Row, Select, and_, exists, func, literal, or_, select
+from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
+
+from pool_server.database.records import (
+    DownloadRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RecipeRecord,
+    SiteRecord,
+    SuccessorRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
+from pool_server.http.identity import Caller
+from pool_server.lineage.family.repository import ancestors_of, descendants_of
+from pool_server.models.registry.sharing import visible_to
+from pool_server.models.registry.standing import standing_options
+from pool_server.models.registry.states import DELETED, readable_by
+
+
+def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:
+    return session.scalar(select(WithdrawalRecord).where(WithdrawalRecord.version_id == version_id))
+
+
+def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord | None:
+    """Return the first withdrawal of any of these files for which nobody shall have it."""
+    return session.scalar(
+        select(WithdrawalRecord)
+        .where(WithdrawalRecord.digest.in_(digests), WithdrawalRecord.effect == "refuse")
+        .order_by(WithdrawalRecord.id)
+        .limit(1)
+    )
+
+
+def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
+    """Return every version of a file and of all that was made from it, with its standing.
+
+    Versions of other models with the same bytes are among them; deleted ones are not.
+    """
+    tree = descendants_of(literal(digest))
+    return session.scalars(
+        _standing_versions()
+        .where(
+            ModelVersionRecord.digest.in_(select(tree.c.digest)),
+            ModelVersionRecord.state != DELETED,
+        )
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
+    """Return which of the versions of `family_below` the caller may see."""
+    tree = descendants_of(literal(digest))
+    return set(
+        session.scalars(
+            select(ModelVersionRecord.id)
+            .join(ModelVersionRecord.model)
+            .where(
+                ModelVersionRecord.digest.in_(select(tree.c.digest)),
+                visible_to(caller),
+                readable_by(caller),
+            )
+        )
+    )
+
+
+def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int, str]]:
+    """Return (version id, site id, site name) of who fetched a file or what was made from it."""
+    tree = descendants_of(literal(digest))
+    return session.execute(
+        select(DownloadRecord.version_id, SiteRecord.id, SiteRecord.name)
+        .join(SiteRecord, SiteRecord.id == DownloadRecord.site_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == DownloadRecord.version_id)
+        .where(ModelVersionRecord.digest.in_(select(tree.c.digest)))
+    ).all()
+
+
+def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecord]:
+    """Return the withdrawals of a file and of all that it was made from, with their versions."""
+    tree = ancestors_of(literal(digest))
+    return session.scalars(
+        select(WithdrawalRecord)
+        .join(WithdrawalRecord.version)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(WithdrawalRecord.version)
+            .contains_eager(ModelVersionRecord.model)
+            .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
+        )
+        .where(WithdrawalRecord.digest.in_(select(tree.c.digest)))
+        .order_by(WithdrawalRecord.id)
+    ).all()
+
+
+def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tuple[int, int]]:
+    """Return (version id, withdrawal id) of the flags that these withdrawals have set."""
+    rows = session.execute(
+        select(WithdrawalFlagRecord.version_id, WithdrawalFlagRecord.withdrawal_id).where(
+            WithdrawalFlagRecord.withdrawal_id.in_(withdrawal_ids)
+        )
+    )
+    return {(version_id, withdrawal_id) for version_id, withdrawal_id in rows}
+
+
+def list_withdrawals(
+    session: Session, caller: Caller, *, site: str | None, before_id: int | None, limit: int
+) -> Sequence[WithdrawalRecord]:
+    """Return withdrawals of versions that the caller may see, newest first, one more than `limit`.
+
+    They come with their versions and those with their standing.
+    """
+    conditions = [visible_to(caller), readable_by(caller)]
+    if site is not None:
+        conditions.append(SiteRecord.name == site)
+    if before_id is not None:
+        conditions.append(WithdrawalRecord.id < before_id)
+    return session.scalars(
+        _with_versions().where(*conditions).order_by(WithdrawalRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def withdrawals_of(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[Row[WithdrawalRecord, bool]]:
+    """Return the withdrawals of these very bytes, each with whether the caller may see whose.
+
+    Those that the caller may see come first.
+    """
+    is_named = _named_to(caller)
+    return session.execute(
+        _with_versions()
+        .add_columns(is_named)
+        .where(WithdrawalRecord.digest.in_(digests))
+        .order_by(is_named.desc(), WithdrawalRecord.id)
+    ).all()
+
+
+def flagged_versions(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> Sequence[Row[ModelVersionRecord, bool]]:
+    """Return the flagged versions of these bytes, each with whether the caller may see it.
+
+    They come with their standing; those that the caller may see come first.
+    """
+    is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
+    is_named = _named_to(caller)
+    return session.execute(
+        _standing_versions()
+        .add_columns(is_named)
+        .where(ModelVersionRecord.digest.in_(digests), is_flagged)
+        .order_by(is_named.desc(), ModelVersionRecord.id)
+    ).all()
+
+
+def holders_of(session: Session, digests: Collection[str]) -> set[str]:
+    """Return all files that hold one of these, themselves among them."""
+    tree = (
+        select(ParentRecord.child_digest.label("digest"))
+        .where(ParentRecord.parent_digest.in_(digests))
+        .cte("holders", recursive=True)
+    )
+    tree = tree.union(
+        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
+    )
+    return {*digests, *session.scalars(select(tree.c.digest))}
+
+
+def merged_among(session: Session, digests: Collection[str]) -> set[str]:
+    """Return which of these files the pool knows the making of."""
+    return set(
+        session.scalars(
+            select(ParentRecord.child_digest).where(ParentRecord.child_digest.in_(digests))
+        )
+    )
+
+
+def visible_versions_of(
+    session: Session, caller: Caller, digest: str
+) -> Sequence[ModelVersionRecord]:
+    """Return the versions of a file that the caller may see, with their standing."""
+    return session.scalars(
+        _standing_versions()
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .order_by(ModelVersionRecord.id)
+    ).all()
+
+
+def recipe_of(session: Session, version_ids: Collection[int]) -> dict[str, object] | None:
+    """Return the recipe of the oldest of these versions that has one."""
+    return session.scalar(
+        select(RecipeRecord.document)
+        .where(RecipeRecord.version_id.in_(version_ids))
+        .order_by(RecipeRecord.version_id)
+        .limit(1)
+    )
+
+
+def replaced_through(
+    session: Session, version_ids: Collection[int], of_sites: Collection[int] | None = None
+) -> set[int]:
+    """Return the versions that any of these succeeds: what succeeds it succeeds those, too.
+
+    Only those of certain sites, where such are given.
+    """
+    query = select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id.in_(version_ids))
+    if of_sites is not None:
+        query = (
+            query.join(ModelVersionRecord, ModelVersionRecord.id == SuccessorRecord.version_id)
+            .join(ModelVersionRecord.model)
+            .where(ModelRecord.site_id.in_(of_sites))
+        )
+    return set(session.scalars(query))
+
+
+def withdrawn_among(session: Session, digests: Collection[str]) -> set[str]:
+    """Return which of these files were withdrawn."""
+    return set(
+        session.scalars(select(WithdrawalRecord.digest).where(WithdrawalRecord.digest.in_(digests)))
+    )
+
+
+def vouched_successors(
+    session: Session, digests: Collection[str], site_id: int
+) -> set[tuple[str, str]]:
+    """Return (digest, digest of what replaces it), as those say whose file each of these is.
+
+    That is the site that published it first, and, for itself, the site of that id: whoever copies
+    a file may say for the copy what it likes.
+    """
+    first = (
+        select(func.min(ModelVersionRecord.id))
+        .where(ModelVersionRecord.digest.in_(digests), ModelVersionRecord.state != DELETED)
+        .group_by(ModelVersionRecord.digest)
+    )
+    successor = aliased(ModelVersionRecord)
+    rows = session.execute(
+        select(ModelVersionRecord.digest, successor.digest)
+        .join(SuccessorRecord, SuccessorRecord.version_id == ModelVersionRecord.id)
+        .join(successor, successor.id == SuccessorRecord.successor_id)
+        .join(ModelVersionRecord.model)
+        .where(
+            ModelVersionRecord.digest.in_(digests),
+            or_(ModelRecord.site_id == site_id, ModelVersionRecord.id.in_(first)),
+        )
+    )
+    return {(digest, replacing) for digest, replacing in rows}
+
+
+def successor_pairs(session: Session, successor_id: int) -> set[int]:
+    """Return the versions that one is a successor of."""
+    return set(
+        session.scalars(
+            select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id == successor_id)
+        )
+    )
+
+
+def downloaders_of(session: Session, version_id: int) -> set[int]:
+    """Return the sites that have fetched a version."""
+    return set(
+        session.scalars(
+            select(DownloadRecord.site_id).where(DownloadRecord.version_id == version_id)
+        )
+    )
+
+
+def _named_to(caller: Caller) -> Label[bool]:
+    """Select whether the caller may be told the name of a version, or might before it was deleted.
+
+    As `Reach` and flags name a version after that, too.
+    """
+    is_gone = and_(ModelVersionRecord.state == DELETED, ModelVersionRecord.was_available)
+    return and_(visible_to(caller), or_(readable_by(caller), is_gone)).label("is_named")
+
+
+def _standing_versions() -> Select[ModelVersionRecord]:
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).options(
+                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+            ),
+            *standing_options(),
+        )
+    )
+
+
+def _with_versions() -> Select[WithdrawalRecord]:
+    return (
+        select(WithdrawalRecord)
+        .join(WithdrawalRecord.version)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(WithdrawalRecord.version).options(
+                contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+                *standing_options(),
+            )
+        )
+    )

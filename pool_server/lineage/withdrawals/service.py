@@ -1,0 +1,376 @@
+"""Withdrawing versions, and telling what was withdrawn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events.service import tell_all
+from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
+from pool_server.errors import AlreadyWithdrawnError, NotAllowedError, WithdrawalRefusedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.pagination import write_cursor
+from pool_server.lineage.withdrawals import repository
+from pool_server.lineage.withdrawals.flagging import Reach, set_flags, subject_of
+from pool_server.lineage.withdrawals.successors import link_successor
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry import states
+from pool_server.models.registry.filters import ModelChoice
+from pool_server.models.registry.service import resolve_version
+from pool_server.models.registry.standing import (
+    address_of,
+    describe_withdrawal,
+    flag_without_name,
+    flags_of,
+    successors_of,
+    without_name,
+)
+from pool_server.wire.withdrawals import (
+    EFFECT_OF_REASON,
+    MOST_NAMED,
+    AffectedVersion,
+    CheckedFile,
+    CheckResponse,
+    SuccessorResponse,
+    Withdrawal,
+    WithdrawalEffect,
+    WithdrawalFlag,
+    WithdrawalPage,
+    WithdrawalPreview,
+    WithdrawalRequest,
+    WithdrawalResponse,
+)
+
+_STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
+
+
+def find_own(
+    session: Session, caller: Caller, site: str, name: str, reference: str
+) -> ModelVersionRecord:
+    """Return a version that the caller may withdraw.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError, QueryError
+    NotAllowedError
+        The caller may not upload for the version's site, and looks not after the whole pool; or
+        another site published the same file before.
+    """
+    version = resolve_version(session, caller, site, name, reference)
+    caller.require_role("contributor", version.model.site.name)
+    _require_first(session, caller, version)
+    return version
+
+
+def preview(session: Session, caller: Caller, version: ModelVersionRecord) -> WithdrawalPreview:
+    """Return what a withdrawal of a version would flag, and who would hear of it."""
+    reach = Reach(session, version)
+    return WithdrawalPreview(
+        address=address_of(version),
+        digest=version.digest,
+        withdrawn=states.told_as(version.state) == states.WITHDRAWN,
+        versions=_describe_affected(session, caller, reach),
+        versions_total=len(reach.flagged),
+        sites=reach.sites(),
+    )
+
+
+def withdraw(
+    session: Session, caller: Caller, version: ModelVersionRecord, request: WithdrawalRequest
+) -> WithdrawalResponse:
+    """Withdraw a version, flag all that holds it, and tell everybody concerned.
+
+    All of it is one transaction. It cannot be taken back; but a version that was withdrawn with a
+    warning can be withdrawn again for a stricter reason. What was a draft or in quarantine is
+    given to nobody any more, and what was never available is shown to no other site.
+
+    Raises
+    ------
+    AlreadyWithdrawnError
+        It was withdrawn before, as strictly.
+    VersionStateError
+        It was deleted at this moment.
+    WithdrawalRefusedError
+        The effect is weaker than the reason or the state demands, or the successor is none.
+    """
+    registry.hold_families(session)
+    registry.lock_state(session, version)
+    effect = choose_effect(request, version.state)
+    reach = Reach(session, version)
+    withdrawal = repository.find_withdrawal(session, version.id)
+    if withdrawal is None:
+        withdrawal = _begin(session, caller, version, request, effect)
+        set_flags(session, caller, withdrawal, version, reach.flagged)
+    else:
+        _tighten(withdrawal, caller, request, effect, address_of(version))
+    version.state_reason = request.explanation or request.reason
+    if request.successor is not None:
+        successor = _find_successor(session, caller, version, request.successor)
+        if successor.id in {each.id for each in reach.flagged}:
+            raise _unfit(successor, version)
+        _link_named(session, caller, version, successor)
+    record_act(
+        session,
+        caller,
+        "version.withdraw",
+        subject_of(version),
+        digest=version.digest,
+        reason=request.reason,
+        effect=effect,
+        explanation=request.explanation,
+        flagged=[subject_of(each) for each in reach.flagged[:MOST_NAMED]],
+        flagged_total=len(reach.flagged),
+    )
+    tell_all(session, reach.news(withdrawal))
+    session.flush()
+    session.expire(version)
+    current = registry.get_version(session, version.id)
+    return WithdrawalResponse(
+        withdrawal=describe_withdrawal(withdrawal, current),
+        versions=_describe_affected(session, caller, reach),
+        versions_total=len(reach.flagged),
+        sites=reach.sites(),
+    )
+
+
+def name_successor(
+    session: Session, caller: Caller, version: ModelVersionRecord, address: str
+) -> SuccessorResponse:
+    """Say that a version replaces another: for those who answer for that one; again is no error.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError, QueryError
+        There is no such successor that the caller may see.
+    NotAllowedError
+        The caller may not upload for the replaced version's site, and does not look after the
+        whole pool.
+    WithdrawalRefusedError
+        The one cannot replace the other.
+    """
+    caller.require_role("contributor", version.model.site.name)
+    registry.hold_families(session)
+    registry.lock_state(session, version)
+    successor = _find_successor(session, caller, version, address)
+    _link_named(session, caller, version, successor)
+    session.expire(version)
+    current = registry.get_version(session, version.id)
+    return SuccessorResponse(
+        address=address_of(current),
+        digest=current.digest,
+        successor=address_of(successor),
+        successors=successors_of(current),
+    )
+
+
+def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
+    """Return the effect that is asked for, or that of the reason and of the version's state.
+
+    Whoever may withdraw need not be allowed to publish or release: no withdrawal gives out what
+    was not given out before.
+
+    Raises
+    ------
+    WithdrawalRefusedError
+        It would be weaker than the reason or the state demands.
+    """
+    is_inside = state in states.INSIDE
+    least = "refuse" if is_inside else EFFECT_OF_REASON[request.reason]
+    if request.effect is None or request.effect == least:
+        return least
+    if _STRICTNESS[request.effect] < _STRICTNESS[least]:
+        why = f"is {states.told_as(state)}" if is_inside else f"has the reason {request.reason!r}"
+        raise WithdrawalRefusedError(
+            f"a withdrawal of what {why} gives it to nobody any more: its effect is {least!r}, not "
+            f"{request.effect!r}",
+            hint="Leave the effect out."
+            if is_inside
+            else "Leave the effect out, or give another reason.",
+            details={"found": request.effect, "expected": least},
+        )
+    return request.effect
+
+
+def list_withdrawals(
+    session: Session, caller: Caller, *, site: str | None, before_id: int | None, limit: int
+) -> WithdrawalPage:
+    """Return one page of the withdrawals of models that the caller may see, newest first."""
+    found = repository.list_withdrawals(
+        session, caller, site=site, before_id=before_id, limit=limit
+    )
+    page = found[:limit]
+    return WithdrawalPage(
+        items=[describe_withdrawal(each, each.version) for each in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def check_digests(session: Session, caller: Caller, digests: Sequence[str]) -> CheckResponse:
+    """Return which of these files were withdrawn, or hold something that was.
+
+    Whoever has a file has to know, also where its model is not shared any more; of models that
+    the caller may not see nothing but that is told.
+    """
+    wanted = list(dict.fromkeys(digests))
+    withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
+    flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
+    successors: dict[str, list[str]] = defaultdict(list)
+    for record, is_named in repository.withdrawals_of(session, caller, wanted):
+        told, others = describe_withdrawal(record, record.version), withdrawals[record.digest]
+        if is_named:
+            others.append(told)
+            successors[record.digest] += successors_of(record.version)
+        elif (told.reason, told.effect) not in {(each.reason, each.effect) for each in others}:
+            others.append(without_name(told))
+    for version, is_named in repository.flagged_versions(session, caller, wanted):
+        named = {flag.digest for flag in flags[version.digest].values()}
+        for flag in flags_of(version):
+            # The same bytes under another name are told of as withdrawn, not as holding it.
+            if flag.digest == version.digest and withdrawals[version.digest]:
+                continue
+            if is_named:
+                flags[version.digest][flag.address] = flag
+            elif flag.digest not in named:
+                flags[version.digest][flag.digest] = flag_without_name(flag)
+        if is_named:
+            successors[version.digest] += successors_of(version)
+    return CheckResponse(
+        items=[
+            CheckedFile(
+                digest=digest,
+                withdrawals=withdrawals[digest],
+                flags=list(flags[digest].values()),
+                successors=list(dict.fromkeys(successors[digest])),
+            )
+            for digest in wanted
+            if withdrawals[digest] or flags[digest]
+        ]
+    )
+
+
+def _require_first(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise unless it is for the version's site to withdraw its bytes.
+
+    A withdrawal follows the bytes to whoever has them. Whoever copies another site's file could
+    else take it, and all that was made of it, from everybody.
+
+    Raises
+    ------
+    NotAllowedError
+    """
+    first = registry.first_version(session, version.digest) or version
+    if first.model.site_id == version.model.site_id or caller.has_role("curator"):
+        return
+    address = address_of(version)
+    raise NotAllowedError(
+        f"the file of {address} was published by another site before, and a withdrawal would "
+        "reach that, too",
+        hint="Ask that site, or a curator of the pool, to withdraw it; your own copy you can "
+        f"delete: `poolctl models rm {address.removeprefix('pool://')}`.",
+    )
+
+
+def _begin(
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    request: WithdrawalRequest,
+    effect: WithdrawalEffect,
+) -> WithdrawalRecord:
+    actor = f"{caller.site}/{caller.token_name}"
+    states.move(version, states.withdrawing(version), actor)
+    withdrawal = WithdrawalRecord(
+        version_id=version.id,
+        digest=version.digest,
+        reason=request.reason,
+        explanation=request.explanation,
+        effect=effect,
+        created_by=actor,
+        token_id=caller.token_id,
+    )
+    session.add(withdrawal)
+    session.flush()
+    return withdrawal
+
+
+def _tighten(
+    withdrawal: WithdrawalRecord,
+    caller: Caller,
+    request: WithdrawalRequest,
+    effect: WithdrawalEffect,
+    address: str,
+) -> None:
+    """Make a withdrawal stricter; what it was before stands in the audit."""
+    if _STRICTNESS[effect] <= _STRICTNESS[withdrawal.effect]:
+        raise AlreadyWithdrawnError(
+            f"{address} was withdrawn at {withdrawal.created_at:%Y-%m-%d %H:%M} UTC "
+            f"({withdrawal.reason}, {withdrawal.effect}); that cannot be undone or softened",
+            details={"reason": withdrawal.reason, "effect": withdrawal.effect},
+        )
+    withdrawal.reason, withdrawal.effect = request.reason, effect
+    withdrawal.explanation = request.explanation
+    withdrawal.created_by = f"{caller.site}/{caller.token_name}"
+    withdrawal.token_id = caller.token_id
+
+
+def _find_successor(
+    session: Session, caller: Caller, version: ModelVersionRecord, address: str
+) -> ModelVersionRecord:
+    """Return the version of that address, if it can replace another one.
+
+    Raises
+    ------
+    WithdrawalRefusedError
+        It cannot.
+    """
+    choice = ModelChoice.parse(address).address
+    if choice is None:
+        raise WithdrawalRefusedError(f"{address} is no address; expected SITE/NAME@VERSION")
+    successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
+    if successor.id == version.id or successor.state != states.AVAILABLE or successor.flags:
+        raise _unfit(successor, version)
+    if successor.kind != version.kind:
+        raise WithdrawalRefusedError(
+            f"{address_of(successor)} is of kind {successor.kind} and cannot replace "
+            f"{address_of(version)}, which is of kind {version.kind}"
+        )
+    if successor.id in repository.successor_pairs(session, version.id):
+        raise WithdrawalRefusedError(
+            f"{address_of(version)} replaces {address_of(successor)}; it cannot be the other way "
+            "round as well"
+        )
+    return successor
+
+
+def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> WithdrawalRefusedError:
+    return WithdrawalRefusedError(
+        f"{address_of(successor)} cannot replace {address_of(version)}: it is that itself, "
+        "withdrawn, flagged, or not available",
+        hint="Name a version that holds nothing of what is withdrawn, or none.",
+    )
+
+
+def _link_named(
+    session: Session, caller: Caller, version: ModelVersionRecord, successor: ModelVersionRecord
+) -> None:
+    """Link what the caller says replaces a version; a site says so of its own versions only."""
+    of_sites = None if caller.has_role("curator") else {version.model.site_id}
+    link_successor(session, caller, version, successor, of_sites=of_sites)
+
+
+def _describe_affected(session: Session, caller: Caller, reach: Reach) -> list[AffectedVersion]:
+    visible = repository.visible_ids(session, caller, reach.root.digest)
+    return [
+        AffectedVersion(
+            address=address_of(version),
+            digest=version.digest,
+            site=version.model.site.name,
+            same_bytes=version.digest == reach.root.digest,
+            successors=successors_of(version),
+        )
+        for version in reach.flagged
+        if version.id in visible
+    ][:MOST_NAMED]

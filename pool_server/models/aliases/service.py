@@ -1,0 +1,115 @@
+"""Setting and removing aliases."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import AliasRecord, now_utc
+from pool_server.errors import AliasNotFoundError, AliasRefusedError, VersionStateError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.describing import describe_version
+from pool_server.models.registry.service import get_model, resolve_version
+from pool_server.models.registry.states import AVAILABLE
+from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
+from pool_server.wire.models.models import ModelVersionResponse
+
+_ALIAS = re.compile(ALIAS_PATTERN)
+
+
+def set_alias(
+    session: Session, caller: Caller, place: tuple[str, str], alias: str, reference: str
+) -> ModelVersionResponse:
+    """Let an alias of a model mean a version from now on.
+
+    Parameters
+    ----------
+    place : tuple of str
+        Site and name of the model.
+    reference : str
+        The version; another alias will do.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError, QueryError, NotAllowedError
+    AliasRefusedError
+        No alias can have this name.
+    VersionStateError
+        The version is a draft, quarantined or withdrawn.
+    """
+    site, name = place
+    model = get_model(session, caller, site, name)
+    caller.require_upload_to(model.site.name)
+    require_alias_name(alias)
+    # The aliases of a model are changed one after another.
+    registry.lock_model(session, model)
+    version = resolve_version(session, caller, site, name, reference)
+    registry.lock_state(session, version)
+    if version.state != AVAILABLE:
+        raise VersionStateError(
+            f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
+            hint="An alias is for versions that others may take.",
+            details={"found": version.state, "expected": [AVAILABLE]},
+        )
+    record = session.get(AliasRecord, (version.model_id, alias))
+    moved_from = None
+    if record is None:
+        session.add(AliasRecord(model_id=version.model_id, name=alias, version_id=version.id))
+    else:
+        moved_from = registry.get_version(session, record.version_id).number
+        record.version_id = version.id
+        record.changed_at = now_utc()
+    record_act(
+        session,
+        caller,
+        "alias.set",
+        f"{site}/{name}@{alias}",
+        version=version.number,
+        moved_from=moved_from,
+    )
+    session.flush()
+    session.expire(version)
+    return describe_version(registry.get_version(session, version.id))
+
+
+def remove_alias(session: Session, caller: Caller, place: tuple[str, str], alias: str) -> None:
+    """Forget an alias; the version that it meant stays.
+
+    Raises
+    ------
+    ModelNotFoundError, NotAllowedError, AliasNotFoundError
+    """
+    site, name = place
+    model = get_model(session, caller, site, name)
+    caller.require_upload_to(model.site.name)
+    registry.lock_model(session, model)
+    record = session.get(AliasRecord, (model.id, alias))
+    if record is None:
+        raise AliasNotFoundError(
+            f"{site}/{name} has no alias {alias!r}",
+            hint=f"`poolctl models info {site}/{name}` shows those of the newest version.",
+        )
+    session.delete(record)
+    record_act(session, caller, "alias.remove", f"{site}/{name}@{alias}")
+
+
+def require_alias_name(alias: str) -> None:
+    """Raise unless a word can be an alias: it must not look like a number or a digest.
+
+    Raises
+    ------
+    AliasRefusedError
+    """
+    if alias == LATEST:
+        raise AliasRefusedError(
+            f"{LATEST!r} always means the newest version", hint="Choose another name: best, stable."
+        )
+    if not _ALIAS.fullmatch(alias):
+        raise AliasRefusedError(
+            f"{alias[:80]!r} cannot be an alias; expected a letter a-z, then up to 63 of a-z, 0-9, "
+            "'.', '_', '-'",
+            hint="For example best, or study-2026.",
+        )

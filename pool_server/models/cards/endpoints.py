@@ -1,0 +1,80 @@
+"""Addresses of cards."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from pool_server.errors import (
+    CardRefusedError,
+    ModelNotFoundError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    QueryError,
+    VersionNotFoundError,
+    VersionStateError,
+)
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn, Uploader
+from pool_server.http.scopes import needs
+from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.models.cards import service
+from pool_server.models.registry.endpoints import ModelName, Reference, SiteName
+from pool_server.models.registry.service import resolve_version
+from pool_server.wire.models.cards import CardRequest, CardResponse
+
+router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}/card", tags=["models"])
+
+
+@router.get(
+    "",
+    summary="Read the card of a version",
+    responses=documented(
+        NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
+    ),
+    dependencies=[needs("models:read")],
+)
+def show_card(
+    caller: SignedIn,
+    session: ReadingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+) -> CardResponse:
+    """Return what people should know of a version: Markdown with YAML in front.
+
+    Where nobody wrote one, the pool makes it of labels, metrics, terms, lineage and evaluations.
+    The front matter has the layout of Hugging Face model cards.
+    """
+    return service.show_card(
+        session, caller, resolve_version(session, caller, site, name, reference)
+    )
+
+
+@router.put(
+    "",
+    summary="Write the card of a version",
+    responses=documented(
+        NotAuthenticatedError,
+        NotAllowedError,
+        ModelNotFoundError,
+        VersionNotFoundError,
+        QueryError,
+        CardRefusedError,
+        VersionStateError,
+    ),
+    dependencies=[needs("models:write")],
+)
+def write_card(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: Uploader,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    reference: Reference,
+    request: CardRequest,
+) -> CardResponse:
+    """Write the card anew. An empty one brings back what the pool makes of the record."""
+    version = resolve_version(session, caller, site, name, reference)
+    service.write_card_of(session, caller, version, request.text)
+    session.expire(version)
+    version = resolve_version(session, caller, site, name, str(version.number))
+    return service.show_card(session, caller, version)

@@ -1,0 +1,102 @@
+"""Reading and writing cards."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import ModelVersionRecord
+from pool_server.errors import CardRefusedError, VersionStateError
+from pool_server.evaluations.service import list_evaluations
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.models.cards.default_card import front_matter, make_card
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.describing import describe_version
+from pool_server.models.registry.states import WITHDRAWN, told_as
+from pool_server.wire.models.cards import CardResponse, read_card, write_card
+from pool_server.wire.models.models import ModelVersionResponse
+
+MOST_EVALUATIONS = 100
+
+
+def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> CardResponse:
+    """Return a version's card: as it was written, or made of what the pool knows.
+
+    A card that was written without front matter gets that of the record, so that other tools
+    find what they look for in every card.
+    """
+    described = describe_version(version)
+    source = text = read_text(session, version)
+    parents = _name_parents(session, caller, described)
+    evaluations = list_evaluations(session, version, limit=MOST_EVALUATIONS).items
+    if not text:
+        text = make_card(described, parents, evaluations)
+    card = read_card(text)
+    if not card.front_matter:
+        text = write_card(front_matter(described, parents, evaluations), f"\n{card.body.lstrip()}")
+        card = read_card(text)
+    return CardResponse(
+        address=described.address,
+        written=version.has_card,
+        text=text,
+        source=source,
+        front_matter=dict(card.front_matter),
+    )
+
+
+def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord, text: str) -> None:
+    """Write a version's card; an empty one brings back what the pool makes of the record.
+
+    Raises
+    ------
+    NotAllowedError
+        The caller may not upload to the version's site.
+    CardRefusedError
+        The front matter cannot be read.
+    VersionStateError
+        The version is withdrawn: what is said of it is the withdrawal's explanation.
+    """
+    caller.require_upload_to(version.model.site.name)
+    require_card(text)
+    if told_as(version.state) == WITHDRAWN:
+        raise VersionStateError(
+            "the version is withdrawn; its card stays as it is",
+            details={"found": WITHDRAWN},
+        )
+    version.card = text
+    record_act(
+        session,
+        caller,
+        "card.write",
+        f"{version.model.site.name}/{version.model.name}@{version.number}",
+        digest=version.digest,
+        characters=len(text),
+    )
+    session.flush()
+
+
+def require_card(text: str) -> None:
+    """Raise `CardRefusedError` unless the front matter of a card can be read, if it has any."""
+    try:
+        read_card(text)
+    except ValueError as error:
+        raise CardRefusedError(str(error)) from error
+
+
+def read_text(session: Session, version: ModelVersionRecord) -> str:
+    """Return the card as it was written; empty where none was."""
+    if not version.has_card:
+        return ""
+    text = session.scalar(
+        select(ModelVersionRecord.card).where(ModelVersionRecord.id == version.id)
+    )
+    return text or ""
+
+
+def _name_parents(
+    session: Session, caller: Caller, version: ModelVersionResponse
+) -> dict[str, str]:
+    """Return what to call each parent: an address that the caller may see, else the digest."""
+    addresses = registry.visible_addresses(session, caller, version.parent_digests)
+    return {digest: addresses.get(digest, f"sha256:{digest}") for digest in version.parent_digests}

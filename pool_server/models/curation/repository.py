@@ -1,0 +1,116 @@
+"""States of versions in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, literal, select, update
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import (
+    AliasRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    RoundRecord,
+    now_utc,
+)
+from pool_server.http.identity import Caller
+from pool_server.lineage.family.repository import descendants_of
+from pool_server.models.registry.repository import whole_versions
+from pool_server.models.registry.sharing import visible_to
+from pool_server.models.registry.states import DELETED, WAITING, readable_by
+
+OPEN_ROUNDS = ("open", "closed")
+
+
+def list_waiting(
+    session: Session, caller: Caller, *, site_id: int | None, before_id: int | None, limit: int
+) -> Sequence[ModelVersionRecord]:
+    """Return drafts and quarantined versions, newest first, one more than `limit`.
+
+    Parameters
+    ----------
+    site_id : int or None
+        Only of this site.
+    """
+    conditions = [
+        visible_to(caller),
+        readable_by(caller),
+        ModelVersionRecord.state.in_(WAITING),
+    ]
+    if site_id is not None:
+        conditions.append(ModelRecord.site_id == site_id)
+    if before_id is not None:
+        conditions.append(ModelVersionRecord.id < before_id)
+    return session.scalars(
+        whole_versions().where(*conditions).order_by(ModelVersionRecord.id.desc()).limit(limit + 1)
+    ).all()
+
+
+def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRecord]:
+    """Return the versions of a model that are not deleted, locked against changes of state."""
+    return session.scalars(
+        select(ModelVersionRecord)
+        .where(ModelVersionRecord.model_id == model_id, ModelVersionRecord.state != DELETED)
+        .order_by(ModelVersionRecord.number)
+        .with_for_update()
+    ).all()
+
+
+def heirs_of(session: Session, digest: str, other_than_model: int | None = None) -> Sequence[str]:
+    """Return the digests of what was made from a file and is in the pool, whoever may see it.
+
+    Parameters
+    ----------
+    other_than_model : int, optional
+        A model whose versions do not count.
+    """
+    tree = descendants_of(literal(digest))
+    query = (
+        select(ModelVersionRecord.digest)
+        .where(
+            ModelVersionRecord.digest.in_(select(tree.c.digest)),
+            ModelVersionRecord.digest != digest,
+            ModelVersionRecord.state != DELETED,
+        )
+        .distinct()
+        .order_by(ModelVersionRecord.digest)
+    )
+    if other_than_model is not None:
+        query = query.where(ModelVersionRecord.model_id != other_than_model)
+    return session.scalars(query).all()
+
+
+def is_elsewhere(session: Session, version: ModelVersionRecord) -> bool:
+    """Tell whether another version with the same file is not deleted."""
+    return (
+        session.scalar(
+            select(ModelVersionRecord.id)
+            .where(
+                ModelVersionRecord.digest == version.digest,
+                ModelVersionRecord.id != version.id,
+                ModelVersionRecord.state != DELETED,
+            )
+            .limit(1)
+        )
+        is not None
+    )
+
+
+def round_on(session: Session, version_ids: Sequence[int]) -> str | None:
+    """Return the key of a round that goes on and has one of these versions as its base."""
+    return session.scalar(
+        select(RoundRecord.key)
+        .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
+        .limit(1)
+    )
+
+
+def drop_aliases(session: Session, version_ids: Sequence[int]) -> None:
+    session.execute(delete(AliasRecord).where(AliasRecord.version_id.in_(version_ids)))
+
+
+def mark_model_deleted(session: Session, model_id: int) -> None:
+    session.execute(
+        update(ModelRecord).where(ModelRecord.id == model_id).values(deleted_at=now_utc())
+    )

@@ -1,0 +1,281 @@
+"""Publishing, quarantining, releasing and deleting versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events.service import tell
+from pool_server.database.records import ModelRecord, ModelVersionRecord
+from pool_server.errors import HasDescendantsError, NotAllowedError, VersionStateError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.pagination import write_cursor
+from pool_server.models.curation import repository
+from pool_server.models.registry import repository as registry
+from pool_server.models.registry.describing import describe_version
+from pool_server.models.registry.service import get_model
+from pool_server.models.registry.states import (
+    DELETE,
+    HOLD,
+    PUBLISH,
+    QUARANTINE,
+    QUARANTINED,
+    RELEASE,
+    Step,
+    curates_pool,
+    move,
+)
+from pool_server.settings import PoolSettings
+from pool_server.signatures.statements import require_signed
+from pool_server.wire.models.curation import DeletionResponse
+from pool_server.wire.models.models import ModelPage, ModelVersionResponse
+
+MOST_NAMED = 20
+
+
+def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit: int) -> ModelPage:
+    """Return one page of what waits for the caller as a curator, newest first."""
+    found = repository.list_waiting(
+        session,
+        caller,
+        site_id=None if caller.has_role("curator") else caller.site_id,
+        before_id=before_id,
+        limit=limit,
+    )
+    page = found[:limit]
+    return ModelPage(
+        items=[describe_version(version) for version in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def publish(
+    session: Session, caller: Caller, settings: PoolSettings, version: ModelVersionRecord
+) -> ModelVersionResponse:
+    """Show a draft to everybody who may see its model.
+
+    In a curated pool that is for curators; elsewhere for whoever may upload to the site.
+
+    Raises
+    ------
+    NotAllowedError, VersionStateError
+    SignatureRequiredError
+        It is not signed, at a pool that demands it.
+    """
+    site = version.model.site.name
+    caller.require_role("curator" if settings.curated else "contributor", site)
+    _require_power(session, caller, version)
+    require_signed(session, settings, version)
+    return _take_step(session, caller, version, PUBLISH, "version.publish")
+
+
+def quarantine(
+    session: Session, caller: Caller, version: ModelVersionRecord, reason: str
+) -> ModelVersionResponse:
+    """Hide a version from other sites until it has been looked into.
+
+    Who looks after the whole pool does so for the pool, also at the own site, and takes over what
+    a site has quarantined itself.
+
+    Raises
+    ------
+    NotAllowedError, VersionStateError
+    """
+    caller.require_role("curator", version.model.site.name)
+    registry.lock_state(session, version)
+    is_taken_over = curates_pool(caller) and not version.held_by_pool
+    step = HOLD if is_taken_over else QUARANTINE
+    return _take_step(session, caller, version, step, "version.quarantine", reason=reason)
+
+
+def release(
+    session: Session, caller: Caller, settings: PoolSettings, version: ModelVersionRecord
+) -> ModelVersionResponse:
+    """Show a quarantined version again.
+
+    What the pool's curators quarantined is not released by the site itself, under no name.
+
+    Raises
+    ------
+    NotAllowedError, VersionStateError
+    SignatureRequiredError
+        It is not signed, at a pool that demands it.
+    """
+    site = version.model.site.name
+    caller.require_role("curator", site)
+    # First, for who quarantined it may be changing at this moment.
+    registry.lock_state(session, version)
+    _require_power(session, caller, version)
+    require_signed(session, settings, version)
+    return _take_step(session, caller, version, RELEASE, "version.release")
+
+
+def delete_version(
+    session: Session, caller: Caller, version: ModelVersionRecord, *, force: bool
+) -> DeletionResponse:
+    """Delete a version: its number and digest stay in the records, its file becomes garbage.
+
+    Raises
+    ------
+    NotAllowedError
+        Also for what a curator of the pool has quarantined: sent again under another name, it
+        would be out of quarantine.
+    HasDescendantsError
+        Something in the pool was made from it, and `force` is false.
+    VersionStateError
+        A round that goes on refines it.
+    """
+    site = version.model.site.name
+    caller.require_role("contributor", site)
+    # First the model, whose aliases go with the version.
+    registry.lock_model(session, version.model)
+    registry.lock_state(session, version)
+    _require_not_held(caller, [version])
+    heirs = repository.heirs_of(session, version.digest)
+    _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
+    _delete(session, caller, version)
+    if caller.site != site:
+        tell(session, version.model.site_id, "version.deleted", f"pool://{subject_of(version)}")
+    return DeletionResponse(
+        deleted=[f"pool://{subject_of(version)}"],
+        descendants=_visible(session, caller, heirs),
+        file_remains=repository.is_elsewhere(session, version),
+    )
+
+
+def delete_model(
+    session: Session, caller: Caller, site: str, name: str, *, force: bool
+) -> DeletionResponse:
+    """Delete a model with all its versions; its name is never used again.
+
+    Raises
+    ------
+    ModelNotFoundError, NotAllowedError, HasDescendantsError, VersionStateError
+    """
+    model = get_model(session, caller, site, name)
+    caller.require_role("contributor", model.site.name)
+    registry.lock_model(session, model)
+    # Somebody else may have deleted it meanwhile; from now on nobody adds a version to it.
+    get_model(session, caller, site, name)
+    versions = repository.living_versions(session, model.id)
+    for version in versions:
+        version.model = model
+    _require_not_held(caller, versions)
+    heirs = sorted(
+        {
+            digest
+            for version in versions
+            for digest in repository.heirs_of(session, version.digest, model.id)
+        }
+    )
+    ids = [version.id for version in versions]
+    _require_deletable(session, f"{site}/{name}", ids, heirs, force=force)
+    remains = False
+    for version in versions:
+        _delete(session, caller, version)
+        remains = remains or repository.is_elsewhere(session, version)
+    repository.mark_model_deleted(session, model.id)
+    record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
+    if caller.site != site:
+        tell(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
+    return DeletionResponse(
+        deleted=[f"pool://{subject_of(version)}" for version in versions],
+        descendants=_visible(session, caller, heirs),
+        file_remains=remains,
+    )
+
+
+def subject_of(version: ModelVersionRecord) -> str:
+    model: ModelRecord = version.model
+    return f"{model.site.name}/{model.name}@{version.number}"
+
+
+def _take_step(
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    step: Step,
+    action: str,
+    *,
+    reason: str = "",
+) -> ModelVersionResponse:
+    registry.lock_state(session, version)
+    move(version, step, f"{caller.site}/{caller.token_name}", reason)
+    if step.end == QUARANTINED:
+        version.held_by_pool = curates_pool(caller)
+    details = {"reason": reason} if reason else {}
+    record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
+    if caller.site_id != version.model.site_id:
+        tell(
+            session,
+            version.model.site_id,
+            f"version.{step.word}",
+            f"pool://{subject_of(version)}",
+            **details,
+        )
+    session.flush()
+    session.expire(version)
+    return describe_version(registry.get_version(session, version.id))
+
+
+def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    move(version, DELETE, f"{caller.site}/{caller.token_name}")
+    repository.drop_aliases(session, [version.id])
+    record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
+
+
+def _require_power(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise if a curator of the pool has quarantined a version's bytes, and the caller is none.
+
+    Raises
+    ------
+    NotAllowedError
+    """
+    if registry.find_quarantine(session, version.digest) and not curates_pool(caller):
+        raise NotAllowedError(
+            f"the file of {subject_of(version)} was quarantined by a curator of the pool, under "
+            "this name or another, and is shown to nobody else",
+            hint="Ask a curator of the pool to look into it and to release it.",
+        )
+
+
+def _require_not_held(caller: Caller, versions: Sequence[ModelVersionRecord]) -> None:
+    """Raise if a curator of the pool has quarantined any of the versions, and the caller is none.
+
+    Raises
+    ------
+    NotAllowedError
+    """
+    held = [each for each in versions if each.state == QUARANTINED and each.held_by_pool]
+    if held and not curates_pool(caller):
+        raise NotAllowedError(
+            f"{subject_of(held[0])} was quarantined by a curator of the pool and cannot be deleted "
+            "by its site",
+            hint="Withdraw it, then nobody gets it any more; or ask a curator of the pool to "
+            "release or delete it.",
+        )
+
+
+def _require_deletable(
+    session: Session, subject: str, version_ids: Sequence[int], heirs: Sequence[str], *, force: bool
+) -> None:
+    key = repository.round_on(session, version_ids)
+    if key is not None:
+        raise VersionStateError(
+            f"{subject} cannot be deleted: round {key} refines it",
+            hint=f"Finish the round, or call it off: `poolctl rounds cancel {key}`.",
+            details={"round": key},
+        )
+    if heirs and not force:
+        raise HasDescendantsError(
+            f"{len(heirs)} files in the pool were made from {subject}",
+            hint="If it must not be used any more, withdraw it: then all of them are flagged and "
+            "their owners told. To delete it all the same, give `force`.",
+            details={"descendants": len(heirs)},
+        )
+
+
+def _visible(session: Session, caller: Caller, digests: Sequence[str]) -> list[str]:
+    return sorted(registry.visible_homes(session, caller, digests))

@@ -1,0 +1,304 @@
+"""Letting models leave the pool in a bundle: decided here, not by whoever packs it.
+
+A version goes when its owner granted the rights ``download`` and ``redistribute``, its terms do
+not forbid it, it is in good standing, and its signature, if it has one, is worth something. One
+that may not go keeps all others back: a bundle is asked for as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from pool_server.activity.events.service import News, tell_all
+from pool_server.database.records import ModelVersionRecord, StatementRecord
+from pool_server.errors import (
+    ExportRefusedError,
+    QueryError,
+    TermsForbidError,
+    VersionNotFoundError,
+)
+from pool_server.evaluations.service import list_evaluations
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.models.exports import repository
+from pool_server.models.exports.repository import Place
+from pool_server.models.registry.recipes import named_digests, without_names
+from pool_server.models.registry.repository import visible_addresses
+from pool_server.models.registry.sharing import Right, has_all_rights, may
+from pool_server.models.registry.standing import address_of
+from pool_server.models.registry.states import AVAILABLE, told_as
+from pool_server.models.registry.terms import require_redistributable
+from pool_server.signatures.repository import find_statement
+from pool_server.signatures.service import COMPROMISED
+from pool_server.wire.models.bundles import (
+    MOST_EVALUATIONS,
+    MOST_VERSIONS,
+    ExportRequest,
+    ExportResponse,
+    GrantedVersion,
+    PortableEvaluation,
+    PortableStatement,
+    PortableTerm,
+    PortableVersion,
+)
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.statements import Revocation
+
+NEEDED: tuple[Right, ...] = ("download", "redistribute")
+_MOST_NAMED = 10
+_MOST_TOLD = 200
+
+
+def grant_export(session: Session, caller: Caller, request: ExportRequest) -> ExportResponse:
+    """Decide whether models may leave the pool, and write down that they do.
+
+    The sites whose models they are hear of it.
+
+    Raises
+    ------
+    QueryError
+        An address names no version by its number.
+    VersionNotFoundError
+        There is no such version that the caller may see.
+    ExportRefusedError
+        Some may not leave; each is named with the reason.
+    """
+    versions = _find_asked(session, caller, [_place_of(text) for text in request.addresses])
+    if request.with_parents:
+        versions = _with_ancestors(session, caller, versions)
+    _require_exportable(caller, versions)
+    ordered = in_family_order(versions)
+    for version in ordered:
+        record_act(
+            session,
+            caller,
+            "version.export",
+            address_of(version).removeprefix("pool://"),
+            digest=version.digest,
+            together=len(ordered),
+        )
+    session.flush()
+    tell_all(session, _news(caller, ordered))
+    return ExportResponse(
+        items=[
+            GrantedVersion(
+                address=address_of(version), digest=version.digest, size_bytes=version.size_bytes
+            )
+            for version in ordered
+        ]
+    )
+
+
+def describe_portable(
+    session: Session, caller: Caller, version: ModelVersionRecord, *, evaluations: bool
+) -> PortableVersion:
+    """Return all that goes with a version when it leaves the pool.
+
+    Raises
+    ------
+    ExportRefusedError
+        It may not leave.
+    """
+    _require_exportable(caller, [version])
+    scores = list_evaluations(session, version, limit=MOST_EVALUATIONS) if evaluations else None
+    signed = find_statement(session, version.id)
+    return PortableVersion(
+        site=version.model.site.name,
+        name=version.model.name,
+        version=version.number,
+        digest=version.digest,
+        size_bytes=version.size_bytes,
+        file_name=version.file_name,
+        kind=version.kind,
+        description=version.description,
+        labels={each.key: each.value for each in version.labels},
+        metrics={each.name: each.value for each in version.metrics},
+        terms=[
+            PortableTerm(code=each.code, detail=each.detail, inherited=each.inherited)
+            for each in version.terms
+        ],
+        card=version.card,
+        recipe=_recipe_for(session, caller, version, is_signed=signed is not None),
+        parents=_parents_of(version),
+        created_at=version.created_at,
+        created_by=version.created_by,
+        statement=_portable_statement(signed),
+        evaluations=[
+            PortableEvaluation.model_validate(each.model_dump())
+            for each in (scores.items if scores is not None else ())
+        ],
+    )
+
+
+def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersionRecord]:
+    """Return versions so that parents stand before what was merged from them.
+
+    Equal sets come in an equal order. Recipes that contradict each other may form a circle; that
+    is cut somewhere.
+    """
+    by_address = sorted(
+        versions, key=lambda each: (each.model.site.name, each.model.name, each.number)
+    )
+    homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
+    for version in by_address:
+        homes[version.digest].append(version)
+    ordered: list[str] = []
+    begun: set[str] = set()
+    for start in homes:
+        # Each step is a digest and what is left of its parents: a walk without recursion, for
+        # families may be deep.
+        steps: list[tuple[str, Iterator[str]]] = []
+        if start not in begun:
+            begun.add(start)
+            steps.append((start, iter(_parents_of(homes[start][0]))))
+        while steps:
+            digest, parents = steps[-1]
+            following = next((each for each in parents if each in homes and each not in begun), "")
+            if following:
+                begun.add(following)
+                steps.append((following, iter(_parents_of(homes[following][0]))))
+            else:
+                ordered.append(digest)
+                steps.pop()
+    return [version for digest in ordered for version in homes[digest]]
+
+
+def _find_asked(
+    session: Session, caller: Caller, places: Sequence[Place]
+) -> list[ModelVersionRecord]:
+    found = {
+        (each.model.site.name, each.model.name, each.number): each
+        for each in repository.find_places(session, caller, places)
+    }
+    for site, name, number in places:
+        if (site, name, number) not in found:
+            raise VersionNotFoundError(
+                f"the pool has no model {site}/{name}@{number}",
+                hint="`poolctl models ls` lists what is there.",
+            )
+    return list(found.values())
+
+
+def _with_ancestors(
+    session: Session, caller: Caller, versions: Sequence[ModelVersionRecord]
+) -> list[ModelVersionRecord]:
+    """Add one version of each ancestor that the caller may see."""
+    known = {each.digest for each in versions}
+    digests = repository.ancestor_digests(session, caller, known, MOST_VERSIONS)
+    if len(digests) > MOST_VERSIONS:
+        raise ExportRefusedError(
+            f"these models have more than {MOST_VERSIONS:,} ancestors, which is the most that one "
+            "bundle may hold"
+        )
+    homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
+    for version in repository.find_digests(session, caller, digests - known):
+        homes[version.digest].append(version)
+    chosen = []
+    for candidates in homes.values():
+        # One site may hand on what another keeps back.
+        free = [each for each in candidates if not _reasons_against(caller, each)]
+        chosen.append((free or candidates)[0])
+    return [*versions, *chosen]
+
+
+def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) -> None:
+    problems = {
+        address_of(version): reasons
+        for version in versions
+        if (reasons := _reasons_against(caller, version))
+    }
+    if not problems:
+        return
+    named = [f"{address}: {', '.join(why)}" for address, why in problems.items()][:_MOST_NAMED]
+    more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+    raise ExportRefusedError(
+        f"{len(problems)} of the models may not leave the pool: {'; '.join(named)}{more}",
+        hint="Ask the sites whose models they are for the right `redistribute`, or leave them "
+        "out; models that were merged from them can go without them.",
+        details={"problems": problems},
+    )
+
+
+def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
+    reasons = []
+    if version.state != AVAILABLE:
+        reasons.append(f"it is {told_as(version.state)}")
+    elif version.flags:
+        reasons.append("it holds something that was withdrawn")
+    missing = [right for right in NEEDED if not may(caller, version.model, right)]
+    if missing:
+        reasons.append(f"{version.model.site.name} has not granted {' and '.join(missing)}")
+    try:
+        require_redistributable(version)
+    except TermsForbidError as error:
+        reasons.append(error.message)
+    if version.statement is not None and version.statement.key.revocation == COMPROMISED:
+        reasons.append("it is signed with a key that was declared compromised")
+    return reasons
+
+
+def _parents_of(version: ModelVersionRecord) -> list[str]:
+    return list(dict.fromkeys(each.parent_digest for each in version.parents))
+
+
+def _recipe_for(
+    session: Session, caller: Caller, version: ModelVersionRecord, *, is_signed: bool
+) -> dict[str, Any] | None:
+    """Return a version's recipe as the caller may know it.
+
+    Of inputs that others do not share with the caller it has the digest only. Where the site has
+    signed the recipe along with the version, nothing can be left out of it.
+    """
+    if version.recipe is None:
+        return None
+    document = version.recipe.document
+    if is_signed or has_all_rights(caller) or version.model.site_id == caller.site_id:
+        return document
+    placed = visible_addresses(session, caller, set(named_digests(document)))
+    return without_names(document, placed)
+
+
+def _portable_statement(found: StatementRecord | None) -> PortableStatement | None:
+    if found is None:
+        return None
+    return PortableStatement(
+        envelope=Envelope.model_validate(found.envelope),
+        public_key=found.key.public_key,
+        key_name=found.key.name,
+        origin=found.origin or None,
+        revoked_as=cast("Revocation | None", found.key.revocation or None),
+    )
+
+
+def _news(caller: Caller, versions: Sequence[ModelVersionRecord]) -> list[News]:
+    by_site: Mapping[int, list[str]] = defaultdict(list)
+    for version in versions:
+        if version.model.site_id != caller.site_id:
+            by_site[version.model.site_id].append(address_of(version))
+    return [
+        News(
+            site_id,
+            "versions.exported",
+            caller.site,
+            {"by": f"{caller.site}/{caller.token_name}", "count": len(addresses),
+             "addresses": addresses[:_MOST_TOLD]},
+        )
+        for site_id, addresses in by_site.items()
+    ]  # fmt: skip
+
+
+def _place_of(text: str) -> Place:
+    try:
+        address = ModelAddress.parse(text)
+    except ValueError as error:
+        raise QueryError(str(error)) from error
+    if not address.reference.isdigit():
+        raise QueryError(
+            f"{text!r} names no version by its number; expected for example site-a/face-68@2"
+        )
+    return address.site, address.name, int(address.reference)

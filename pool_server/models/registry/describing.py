@@ -1,0 +1,73 @@
+"""Versions as clients see them, made of records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import cast
+
+from pool_server.database.records import ModelVersionRecord, StatementRecord, TermRecord
+from pool_server.models.registry.standing import flags_of, successors_of, withdrawal_of
+from pool_server.models.registry.states import told_as
+from pool_server.wire.models.data_use import TermResponse, label_of
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.signatures.statements import Revocation, SignatureSummary
+
+
+def describe_version(
+    version: ModelVersionRecord, methods: Collection[str] | None = None
+) -> ModelVersionResponse:
+    """Return a version as clients see it; `mergeable_by` has only `methods`, if given."""
+    return ModelVersionResponse(
+        site=version.model.site.name,
+        name=version.model.name,
+        version=version.number,
+        kind=version.kind,
+        format=version.format,
+        digest=version.digest,
+        size_bytes=version.size_bytes,
+        file_name=version.file_name,
+        description=version.description,
+        labels={label.key: label.value for label in version.labels},
+        metrics={metric.name: metric.value for metric in version.metrics},
+        fingerprint=version.fingerprint,
+        mergeable_by=[
+            each.method for each in version.merge_keys if methods is None or each.method in methods
+        ],
+        terms=[describe_term(each) for each in version.terms],
+        aliases=[each.name for each in version.aliases],
+        visibility=cast("Visibility", version.model.visibility),
+        state=told_as(version.state),
+        state_reason=version.state_reason,
+        state_changed_at=version.state_changed_at,
+        state_changed_by=version.state_changed_by,
+        has_card=version.has_card,
+        created_at=version.created_at,
+        created_by=version.created_by,
+        has_recipe=version.recipe is not None,
+        parent_digests=list(dict.fromkeys(parent.parent_digest for parent in version.parents)),
+        withdrawal=withdrawal_of(version),
+        flags=flags_of(version),
+        successors=successors_of(version),
+        signed_by=None if version.statement is None else describe_signature(version.statement),
+    )
+
+
+def describe_signature(statement: StatementRecord) -> SignatureSummary:
+    key = statement.key
+    return SignatureSummary(
+        key_id=statement.key_id,
+        origin=statement.origin or None,
+        accepted_at=statement.created_at,
+        revoked_at=key.revoked_at,
+        revoked_as=cast("Revocation | None", key.revocation or None),
+    )
+
+
+def describe_term(term: TermRecord) -> TermResponse:
+    return TermResponse(
+        code=term.code,
+        label=label_of(term.code),
+        detail=term.detail,
+        inherited=term.inherited,
+    )

@@ -1,0 +1,220 @@
+"""What a listing is narrowed by, read from the query of a request."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pool_server.errors import QueryError
+from pool_server.models.registry.search.ordering import NEWEST_FIRST, Order, Position
+from pool_server.wire.models.models import StateChoice
+from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, ModelAddress
+
+MetricRelation = Literal["<", "<=", ">", ">=", "="]
+
+_LABEL_KEY = re.compile(LABEL_KEY_PATTERN)
+_BOUND = re.compile(r"^([a-z][a-z0-9_.-]{0,63}?)\s*(<=|>=|<|>|=)\s*(\S+)$")
+_SIGN = re.compile(r"[<>=]")
+_DIGEST = re.compile(DIGEST_PATTERN)
+_RELATIONS: dict[str, MetricRelation] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
+MOST_WORDS = 8
+MOST_FILTERS = 32
+
+
+@dataclass(frozen=True)
+class LabelFilter:
+    """The label `key` is there, and has `value` unless that is None."""
+
+    key: str
+    value: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> LabelFilter:
+        """Read ``KEY=VALUE`` or ``KEY``.
+
+        Raises
+        ------
+        QueryError
+        """
+        key, equals, value = text.partition("=")
+        if not _LABEL_KEY.fullmatch(key) or (equals and not value):
+            raise QueryError(
+                f"label={text!r} is no filter; expected KEY=VALUE, or KEY alone for any value",
+                hint="Keys begin with a letter and have only a-z, 0-9, '_', '.', '-'.",
+            )
+        return cls(key, value if equals else None)
+
+
+@dataclass(frozen=True)
+class LabelBound:
+    """The label `key` is a number that stands in `relation` to `bound`."""
+
+    key: str
+    relation: MetricRelation
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> LabelBound:
+        """Read ``KEY<NUMBER``, or with ``<=``, ``>``, ``>=``.
+
+        Raises
+        ------
+        QueryError
+        """
+        match = _BOUND.fullmatch(text)
+        bound = _read_number(match[3]) if match else None
+        if match is None or bound is None or match[2] == "=":
+            raise QueryError(
+                f"label={text!r} is no filter; expected KEY>=NUMBER, or with >, < or <=",
+                hint="For example label=images>=500; encode > as %3E in an address.",
+            )
+        return cls(match[1], _RELATIONS[match[2]], bound)
+
+
+@dataclass(frozen=True)
+class MetricFilter:
+    """The metric `name` stands in `relation` to `bound`."""
+
+    name: str
+    relation: MetricRelation
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> MetricFilter:
+        """Read ``NAME<VALUE``, or with ``<=``, ``>``, ``>=``, ``=``.
+
+        Raises
+        ------
+        QueryError
+        """
+        match = _BOUND.fullmatch(text)
+        bound = _read_number(match[3]) if match else None
+        if match is None or bound is None:
+            raise QueryError(
+                f"metric={text!r} is no filter; expected NAME<VALUE, or with <=, >, >= or =",
+                hint="For example metric=mean_error<0.08; encode < as %3C in an address.",
+            )
+        return cls(match[1], _RELATIONS[match[2]], bound)
+
+
+@dataclass(frozen=True)
+class MergeKey:
+    """The key of some model under one method."""
+
+    method: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> MergeKey:
+        """Read ``METHOD:KEY``.
+
+        Raises
+        ------
+        QueryError
+        """
+        method, colon, key = text.partition(":")
+        if not (method and colon and key):
+            raise QueryError(
+                f"mergeable_key={text[:80]!r} is no filter; expected METHOD:KEY",
+                hint="`aggregators.methods.merge_keys` gives the keys of a file.",
+            )
+        return cls(method, key)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """One model, by address or by digest alone."""
+
+    address: ModelAddress | None
+    digest: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> ModelChoice:
+        """Read a model address or ``sha256:DIGEST``.
+
+        Raises
+        ------
+        QueryError
+        """
+        if text.startswith("sha256:"):
+            return cls(None, read_digest(text.removeprefix("sha256:")))
+        try:
+            return cls(ModelAddress.parse(text), None)
+        except ValueError as error:
+            raise QueryError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """All filters of a listing; a version must pass every one."""
+
+    kind: str | None = None
+    site: str | None = None
+    name: str | None = None
+    labels: tuple[LabelFilter | LabelBound, ...] = ()
+    metrics: tuple[MetricFilter, ...] = ()
+    words: tuple[str, ...] = ()
+    mergeable_with: ModelChoice | None = None
+    mergeable_keys: tuple[MergeKey, ...] = ()
+    state: StateChoice | None = None
+    latest: bool = False
+    limit: int = 50
+    order: Order = NEWEST_FIRST
+    after: Position | None = None
+
+
+def read_label(text: str) -> LabelFilter | LabelBound:
+    """Read one filter on labels, by value or by bound.
+
+    What comes first decides: ``note=a<b`` asks for a value.
+
+    Raises
+    ------
+    QueryError
+    """
+    sign = _SIGN.search(text)
+    by_bound = sign is not None and sign[0] != "="
+    return LabelBound.parse(text) if by_bound else LabelFilter.parse(text)
+
+
+def read_digest(text: str) -> str:
+    """Return `text` if it is a SHA-256 in hexadecimal.
+
+    Raises
+    ------
+    QueryError
+    """
+    if not _DIGEST.fullmatch(text):
+        raise QueryError(f"{text!r} is no SHA-256 digest; expected 64 characters of 0-9, a-f")
+    return text
+
+
+def read_words(text: str | None) -> tuple[str, ...]:
+    """Return the words that must all occur."""
+    words = tuple((text or "").replace("\0", " ").split())
+    if len(words) > MOST_WORDS:
+        raise QueryError(f"`text` has {len(words)} words; at most {MOST_WORDS} are looked for")
+    return words
+
+
+def limit_count(name: str, filters: Sequence[str]) -> Sequence[str]:
+    """Return `filters` unless they are too many for one query.
+
+    Raises
+    ------
+    QueryError
+    """
+    if len(filters) > MOST_FILTERS:
+        raise QueryError(f"{len(filters)} filters `{name}`; at most {MOST_FILTERS} can be combined")
+    return filters
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

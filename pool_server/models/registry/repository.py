@@ -1,0 +1,318 @@
+"""Models and versions in the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+
+from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
+
+from pool_server.database.engine import wait_for_turn
+from pool_server.database.records import (
+    AliasRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    RecipeRecord,
+    SiteKeyRecord,
+    SiteRecord,
+    StatementRecord,
+)
+from pool_server.http.identity import Caller
+from pool_server.models.registry.sharing import visible_to
+from pool_server.models.registry.standing import standing_options
+from pool_server.models.registry.states import AVAILABLE, DELETED, QUARANTINED, readable_by
+from pool_server.wire.names import ModelAddress
+
+# How many values one statement may name; SQLite takes 32766.
+MOST_VALUES = 10_000
+
+Versions = Callable[[], Select[ModelVersionRecord]]
+"""What is read of a version along with it: `whole_versions`, `brief_versions`, `bare_versions`."""
+
+
+def single_versions() -> Select[ModelVersionRecord]:
+    """Select versions with model and site, and with whether they have a recipe or a signature."""
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
+            # Of the recipe only that there is one; its document can be long.
+            joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
+            # And of what was signed, only with which key.
+            joinedload(ModelVersionRecord.statement).options(
+                load_only(
+                    StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
+                ),
+                joinedload(StatementRecord.key).load_only(
+                    SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
+                ),
+            ),
+        )
+    )
+
+
+def whole_versions() -> Select[ModelVersionRecord]:
+    """Select versions with all that a response needs, in a fixed number of queries."""
+    return single_versions().options(
+        *standing_options(),
+        contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants),
+        selectinload(ModelVersionRecord.labels),
+        selectinload(ModelVersionRecord.metrics),
+        selectinload(ModelVersionRecord.merge_keys),
+        selectinload(ModelVersionRecord.parents),
+        selectinload(ModelVersionRecord.terms),
+        selectinload(ModelVersionRecord.aliases),
+    )
+
+
+def bare_versions() -> Select[ModelVersionRecord]:
+    """Select versions without anything else."""
+    return select(ModelVersionRecord).join(ModelVersionRecord.model)
+
+
+def brief_versions() -> Select[ModelVersionRecord]:
+    """Select versions with their merge keys, for whoever needs no more."""
+    return bare_versions().options(selectinload(ModelVersionRecord.merge_keys))
+
+
+def find_model(session: Session, site: str, name: str) -> ModelRecord | None:
+    """Return a model with its site and grants, whoever asks."""
+    return session.scalar(models_named(site, name))
+
+
+def find_visible_model(
+    session: Session, caller: Caller, site: str, name: str
+) -> ModelRecord | None:
+    """Return a model with its site and grants, if the caller may see it."""
+    return session.scalar(
+        models_named(site, name).where(visible_to(caller), ModelRecord.deleted_at.is_(None))
+    )
+
+
+def find_visible_id(session: Session, caller: Caller, site: str, name: str) -> int | None:
+    """Return the number of a model, if the caller may see it."""
+    return session.scalar(
+        select(ModelRecord.id)
+        .join(ModelRecord.site)
+        .where(
+            SiteRecord.name == site,
+            ModelRecord.name == name,
+            visible_to(caller),
+            ModelRecord.deleted_at.is_(None),
+        )
+    )
+
+
+def models_named(site: str, name: str) -> Select[ModelRecord]:
+    return (
+        select(ModelRecord)
+        .join(ModelRecord.site)
+        .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
+        .where(SiteRecord.name == site, ModelRecord.name == name)
+    )
+
+
+def find_by_number(
+    session: Session,
+    model_id: int,
+    number: int,
+    *conditions: ColumnElement[bool],
+    versions: Versions = whole_versions,
+) -> ModelVersionRecord | None:
+    return session.scalar(
+        versions().where(
+            ModelVersionRecord.model_id == model_id,
+            ModelVersionRecord.number == number,
+            *conditions,
+        )
+    )
+
+
+def find_by_digest(
+    session: Session,
+    model_id: int,
+    digest: str,
+    *conditions: ColumnElement[bool],
+    versions: Versions = whole_versions,
+) -> ModelVersionRecord | None:
+    return session.scalar(
+        versions().where(
+            ModelVersionRecord.model_id == model_id,
+            ModelVersionRecord.digest == digest,
+            *conditions,
+        )
+    )
+
+
+def find_by_alias(
+    session: Session,
+    model_id: int,
+    alias: str,
+    *conditions: ColumnElement[bool],
+    versions: Versions = whole_versions,
+) -> ModelVersionRecord | None:
+    return session.scalar(
+        versions()
+        .join(AliasRecord, AliasRecord.version_id == ModelVersionRecord.id)
+        .where(AliasRecord.model_id == model_id, AliasRecord.name == alias, *conditions)
+    )
+
+
+def find_newest(
+    session: Session,
+    model_id: int,
+    *conditions: ColumnElement[bool],
+    versions: Versions = whole_versions,
+) -> ModelVersionRecord | None:
+    """Return the newest version that is available; where none is, the newest there is."""
+    return session.scalar(
+        versions()
+        .where(ModelVersionRecord.model_id == model_id, *conditions)
+        .order_by(
+            case((ModelVersionRecord.state == AVAILABLE, 0), else_=1),
+            ModelVersionRecord.number.desc(),
+        )
+        .limit(1)
+    )
+
+
+def find_anywhere(
+    session: Session, caller: Caller, digest: str, versions: Versions = whole_versions
+) -> ModelVersionRecord | None:
+    """Return the oldest version with this digest of a model that the caller may see."""
+    return session.scalar(
+        versions()
+        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    )
+
+
+def first_version(
+    session: Session, digest: str, *, other_than: int | None = None
+) -> ModelVersionRecord | None:
+    """Return the oldest version of a file that is not deleted, whoever may see it.
+
+    It comes with its model and parents.
+
+    Parameters
+    ----------
+    other_than : int, optional
+        A version that does not count.
+    """
+    query = (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .options(contains_eager(ModelVersionRecord.model), selectinload(ModelVersionRecord.parents))
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    )
+    if other_than is not None:
+        query = query.where(ModelVersionRecord.id != other_than)
+    return session.scalar(query)
+
+
+def find_quarantine(session: Session, digest: str) -> bool | None:
+    """Tell whether a file is quarantined by a curator of the pool, under whatever name.
+
+    Returns
+    -------
+    bool or None
+        False: only by curators of sites; None: by nobody.
+    """
+    return session.scalar(
+        select(ModelVersionRecord.held_by_pool)
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED)
+        .order_by(ModelVersionRecord.held_by_pool.desc())
+        .limit(1)
+    )
+
+
+def visible_homes(
+    session: Session, caller: Caller, digests: Collection[str]
+) -> dict[str, list[ModelRecord]]:
+    """Return, for each digest, the models that the caller may see and that have a version of it.
+
+    The models come with their sites and grants; digests of none are left out.
+    """
+    homes: dict[str, list[ModelRecord]] = defaultdict(list)
+    wanted = sorted(set(digests))
+    for start in range(0, len(wanted), MOST_VALUES):
+        rows = session.execute(
+            select(ModelVersionRecord.digest, ModelRecord)
+            .join(ModelVersionRecord.model)
+            .join(ModelRecord.site)
+            .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
+            .where(
+                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
+                visible_to(caller),
+                readable_by(caller),
+            )
+            .order_by(ModelVersionRecord.id)
+        )
+        for digest, model in rows:
+            homes[digest].append(model)
+    return dict(homes)
+
+
+def visible_addresses(session: Session, caller: Caller, digests: Collection[str]) -> dict[str, str]:
+    """Return the address of the oldest version with each digest, of those the caller may see."""
+    addresses: dict[str, str] = {}
+    wanted = sorted(set(digests))
+    for start in range(0, len(wanted), MOST_VALUES):
+        rows = session.execute(
+            select(
+                ModelVersionRecord.digest,
+                SiteRecord.name,
+                ModelRecord.name,
+                ModelVersionRecord.number,
+            )
+            .join(ModelVersionRecord.model)
+            .join(ModelRecord.site)
+            .where(
+                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
+                visible_to(caller),
+                readable_by(caller),
+            )
+            .order_by(ModelVersionRecord.id)
+        )
+        for digest, site, name, number in rows:
+            addresses.setdefault(digest, str(ModelAddress(site, name, str(number))))
+    return addresses
+
+
+def get_version(session: Session, version_id: int) -> ModelVersionRecord:
+    return session.scalars(whole_versions().where(ModelVersionRecord.id == version_id)).one()
+
+
+def lock_state(session: Session, version: ModelVersionRecord) -> None:
+    """Read a version's state anew and keep others from changing it until the transaction ends."""
+    session.refresh(version, ["state", "was_available", "held_by_pool"], with_for_update=True)
+
+
+def hold_families(session: Session) -> None:
+    """Keep all other transactions from withdrawing or publishing until this one ends.
+
+    A version published while one of its ancestors is withdrawn would be missed by both; so would
+    a site that fetches something meanwhile.
+    """
+    wait_for_turn(session, "families")
+
+
+def lock_model(session: Session, model: ModelRecord) -> None:
+    """Read anew whether a model was deleted and who sees it, and let nobody else change that.
+
+    Nor add to it, until the transaction ends. Taken before the states of the model's versions.
+    """
+    session.refresh(model, ["deleted_at", "visibility"], with_for_update={"key_share": True})
+
+
+def next_number(session: Session, model_id: int) -> int:
+    newest = session.scalar(
+        select(func.max(ModelVersionRecord.number)).where(ModelVersionRecord.model_id == model_id)
+    )
+    return (newest or 0) + 1

@@ -1,0 +1,181 @@
+"""Finding models and versions, and telling of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import ModelRecord, ModelVersionRecord
+from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
+from pool_server.http.identity import Caller
+from pool_server.models.registry import repository
+from pool_server.models.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
+from pool_server.models.registry.listing import describe_versions
+from pool_server.models.registry.search.facets import count_facets
+from pool_server.models.registry.search.finding import finder_of, plan_search
+from pool_server.models.registry.search.ordering import Position
+from pool_server.models.registry.states import readable_by
+from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
+from pool_server.wire.models.facets import FacetsResponse
+from pool_server.wire.models.models import ModelPage
+
+_NUMBER = re.compile(r"^[0-9]{1,9}$")
+_ALIAS = re.compile(ALIAS_PATTERN)
+
+
+def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRecord:
+    """Return a model that the caller may see, with its site and grants.
+
+    Raises
+    ------
+    ModelNotFoundError
+        There is none; one that the caller may not see looks the same.
+    """
+    model = repository.find_visible_model(session, caller, site, name)
+    if model is None:
+        raise _no_model(site, name)
+    return model
+
+
+def _no_model(site: str, name: str) -> ModelNotFoundError:
+    return ModelNotFoundError(
+        f"the pool has no model {site}/{name}", hint="`poolctl models ls` lists what is there."
+    )
+
+
+def resolve_version(
+    session: Session,
+    caller: Caller,
+    site: str,
+    name: str,
+    reference: str,
+    *,
+    versions: repository.Versions = repository.whole_versions,
+) -> ModelVersionRecord:
+    """Return the version that a reference means.
+
+    A number, ``latest`` or nothing (the newest that is available), ``sha256:DIGEST``, or an
+    alias. What is deleted, or of no business of the caller's yet, is answered for as if it were
+    not there.
+
+    Raises
+    ------
+    ModelNotFoundError, VersionNotFoundError
+        There is no such model or version that the caller may see.
+    QueryError
+        `reference` cannot be any of them.
+    """
+    model_id = repository.find_visible_id(session, caller, site, name)
+    if model_id is None:
+        raise _no_model(site, name)
+    readable = readable_by(caller)
+    if reference in {"", LATEST}:
+        version = repository.find_newest(session, model_id, readable, versions=versions)
+    elif reference.startswith("sha256:"):
+        digest = read_digest(reference.removeprefix("sha256:"))
+        version = repository.find_by_digest(session, model_id, digest, readable, versions=versions)
+    elif _NUMBER.fullmatch(reference):
+        version = repository.find_by_number(
+            session, model_id, int(reference), readable, versions=versions
+        )
+    elif _ALIAS.fullmatch(reference):
+        version = repository.find_by_alias(
+            session, model_id, reference, readable, versions=versions
+        )
+    else:
+        raise QueryError(
+            f"{reference[:80]!r} is no version; expected a number, `latest`, an alias, or "
+            "sha256:DIGEST"
+        )
+    if version is None:
+        raise VersionNotFoundError(
+            f"{site}/{name} has no version {reference or LATEST}",
+            hint=f"`poolctl models ls --name {name}` lists the versions there are.",
+        )
+    return version
+
+
+def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPage:
+    """Return one page of the versions that pass every filter of `query`, in its order.
+
+    Only versions of models that the caller may see.
+    """
+    groups, other_than = _merge_groups(session, caller, query)
+    if any(not group for group in groups):
+        return ModelPage(items=[])
+    # One more tells whether there is another page.
+    plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
+    found = finder_of(session).find(plan)
+    page = found[: query.limit]
+    last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
+    return ModelPage(
+        items=describe_versions(
+            session, caller, [each.version_id for each in page], query.state, groups
+        ),
+        next_cursor=None if last is None else query.order.write_cursor(last),
+    )
+
+
+def list_facets(session: Session, caller: Caller, query: ModelQuery) -> FacetsResponse:
+    """Count what the versions that pass every filter of `query` have in common."""
+    groups, other_than = _merge_groups(session, caller, query)
+    if any(not group for group in groups):
+        return FacetsResponse(counted=0, complete=True, kinds=[], sites=[], states=[], labels={})
+    return count_facets(session, caller, query, groups, other_than=other_than)
+
+
+def _merge_groups(
+    session: Session, caller: Caller, query: ModelQuery
+) -> tuple[list[Sequence[MergeKey]], str | None]:
+    """Return the keys of which a version must have one of each group, and a digest to leave out."""
+    groups: list[Sequence[MergeKey]] = []
+    partner: ModelVersionRecord | None = None
+    if query.mergeable_with is not None:
+        partner = _find_partner(session, caller, query.mergeable_with)
+        groups.append(_keys_of(partner))
+    if query.mergeable_keys:
+        groups.append(query.mergeable_keys)
+    # Nobody looks for a model to merge with itself.
+    return groups, None if partner is None else partner.digest
+
+
+def list_versions_of(
+    session: Session, caller: Caller, site: str, name: str, query: ModelQuery
+) -> ModelPage:
+    """Return one page of the versions of one model, in the order of `query`.
+
+    Raises
+    ------
+    ModelNotFoundError
+    """
+    if repository.find_visible_id(session, caller, site, name) is None:
+        raise _no_model(site, name)
+    return list_models(session, caller, query)
+
+
+def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> ModelVersionRecord:
+    if choice.address is not None:
+        address = choice.address
+        return resolve_version(
+            session,
+            caller,
+            address.site,
+            address.name,
+            address.reference,
+            versions=repository.brief_versions,
+        )
+    version = repository.find_anywhere(
+        session, caller, choice.digest or "", repository.brief_versions
+    )
+    if version is None:
+        raise VersionNotFoundError(
+            f"the pool has no model with digest {choice.digest}",
+            hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
+        )
+    return version
+
+
+def _keys_of(version: ModelVersionRecord) -> list[MergeKey]:
+    return [MergeKey(each.method, each.key) for each in version.merge_keys]

@@ -1,0 +1,203 @@
+"""How a version stands: withdrawn, flagged because of what it holds, replaced.
+
+========================  ======================================================================
+standing                  what becomes of its downloads
+========================  ======================================================================
+withdrawn, ``refuse``     none any more; nor of the same bytes under other names
+                          (always of what was a draft or in quarantine)
+withdrawn, ``warn``       they work, with a warning
+flagged                   they work, with a warning: the version holds, directly or through
+                          other merges, something that was withdrawn
+========================  ======================================================================
+
+All of it is read from what `pool_server.models.registry.repository.whole_versions` has loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from sqlalchemy.orm import joinedload, selectinload
+
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    SuccessorRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
+from pool_server.errors import VersionWithdrawnError
+from pool_server.models.registry.sharing import rights_of_site
+from pool_server.models.registry.states import AVAILABLE, INSIDE
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.withdrawals import (
+    Withdrawal,
+    WithdrawalEffect,
+    WithdrawalFlag,
+    WithdrawalReason,
+)
+
+CONSORTIUM = "consortium"
+
+
+def standing_options() -> tuple[Any, ...]:
+    """Return what a query of versions has to load; costs nothing for versions in good standing."""
+    flag, successor = ModelVersionRecord.flags, ModelVersionRecord.successors
+    return (
+        selectinload(ModelVersionRecord.withdrawal),
+        selectinload(flag)
+        .joinedload(WithdrawalFlagRecord.withdrawal)
+        .joinedload(WithdrawalRecord.version)
+        .joinedload(ModelVersionRecord.model)
+        .joinedload(ModelRecord.site),
+        selectinload(successor)
+        .joinedload(SuccessorRecord.successor)
+        .options(
+            joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site),
+            selectinload(ModelVersionRecord.flags),
+        ),
+    )
+
+
+def address_of(version: ModelVersionRecord) -> str:
+    return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
+
+
+def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
+    """Return what a site is told of a version: its address, or a digest where it may not see it.
+
+    Who names a file by its digest need not know whose it is. The version's model was loaded with
+    its site and grants.
+    """
+    is_own = version.model.site_id == site_id
+    # What is deleted by now may have been a draft all the time.
+    is_shown = version.was_available and version.state not in INSIDE
+    may_see = "see" in rights_of_site(site_id, version.model) and is_shown
+    return address_of(version) if is_own or may_see else f"sha256:{version.digest}"
+
+
+def withdrawal_of(version: ModelVersionRecord) -> Withdrawal | None:
+    """Return how a version was withdrawn; None if it was not."""
+    if version.withdrawal is None:
+        return None
+    return describe_withdrawal(version.withdrawal, version)
+
+
+def describe_withdrawal(record: WithdrawalRecord, version: ModelVersionRecord) -> Withdrawal:
+    """Return a withdrawal as clients see it; `version` is the withdrawn one, with its standing."""
+    return Withdrawal(
+        address=address_of(version),
+        digest=record.digest,
+        reason=cast("WithdrawalReason", record.reason),
+        explanation=record.explanation,
+        effect=cast("WithdrawalEffect", record.effect),
+        withdrawn_at=record.created_at,
+        withdrawn_by=record.created_by,
+        successors=successors_of(version),
+    )
+
+
+def without_name(withdrawal: Withdrawal) -> Withdrawal:
+    """Return a withdrawal for who has the file and may not see what it is called in the pool."""
+    hidden = {"explanation": "", "withdrawn_by": "", "successors": []}
+    return withdrawal.model_copy(update={"address": f"sha256:{withdrawal.digest}", **hidden})
+
+
+def flag_without_name(flag: WithdrawalFlag) -> WithdrawalFlag:
+    """Return a flag for who has the file and may not see what it is called in the pool."""
+    return flag.model_copy(update={"address": f"sha256:{flag.digest}"})
+
+
+def flags_of(version: ModelVersionRecord) -> list[WithdrawalFlag]:
+    """Return what was withdrawn of the things that a version holds."""
+    return [describe_flag(flag, version) for flag in version.flags]
+
+
+def describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> WithdrawalFlag:
+    """Return a flag as clients see it.
+
+    Who sees a version may not see what it was made of; that has no name then, only a digest.
+    """
+    withdrawn = flag.withdrawal.version
+    is_known = withdrawn.model.site_id == version.model.site_id or (
+        withdrawn.model.visibility == CONSORTIUM and withdrawn.was_available
+    )
+    return WithdrawalFlag(
+        address=address_of(withdrawn) if is_known else f"sha256:{flag.withdrawal.digest}",
+        digest=flag.withdrawal.digest,
+        reason=cast("WithdrawalReason", flag.withdrawal.reason),
+        effect=cast("WithdrawalEffect", flag.withdrawal.effect),
+        flagged_at=flag.created_at,
+    )
+
+
+def successors_of(version: ModelVersionRecord) -> list[str]:
+    """Return the addresses of what replaces a version, newest first.
+
+    Only successors that are themselves in good standing, and that whoever sees the version may
+    see, too: those of the same model, and those shared with the whole consortium.
+    """
+    return [
+        address_of(link.successor)
+        for link in reversed(version.successors)
+        if link.successor.state == AVAILABLE
+        and not link.successor.flags
+        and (
+            link.successor.model_id == version.model_id
+            or link.successor.model.visibility == CONSORTIUM
+        )
+    ]
+
+
+def refusal_of(version: ModelVersionRecord) -> WithdrawalRecord | None:
+    """Return the withdrawal because of which the version's bytes are not given out, if any.
+
+    The same bytes may have been withdrawn under another name; they are refused here, too.
+    """
+    own = [] if version.withdrawal is None else [version.withdrawal]
+    same_bytes = [each.withdrawal for each in version.flags]
+    for withdrawal in [*own, *same_bytes]:
+        if withdrawal.effect == "refuse" and withdrawal.digest == version.digest:
+            return withdrawal
+    return None
+
+
+def require_not_withdrawn(version: ModelVersionRecord) -> None:
+    """Raise if the version's bytes are not given out any more.
+
+    Raises
+    ------
+    VersionWithdrawnError
+        Naming the reason, and what to use instead.
+    """
+    withdrawal = refusal_of(version)
+    if withdrawal is None:
+        return
+    address, successors = address_of(version), successors_of(version)
+    explanation = f": {withdrawal.explanation}" if withdrawal.explanation else ""
+    raise VersionWithdrawnError(
+        f"{address} was withdrawn ({withdrawal.reason}) and cannot be used any more{explanation}",
+        hint=_instead(successors),
+        details={
+            "address": address,
+            "digest": version.digest,
+            "reason": withdrawal.reason,
+            "explanation": withdrawal.explanation,
+            "successors": successors,
+        },
+    )
+
+
+def warning_of(version: ModelVersionRecord) -> str:
+    """Return what a download is to be accompanied by; ``""`` for a version in good standing."""
+    if version.withdrawal is not None:
+        return f"withdrawn; reason={version.withdrawal.reason}"
+    reasons = sorted({flag.withdrawal.reason for flag in version.flags})
+    return f"flagged; reason={','.join(reasons)}" if reasons else ""
+
+
+def _instead(successors: Sequence[str]) -> str:
+    if successors:
+        return f"Use {successors[0]} instead, and delete the copies that you have."
+    return "Delete the copies that you have; `poolctl models check FILES` finds what holds it."

@@ -1,0 +1,247 @@
+"""Terms of versions: what a merge inherits, and what the pool refuses because of them.
+
+The rules stand in `pool_server.wire.models.data_use_rules`. Whatever the pool knows of a file's
+terms counts, whoever may see the version that has them: a merge of a model cannot be freer than the
+model because its owner keeps it to itself.
+
+The same file may stand in the pool at several sites. The terms count that the site gave it which
+published it first; what others lay on their copies binds themselves alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+
+from sqlalchemy import Select, func, literal, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    SiteRecord,
+    TermRecord,
+)
+from pool_server.errors import TermsForbidError, TermsRefusedError
+from pool_server.wire.models.data_use import CLINICAL_CARE, Term
+from pool_server.wire.models.data_use_rules import (
+    PERMISSIVE,
+    IntendedUse,
+    TermProblem,
+    TermsOf,
+    check_merge,
+    check_redistribution,
+    contradictions,
+    inherited_terms,
+    sort_terms,
+)
+
+# How many values one statement may name; SQLite takes 32766.
+MOST_VALUES = 10_000
+
+
+def today_utc() -> date:
+    return datetime.now(UTC).date()
+
+
+def known_terms(session: Session, digests: Collection[str], site_id: int) -> dict[str, set[Term]]:
+    """Return the terms that files have for a site, by digest.
+
+    Digests that the pool does not have are left out; one whose versions have no terms has an
+    empty set.
+    """
+    found: dict[str, set[Term]] = {}
+    wanted = sorted(set(digests))
+    for start in range(0, len(wanted), MOST_VALUES):
+        rows = session.execute(_terms_that_count(wanted[start : start + MOST_VALUES], site_id))
+        for digest, code, detail in rows:
+            terms = found.setdefault(digest, set())
+            if code is not None:
+                terms.add(Term(code=code, detail=detail or ""))
+    return found
+
+
+def require_terms(
+    session: Session,
+    own: Sequence[Term],
+    parents: Mapping[str, str],
+    *,
+    site: SiteRecord,
+    use: IntendedUse | None,
+) -> None:
+    """Raise unless a file with these terms and parents may be announced.
+
+    Parameters
+    ----------
+    own : sequence of Term
+        What its uploader declares.
+    parents : mapping
+        Digests of a merged model's inputs, and what to call each; empty for any other model.
+    site : SiteRecord
+        Whose model it becomes.
+    use : IntendedUse, optional
+        What the uploader says that it is for.
+
+    Raises
+    ------
+    TermsRefusedError
+        The declared terms contradict each other.
+    TermsForbidError
+        The terms of the inputs forbid the merge, or what was declared of it.
+    """
+    if problems := contradictions(own, "the declared terms"):
+        raise TermsRefusedError(
+            "; ".join(each.message for each in problems),
+            hint="Alternatives stand in one term, separated by commas: DUO:0000028=site-a,site-b.",
+        )
+    known = known_terms(session, parents, site.id)
+    inputs = [TermsOf(parents[digest], sort_terms(known[digest])) for digest in sorted(known)]
+    if any(each.code == CLINICAL_CARE for each in own):
+        use = (use or IntendedUse()).including("clinical")
+    names = (site.name, site.display_name)
+    problems = check_merge(inputs, use, today=today_utc(), institution=names)
+    # What the uploader declares must not contradict what it inherits, either.
+    inherited = inherited_terms(each.terms for each in inputs)
+    problems += contradictions([*inherited, *own], "what is declared and inherited")
+    _raise_if_forbidden(problems, "the terms of the inputs forbid this merge")
+
+
+def require_redistributable(version: ModelVersionRecord) -> None:
+    """Raise unless the terms of a version allow that its file is handed on outside the pool.
+
+    A moratorium that has not ended, a time limit that has passed, and terms that name users,
+    institutions or projects forbid it (`check_redistribution`). The owner's right to hand the
+    file on is another matter: `pool_server.models.registry.sharing`.
+
+    Raises
+    ------
+    TermsForbidError
+    """
+    name = f"{version.model.site.name}/{version.model.name}@{version.number}"
+    terms = [Term(code=each.code, detail=each.detail) for each in version.terms]
+    problems = check_redistribution(terms, today=today_utc(), name=name)
+    _raise_if_forbidden(problems, f"{name} cannot be handed on")
+
+
+def _raise_if_forbidden(problems: Iterable[TermProblem], what: str) -> None:
+    forbidding = list(dict.fromkeys(each for each in problems if each.forbids))
+    if forbidding:
+        raise TermsForbidError(
+            f"{what}: " + "; ".join(each.message for each in forbidding),
+            hint="Ask the sites whose terms they are; `poolctl models info` shows them.",
+            details={
+                "problems": [
+                    {"message": each.message, "codes": list(each.codes)} for each in forbidding
+                ]
+            },
+        )
+
+
+def add_terms(
+    session: Session,
+    site_id: int,
+    version: ModelVersionRecord,
+    own: Sequence[Term],
+    parents: Collection[str],
+) -> None:
+    """Give a new version its terms: its own, and what it inherits.
+
+    It inherits from every input that the pool knows, and from the same file elsewhere in the
+    pool. Versions made from it that were there before inherit from it now.
+    """
+    inputs = set(parents) - {version.digest}
+    known = known_terms(session, inputs, site_id)
+    # Inputs that the pool does not know allow nothing beyond what the others do.
+    inherited = set(inherited_terms(known.get(digest, set()) for digest in inputs))
+    copied = _terms_of_copies(session, site_id, version)
+    inherited |= {each for each in copied or () if each.code not in PERMISSIVE}
+    # What would allow more than the inputs do is not taken from whoever made the merge.
+    kept = {
+        each for each in own if not inherited or each in inherited or each.code not in PERMISSIVE
+    }
+    session.add_all(
+        [
+            *(_record(version.id, each, inherited=True) for each in inherited - kept),
+            *(_record(version.id, each, inherited=False) for each in kept),
+        ]
+    )
+    session.flush()
+    if copied is None:
+        _pass_on(
+            session, version, [each for each in kept | inherited if each.code not in PERMISSIVE]
+        )
+
+
+def _record(version_id: int, term: Term, *, inherited: bool) -> TermRecord:
+    return TermRecord(
+        version_id=version_id, code=term.code, detail=term.detail, inherited=inherited
+    )
+
+
+def _terms_of_copies(
+    session: Session, site_id: int, version: ModelVersionRecord
+) -> set[Term] | None:
+    """Return the terms of the same file elsewhere in the pool; None where it is nowhere else."""
+    rows = session.execute(
+        _terms_that_count([version.digest], site_id).where(ModelVersionRecord.id != version.id)
+    ).all()
+    if not rows:
+        return None
+    return {
+        Term(code=code, detail=detail or "") for _digest, code, detail in rows if code is not None
+    }
+
+
+def _terms_that_count(
+    digests: Collection[str], site_id: int
+) -> Select[str, str | None, str | None]:
+    """Select (digest, code, detail): what the first site said of files, and what a site itself.
+
+    A version without terms has one row without a code.
+    """
+    oldest = (
+        select(ModelVersionRecord.digest, func.min(ModelVersionRecord.id).label("version_id"))
+        .where(ModelVersionRecord.digest.in_(digests))
+        .group_by(ModelVersionRecord.digest)
+        .subquery()
+    )
+    first, first_model = aliased(ModelVersionRecord), aliased(ModelRecord)
+    return (
+        select(ModelVersionRecord.digest, TermRecord.code, TermRecord.detail)
+        .join(ModelVersionRecord.model)
+        .join(oldest, oldest.c.digest == ModelVersionRecord.digest)
+        .join(first, first.id == oldest.c.version_id)
+        .join(first_model, first_model.id == first.model_id)
+        .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
+        .where(or_(ModelRecord.site_id == first_model.site_id, ModelRecord.site_id == site_id))
+        .distinct()
+    )
+
+
+def _pass_on(session: Session, version: ModelVersionRecord, terms: Sequence[Term]) -> None:
+    """Give the descendants of a file that came after them what they inherit from it."""
+    if not terms:
+        return
+    tree = select(literal(version.digest).label("digest")).cte("descendants", recursive=True)
+    tree = tree.union(
+        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
+    )
+    rows = session.execute(
+        select(ModelVersionRecord.id, TermRecord.code, TermRecord.detail)
+        .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
+        .where(
+            ModelVersionRecord.digest.in_(select(tree.c.digest)),
+            ModelVersionRecord.digest != version.digest,
+        )
+    )
+    has: dict[int, set[tuple[str, str]]] = defaultdict(set)
+    for version_id, code, detail in rows:
+        has[version_id].add((code or "", detail or ""))
+    session.add_all(
+        _record(version_id, term, inherited=True)
+        for version_id, present in has.items()
+        for term in terms
+        if (term.code, term.detail) not in present
+    )

@@ -1,0 +1,63 @@
+"""Addresses under which models are shared."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from pool_server.errors import (
+    ModelNotFoundError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    SharingRefusedError,
+)
+from pool_server.http.error_responses import documented
+from pool_server.http.identity import SignedIn
+from pool_server.http.scopes import needs
+from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.models.registry.endpoints import ModelName, SiteName
+from pool_server.models.registry.service import get_model
+from pool_server.models.sharing import service
+from pool_server.wire.models.sharing import SharingRequest, SharingResponse
+from pool_server.wire.names import ModelAddress
+
+router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
+
+
+@router.get(
+    "",
+    dependencies=[needs("models:read")],
+    summary="Tell whom a model is shared with",
+    responses=documented(NotAuthenticatedError, ModelNotFoundError),
+)
+def show(
+    caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
+) -> SharingResponse:
+    """Return who sees a model, what they may do with it, and what oneself may.
+
+    Which other sites are listed is told to the model's own site only.
+    """
+    return service.describe_sharing(session, caller, get_model(session, caller, site, name))
+
+
+@router.put(
+    "",
+    dependencies=[needs("models:write")],
+    summary="Share a model",
+    responses=documented(
+        NotAuthenticatedError, NotAllowedError, ModelNotFoundError, SharingRefusedError
+    ),
+)
+def share(  # noqa: PLR0917 - FastAPI gives them by name
+    caller: SignedIn,
+    parts: Parts,
+    session: WritingSession,
+    site: SiteName,
+    name: ModelName,
+    request: SharingRequest,
+) -> SharingResponse:
+    """Say who sees a model and what they may do with it. For contributors of its site.
+
+    Files that were fetched before stay where they are; what is refused from now on is finding,
+    fetching, merging and handing on within the pool.
+    """
+    return service.share_model(session, caller, parts.settings, ModelAddress(site, name), request)

@@ -1,0 +1,160 @@
+"""Models on their way from one pool to another, without a line between the two."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
+from pool_server.wire.models.cards import CardText
+from pool_server.wire.models.data_use import Term
+from pool_server.wire.names import (
+    Description,
+    Digest,
+    FileName,
+    FiniteFloat,
+    LabelKey,
+    LabelValue,
+    Name,
+)
+from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.signatures import KeyText, Origin
+from pool_server.wire.signatures.statements import Revocation
+
+MOST_ADDRESSES = 500
+MOST_VERSIONS = 10_000
+"""So many versions one bundle may hold."""
+MOST_EVALUATIONS = 1000
+
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_GRANTED_EXAMPLE: dict[str, Any] = {
+    "address": "pool://site-a/face-68@2",
+    "digest": _DIGEST,
+    "size_bytes": 123_456_789,
+}
+
+Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
+
+
+class ExportRequest(BaseModel):
+    """Ask whether models may leave the pool in a bundle."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"addresses": ["pool://site-a/face-68@2"], "with_parents": True}]
+        },
+    )
+
+    addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
+    with_parents: bool = Field(
+        default=False, description="All that they were merged from, too, as far as one may see it."
+    )
+
+
+class GrantedVersion(BaseModel):
+    """A version that may be handed on."""
+
+    address: str
+    digest: Digest
+    size_bytes: int
+
+
+class ExportResponse(BaseModel):
+    """What may be handed on: parents stand before what was merged from them."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_GRANTED_EXAMPLE]}]})
+
+    items: list[GrantedVersion]
+
+
+class PortableStatement(BaseModel):
+    """What a site signed of a version, with the key to check it by."""
+
+    model_config = ConfigDict(frozen=True)
+
+    envelope: Envelope
+    public_key: KeyText
+    key_name: Name
+    origin: Origin | None = Field(
+        default=None, description="`SITE@POOL` where it was signed; absent: this site, this pool."
+    )
+    revoked_as: Revocation | None = None
+
+
+class PortableTerm(Term):
+    """A term of a version; an inherited one came from what it was merged from."""
+
+    inherited: bool = False
+
+
+class PortableEvaluation(BaseModel):
+    """Scores of a site, as `EvaluationResponse` without what only one pool knows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    site: Name
+    dataset: DatasetName
+    dataset_digest: Digest
+    split: SplitName = ""
+    protocol: ShortText = ""
+    images: int | None = Field(default=None, ge=0, le=2_000_000_000)
+    faces: int | None = Field(default=None, ge=0, le=2_000_000_000)
+    note: ShortText = ""
+    scores: dict[LabelKey, Score] = Field(min_length=1, max_length=64)
+    created_at: datetime
+
+
+_RECORD_EXAMPLE: dict[str, Any] = {
+    "site": "site-a",
+    "name": "face-68",
+    "version": 2,
+    "digest": _DIGEST,
+    "size_bytes": 123_456_789,
+    "file_name": "siteA.dat",
+    "kind": "ert",
+    "description": "Infants, air-puff hose in view",
+    "labels": {"population": "infant"},
+    "metrics": {"mean_error": 0.0727},
+    "terms": [{"code": "DUO:0000006", "detail": "", "inherited": False}],
+    "card": "",
+    "recipe": None,
+    "parents": [],
+    "created_at": "2026-03-01T12:00:00Z",
+    "created_by": "site-a/laptop",
+    "statement": None,
+    "evaluations": [],
+}
+
+
+class PortableVersion(BaseModel):
+    """All that a pool knows of a version, its file excepted, in a form that others can take."""
+
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [_RECORD_EXAMPLE]})
+
+    site: Name
+    name: Name
+    version: int = Field(ge=1, le=999_999_999)
+    digest: Digest
+    size_bytes: int = Field(ge=1)
+    file_name: FileName
+    kind: str = Field(max_length=64)
+    description: Description = ""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+    metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict, max_length=64)
+    terms: list[PortableTerm] = Field(default_factory=list, max_length=1000)
+    card: CardText = ""
+    recipe: dict[str, Any] | None = None
+    parents: list[Digest] = Field(default_factory=list, max_length=100_000)
+    created_at: datetime
+    created_by: str = Field(max_length=200)
+    statement: PortableStatement | None = None
+    evaluations: list[PortableEvaluation] = Field(
+        default_factory=list, max_length=MOST_EVALUATIONS, description="Newest first."
+    )
+
+    @property
+    def address(self) -> str:
+        return f"pool://{self.site}/{self.name}@{self.version}"

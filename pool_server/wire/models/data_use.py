@@ -1,0 +1,292 @@
+"""Terms of use of models.
+
+The codes are those of the GA4GH Data Use Ontology (DUO; https://github.com/EBISPOT/DUO, file
+``duo.csv``, and Lawson et al., Cell Genomics 2021, doi:10.1016/j.xgen.2021.100028). A *permission*
+says what a model may be used for, a *modifier* adds a condition. `TEXT` is a condition in words.
+
+All terms of a version hold together. A merged model has the terms of all its inputs, so it is
+bound by every one of them. Alternatives therefore stand in one term, separated by commas
+(``DUO:0000028=site-a,site-b``): the same code twice means two conditions that must both hold.
+
+What is checked of them, and what only shown, stands in `pool_server.wire.models.data_use_rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+DetailKind = Literal["none", "date", "words"]
+
+TEXT = "text"
+NO_RESTRICTION = "DUO:0000004"
+GENERAL = "DUO:0000042"
+HEALTH = "DUO:0000006"
+DISEASE = "DUO:0000007"
+ANCESTRY_ONLY = "DUO:0000011"
+NO_METHODS = "DUO:0000015"
+NOT_PROFIT_NOR_COMMERCIAL = "DUO:0000018"
+MORATORIUM = "DUO:0000024"
+TIME_LIMIT = "DUO:0000025"
+USERS = "DUO:0000026"
+PROJECTS = "DUO:0000027"
+INSTITUTIONS = "DUO:0000028"
+CLINICAL_CARE = "DUO:0000043"
+NO_ANCESTRY = "DUO:0000044"
+NOT_PROFIT_ORGANISATIONS = "DUO:0000045"
+NON_COMMERCIAL = "DUO:0000046"
+
+_TERM_EXAMPLE: dict[str, Any] = {
+    "code": MORATORIUM,
+    "shorthand": "MOR",
+    "label": "publication moratorium",
+    "kind": "modifier",
+    "detail": "date",
+    "detail_means": "first day on which results may be published",
+    "description": "Results must not be published before a certain day.",
+}
+
+
+class DataUseTerm(BaseModel):
+    """One code, and what it asks for."""
+
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [_TERM_EXAMPLE]})
+
+    code: str
+    shorthand: str
+    label: str
+    kind: Literal["permission", "modifier"]
+    detail: DetailKind = Field(
+        default="none", description="What must stand behind the code: nothing, a date, or words."
+    )
+    detail_means: str = ""
+    description: str
+
+
+_ROWS: tuple[tuple[str, str, str, str, str], ...] = (
+    ("0000004", "NRES", "no restriction", "For any use.", ""),
+    ("0000042", "GRU", "general research use", "For research of any kind.", ""),
+    (
+        "0000006", "HMB", "health or medical or biomedical research",
+        "For research into health; not into population origins or ancestry.", "",
+    ),
+    (
+        "0000007", "DS", "disease specific research", "For research into one disease only.",
+        "the disease, best as a MONDO code",
+    ),
+    (
+        "0000011", "POA", "population origins or ancestry research only",
+        "For research into population origins or ancestry, and nothing else.", "",
+    ),
+    (
+        "0000012", "RS", "research specific restrictions",
+        "For studies of a certain type of research only.", "the type of research",
+    ),
+    (
+        "0000015", "NMDS", "no general methods research",
+        "Not for developing methods, such as software or algorithms.", "",
+    ),
+    ("0000016", "GSO", "genetic studies only", "For studies with genotypes only.", ""),
+    (
+        "0000018", "NPUNCU", "not for profit, non commercial use only",
+        "By organisations without profit, for uses without profit.", "",
+    ),
+    (
+        "0000019", "PUB", "publication required",
+        "Results must be made available to other scientists.", "",
+    ),
+    (
+        "0000020", "COL", "collaboration required",
+        "Users must agree to work together with those who made it.", "with whom",
+    ),
+    (
+        "0000021", "IRB", "ethics approval required",
+        "Users must show the approval of their ethics committee.", "",
+    ),
+    (
+        "0000022", "GS", "geographical restriction", "For use within certain regions only.",
+        "the regions",
+    ),
+    (
+        "0000024", "MOR", "publication moratorium",
+        "Results must not be published before a certain day.",
+        "first day on which results may be published",
+    ),
+    (
+        "0000025", "TS", "time limit on use", "Not for use after a certain day.",
+        "last day of use",
+    ),
+    ("0000026", "US", "user specific restriction", "For certain users only.", "the users"),
+    (
+        "0000027", "PS", "project specific restriction", "For certain projects only.",
+        "the projects",
+    ),
+    (
+        "0000028", "IS", "institution specific restriction", "For certain institutions only.",
+        "the institutions: names of sites of the pool",
+    ),
+    (
+        "0000029", "RTN", "return to database or resource",
+        "What is derived from it must be given back.", "",
+    ),
+    ("0000043", "CC", "clinical care use", "Clinical care may use it, too.", ""),
+    (
+        "0000044", "NPOA", "population origins or ancestry research prohibited",
+        "Not for research into population origins or ancestry.", "",
+    ),
+    (
+        "0000045", "NPU", "not for profit organisation use only",
+        "By organisations without profit only.", "",
+    ),
+    ("0000046", "NCU", "non-commercial use only", "For uses without profit only.", ""),
+)  # fmt: skip
+"""Number, shorthand, label, what it means here, and what its detail is (empty: it has none)."""
+
+_PERMISSIONS = frozenset({NO_RESTRICTION, GENERAL, HEALTH, DISEASE, ANCESTRY_ONLY})
+_DATES = frozenset({MORATORIUM, TIME_LIMIT})
+
+
+def _describe(number: str, shorthand: str, label: str, text: str, means: str) -> DataUseTerm:
+    code = f"DUO:{number}"
+    return DataUseTerm(
+        code=code,
+        shorthand=shorthand,
+        label=label,
+        kind="permission" if code in _PERMISSIONS else "modifier",
+        detail="date" if code in _DATES else "words" if means else "none",
+        detail_means=means,
+        description=text,
+    )
+
+
+DATA_USE_TERMS: tuple[DataUseTerm, ...] = (
+    *(_describe(*row) for row in _ROWS),
+    DataUseTerm(
+        code=TEXT,
+        shorthand="TEXT",
+        label="in words",
+        kind="modifier",
+        detail="words",
+        detail_means="the condition",
+        description="Any other condition, in words; shown, never checked.",
+    ),
+)
+
+_BY_CODE: Mapping[str, DataUseTerm] = {each.code: each for each in DATA_USE_TERMS}
+_BY_SHORTHAND: Mapping[str, DataUseTerm] = {each.shorthand: each for each in DATA_USE_TERMS}
+
+_MONTHS = re.compile(r"^[0-9]{1,3}$")
+
+
+class Term(BaseModel):
+    """One term of a version."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"code": MORATORIUM, "detail": "2027-01-31"}]},
+    )
+
+    code: Annotated[str, StringConstraints(max_length=32)]
+    detail: Annotated[
+        str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")
+    ] = ""
+
+    @model_validator(mode="after")
+    def _is_known(self) -> Term:
+        _require_known(self.code, self.detail)
+        return self
+
+    @classmethod
+    def parse(cls, text: str, today: date) -> Term:
+        """Read ``CODE`` or ``CODE=DETAIL``; the shorthand (``GRU``) does as well as the code.
+
+        A time limit may be given as the ontology does, as a number of months: so many from
+        `today`.
+
+        Raises
+        ------
+        ValueError
+            Saying what was found and what was expected.
+        """
+        word, _, detail = (part.strip() for part in text.partition("="))
+        known = _BY_SHORTHAND.get(word.upper())
+        code = known.code if known else word
+        if code == TIME_LIMIT and _MONTHS.fullmatch(detail):
+            detail = _months_after(today, int(detail)).isoformat()
+        # Once more inside, where the sentence would be wrapped in pydantic's own words.
+        _require_known(code, detail)
+        return cls(code=code, detail=detail)
+
+    @property
+    def choices(self) -> frozenset[str]:
+        """The alternatives in the detail, for comparing: without case and spaces around."""
+        return frozenset(each.strip().casefold() for each in self.detail.split(","))
+
+    def in_words(self) -> str:
+        """Return the term for people: ``publication moratorium (DUO:0000024): 2027-01-31``."""
+        label = _BY_CODE[self.code].label
+        named = label if self.code == TEXT else f"{label} ({self.code})"
+        return f"{named}: {self.detail}" if self.detail else named
+
+
+class TermResponse(BaseModel):
+    """One term of a version as clients see it."""
+
+    code: str
+    label: str
+    detail: str = ""
+    inherited: bool = Field(
+        description="From an input of a merge, or from the same file elsewhere in the pool."
+    )
+
+    def term(self) -> Term:
+        return Term(code=self.code, detail=self.detail)
+
+
+def label_of(code: str) -> str:
+    """Return a code's label; the code itself where it is unknown."""
+    known = _BY_CODE.get(code)
+    return code if known is None else known.label
+
+
+def _require_known(code: str, detail: str) -> None:
+    known = _BY_CODE.get(code)
+    if known is None:
+        raise ValueError(
+            f"{code[:40]!r} is no term; expected a code such as {GENERAL} (general research "
+            f"use) or {TEXT!r}; `poolctl models vocabulary` lists them"
+        )
+    named = f"{known.code} ({known.label})"
+    if known.detail == "none" and detail:
+        raise ValueError(f"{named} takes no detail, found {detail!r}")
+    if known.detail == "words" and not all(part.strip() for part in detail.split(",")):
+        raise ValueError(
+            f"{named} needs {known.detail_means} behind it, found {detail!r}; for example "
+            f"{known.code}=..."
+        )
+    if known.detail == "date" and _read_date(detail) is None:
+        raise ValueError(
+            f"{named} needs a date behind it ({known.detail_means}), found {detail!r}; for "
+            f"example {known.code}=2027-01-31"
+        )
+
+
+def _read_date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if len(text) == len("2027-01-31") else None
+    except ValueError:
+        return None
+
+
+def _months_after(day: date, months: int) -> date:
+    years, month = divmod(day.month - 1 + months, 12)
+    first_of_next = date(day.year + years + (month == 11), (month + 1) % 12 + 1, 1)
+    return min(
+        first_of_next - timedelta(days=1),
+        date(day.year + years, month + 1, 1) + timedelta(days=day.day - 1),
+    )

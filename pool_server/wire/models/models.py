@@ -1,0 +1,205 @@
+"""Models and versions as clients see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from pool_server.wire.models.data_use import TermResponse
+from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.names import (
+    Description,
+    Digest,
+    FiniteFloat,
+    LabelKey,
+    LabelValue,
+    Name,
+)
+from pool_server.wire.signatures.statements import SignatureSummary
+from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
+
+VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
+StateChoice = Literal["draft", "available", "quarantined", "withdrawn", "any"]
+"""What a listing can be asked for; nobody is shown what is deleted."""
+
+_FACE_VERSION_EXAMPLE: dict[str, Any] = {
+    "site": "site-a",
+    "name": "face-68",
+    "version": 2,
+    "address": "pool://site-a/face-68@2",
+    "kind": "ert",
+    "format": "dlib-shape-predictor",
+    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "size_bytes": 123_456_789,
+    "file_name": "siteA.dat",
+    "description": "Infants, air-puff hose in view",
+    "labels": {"population": "infant", "images": "1111"},
+    "metrics": {"mean_error": 0.0727},
+    "fingerprint": {"kind": "ert", "parts": 68, "levels": 10},
+    "mergeable_by": ["wba-cascade", "wba-final"],
+    "terms": [
+        {
+            "code": "DUO:0000042",
+            "label": "general research use",
+            "detail": "",
+            "inherited": False,
+        }
+    ],
+    "aliases": ["best"],
+    "visibility": "consortium",
+    "state": "available",
+    "state_reason": "",
+    "state_changed_at": None,
+    "state_changed_by": "",
+    "has_card": False,
+    "created_at": "2026-03-01T12:00:00Z",
+    "created_by": "site-a/laptop",
+    "has_recipe": False,
+    "parent_digests": [],
+    "withdrawal": None,
+    "flags": [],
+    "successors": [],
+}
+
+
+_LINEAGE_EXAMPLE: dict[str, Any] = {
+    "root": "60ab" * 16,
+    "nodes": [
+        {"digest": "9f86" * 16, "addresses": [], "kind": None, "depth": -1},
+        {
+            "digest": "60ab" * 16,
+            "addresses": ["pool://site-c/merged@1"],
+            "kind": "ert",
+            "depth": 0,
+        },
+    ],
+    "edges": [
+        {"parent": "9f86" * 16, "child": "60ab" * 16, "weight": 1.5, "method": "wba-cascade"}
+    ],
+    "recipe": {"schema": "poolctl-recipe/1", "method": {"name": "wba-cascade", "version": 1}},
+}
+
+
+class ModelVersionResponse(BaseModel):
+    """One version of one model: immutable once it is visible."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_FACE_VERSION_EXAMPLE]})
+
+    site: Name
+    name: Name
+    version: int = Field(ge=1, description="Counted from 1 within the model.")
+    kind: str = Field(description="`hog-svm`, `ert` or `network`.")
+    format: str = Field(description="File format, recognised from the content.")
+    digest: Digest = Field(description="SHA-256 of the file.")
+    size_bytes: int = Field(ge=0)
+    file_name: str = Field(description="Name under which the file was uploaded; a suggestion.")
+    description: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    metrics: dict[str, float] = Field(default_factory=dict)
+    fingerprint: dict[str, Any] = Field(
+        description="What the server read from the file: window, parts, levels, trees, tensors ..."
+    )
+    mergeable_by: list[str] = Field(
+        description="Aggregation methods that take this model at all; with `mergeable_with`, "
+        "those that can merge it with the given one."
+    )
+    terms: list[TermResponse] = Field(
+        default_factory=list, description="Terms of use; all of them hold together."
+    )
+    aliases: list[str] = Field(
+        default_factory=list, description="Names that mean this version until they are moved."
+    )
+    visibility: Visibility = Field(
+        default="consortium", description="Who sees the model: its site, those listed, or all."
+    )
+    state: VersionState = "available"
+    state_reason: str = Field(default="", description="Why it was quarantined or withdrawn.")
+    state_changed_at: datetime | None = None
+    state_changed_by: str = Field(default="", description="Site and name of the token.")
+    has_card: bool = Field(default=False, description="True where a card was written for it.")
+    created_at: datetime
+    created_by: str = Field(description="Site and name of the token that uploaded it.")
+    has_recipe: bool = Field(description="True for a merged model.")
+    parent_digests: list[Digest] = Field(default_factory=list)
+    signed_by: SignatureSummary | None = Field(
+        default=None, description="The key that its site signed it with; null where it did not."
+    )
+    withdrawal: Withdrawal | None = Field(
+        default=None, description="Why it was withdrawn, and what becomes of downloads."
+    )
+    flags: list[WithdrawalFlag] = Field(
+        default_factory=list, description="What it holds that was withdrawn."
+    )
+    successors: list[str] = Field(
+        default_factory=list, description="Addresses of versions made to replace it."
+    )
+
+    @computed_field(  # type: ignore[prop-decorator]
+        description="What names this version for ever.", examples=["pool://site-a/face-68@2"]
+    )
+    @property
+    def address(self) -> str:
+        return f"pool://{self.site}/{self.name}@{self.version}"
+
+
+class ModelPage(BaseModel):
+    """One page of a listing, newest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"items": [_FACE_VERSION_EXAMPLE], "next_cursor": "djE6YmVmb3JlPTQy"}]
+        }
+    )
+
+    items: list[ModelVersionResponse]
+    next_cursor: str | None = Field(
+        default=None, description="Give it back as `cursor` for the next page; absent on the last."
+    )
+
+
+class LineageNode(BaseModel):
+    """One model in a family tree: in the pool, or known by its digest only."""
+
+    digest: Digest
+    addresses: list[str] = Field(description="Where the pool has it; empty when it has not.")
+    kind: str | None = None
+    depth: int = Field(description="0 the model asked for, negative ancestors, positive heirs.")
+    withdrawn: WithdrawalReason | None = Field(
+        default=None, description="Why it was withdrawn, if it was."
+    )
+    flagged: bool = Field(default=False, description="It holds something that was withdrawn.")
+    recipe: dict[str, Any] | None = Field(
+        default=None, description="With `recipes=true`: how it was merged."
+    )
+
+
+class LineageEdge(BaseModel):
+    """`child` was made from `parent`."""
+
+    parent: Digest
+    child: Digest
+    weight: float = Field(description="The parent's weight as the recipe gives it.")
+    method: str
+
+
+class LineageResponse(BaseModel):
+    """Ancestors and descendants of a version, with the recipe that made it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_LINEAGE_EXAMPLE]})
+
+    root: Digest
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
+    recipe: dict[str, Any] | None = None
+
+
+class ModelDescription(BaseModel):
+    """What an uploader says of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    description: Description = ""
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+    metrics: dict[LabelKey, FiniteFloat] = Field(default_factory=dict, max_length=64)

@@ -1,0 +1,144 @@
+"""An upload: announced, sent in parts, completed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pool_server.wire.models.cards import CardText
+from pool_server.wire.models.data_use import Term
+from pool_server.wire.models.data_use_rules import IntendedUse
+from pool_server.wire.models.models import ModelDescription, ModelVersionResponse
+from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.names import Digest, FileName, Name
+from pool_server.wire.signatures.signatures import SignedStatement
+from pool_server.wire.transfers.parts import PartChecksum
+
+MOST_TERMS = 32
+
+UploadState = Literal["receiving", "checking", "complete", "refused", "expired"]
+
+_UPLOAD_EXAMPLE: dict[str, Any] = {
+    "upload_id": "0123456789abcdef0123456789abcdef",
+    "state": "receiving",
+    "size_bytes": 20_000_000,
+    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "part_size_bytes": 16_777_216,
+    "part_checksum": "sha256",
+    "parts": [
+        {
+            "number": 1,
+            "offset": 0,
+            "size_bytes": 16_777_216,
+            "received": True,
+            "url": "/api/v1/uploads/0123456789abcdef0123456789abcdef/parts/1",
+        },
+        {
+            "number": 2,
+            "offset": 16_777_216,
+            "size_bytes": 3_222_784,
+            "received": False,
+            "url": "/api/v1/uploads/0123456789abcdef0123456789abcdef/parts/2",
+        },
+    ],
+    "expires_at": "2026-03-02T12:00:00Z",
+    "version": None,
+}
+
+
+class VersionDescription(ModelDescription):
+    """What is said of a version before there is one: by an uploader, or by who wants a merge."""
+
+    terms: list[Term] = Field(
+        default_factory=list,
+        max_length=MOST_TERMS,
+        description="Terms of use. A merged model inherits those of its inputs besides.",
+    )
+    intended_use: IntendedUse | None = Field(
+        default=None,
+        description="What a merged model is for, to be held against the terms of its inputs; "
+        "not kept.",
+    )
+    visibility: Visibility | None = Field(
+        default=None,
+        description="Who sees a new model: its own site, sites that are listed later, or all; "
+        "null: as the pool's settings say, or only its own site where it was made from models "
+        "that other sites do not share with all.",
+    )
+    card: CardText = Field(default="", description="Markdown with YAML in front.")
+    draft: bool = Field(
+        default=False, description="Seen by one's own site and the pool's curators only."
+    )
+
+
+class UploadRequest(VersionDescription):
+    """Announce a file: where it goes, how large it is, and its digest.
+
+    Announcing the same digest for the same model again gives the upload that is already under
+    way, so that an interrupted client goes on where it stopped.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "site": "site-a",
+                    "name": "face-68",
+                    "size_bytes": 123_456_789,
+                    "digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "file_name": "siteA.dat",
+                    "labels": {"population": "infant", "images": "1111"},
+                    "metrics": {"mean_error": 0.0727},
+                    "terms": [{"code": "DUO:0000042"}],
+                }
+            ]
+        },
+    )
+
+    site: Name
+    name: Name
+    size_bytes: int = Field(ge=1)
+    digest: Digest
+    file_name: FileName
+    recipe: dict[str, Any] | None = Field(
+        default=None, description="The recipe of a merged model; its inputs become its parents."
+    )
+    statement: SignedStatement | None = Field(
+        default=None, description="What the site signs of the file and of all that is said here."
+    )
+
+
+class UploadPart(BaseModel):
+    """One part: bytes `offset` to `offset + size_bytes` of the file."""
+
+    number: int = Field(ge=1)
+    offset: int = Field(ge=0)
+    size_bytes: int = Field(ge=1)
+    received: bool
+    url: str | None = Field(
+        description="Send the bytes here with PUT; relative to the pool's address. Null where "
+        "the pool's storage takes them: ask `POST .../parts` for their addresses."
+    )
+
+
+class UploadResponse(BaseModel):
+    """State of an upload; `parts` tells which bytes are still wanted."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_UPLOAD_EXAMPLE]})
+
+    upload_id: str
+    state: UploadState
+    size_bytes: int
+    digest: Digest
+    part_size_bytes: int
+    part_checksum: PartChecksum | None = Field(
+        default=None, description="To be named of each part when asking for its address."
+    )
+    parts: list[UploadPart]
+    expires_at: datetime
+    version: ModelVersionResponse | None = Field(
+        default=None, description="Set once the upload is complete."
+    )

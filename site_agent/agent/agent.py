@@ -1,0 +1,213 @@
+"""The agent's cycles: one for cron, or one after the other, whatever the pool does meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+
+from aggregators.errors import AggregatorError
+from site_agent.agent.config import AgentConfig
+from site_agent.agent.context import CycleContext
+from site_agent.agent.invitations import RoundsRun
+from site_agent.agent.journal import Journal
+from site_agent.agent.merging import GoalRun
+from site_agent.agent.workspace import AgentState, Workspace
+from site_agent.errors import (
+    AgentWorkspaceError,
+    NotLoggedInError,
+    PoolUnreachableError,
+    SiteAgentError,
+)
+from site_agent.pool.client import PoolClient
+
+_LONGEST_WAIT_S = 3600.0
+
+
+class Stopped(BaseException):
+    """The agent was asked to end; raised wherever it is at work, and caught by nobody there."""
+
+
+@dataclass
+class CycleReport:
+    """What a cycle has done.
+
+    Attributes
+    ----------
+    uploads, contributions : int
+    failures : list of (subject, error)
+        What is tried again in the next cycle; the rest went on.
+    """
+
+    uploads: int = 0
+    contributions: int = 0
+    failures: list[tuple[str, Exception]] = field(default_factory=list)
+
+
+def run_agent(
+    config: AgentConfig,
+    journal: Journal,
+    *,
+    once: bool = False,
+    profile: str = "",
+    wait: Callable[[float], None] = time.sleep,
+) -> CycleReport:
+    """Run cycles until somebody stops it, or one.
+
+    Everything that a cycle has found out is in the workspace at once, so that it may be killed at
+    any moment and started again.
+
+    Parameters
+    ----------
+    config : AgentConfig
+    journal : Journal
+    once : bool
+        One cycle, and no second attempt when the pool does not answer.
+    profile : str
+        Which login to use, instead of that of the configuration.
+    wait : callable
+        Sleeps for so many seconds.
+
+    Returns
+    -------
+    CycleReport
+        Of the last cycle.
+
+    Raises
+    ------
+    AgentBusyError, AgentWorkspaceError
+        The workspace cannot be used.
+    PoolClientError
+        With `once`: the pool cannot be reached, or does not know the token.
+    Stopped
+        As `wait` or a signal handler raised it.
+    """
+    workspace = Workspace(config.workspace)
+    with workspace.held():
+        state = workspace.load()
+        workspace.clear_outgoing(state)
+        agent = _Agent(config, journal, workspace, state, profile or config.profile)
+        journal.cycle = state.cycle
+        with agent.open_pool() as pool:
+            journal.tell(
+                "agent_started",
+                config=config.path,
+                workspace=config.workspace,
+                pool=pool.endpoint,
+                version=_version(),
+                once=once,
+            )
+            try:
+                report = agent.run_once(pool) if once else agent.run_on(pool, wait)
+            except BaseException as end:
+                words = "interrupted" if isinstance(end, KeyboardInterrupt) else str(end)
+                journal.tell("agent_stopped", reason=words or type(end).__name__)
+                raise
+            journal.tell("agent_stopped", reason="one cycle was asked for")
+            return report
+
+
+@dataclass
+class _Agent:
+    config: AgentConfig
+    journal: Journal
+    workspace: Workspace
+    state: AgentState
+    profile: str
+
+    def open_pool(self) -> PoolClient:
+        return PoolClient(profile=self.profile or None, cache=self.workspace.cache)
+
+    def run_on(self, pool: PoolClient, wait: Callable[[float], None]) -> CycleReport:
+        """Run cycles; after an outage of the pool wait longer and longer."""
+        silent_times = 0
+        while True:
+            started_s = time.monotonic()
+            try:
+                self.run_once(pool)
+            except (PoolUnreachableError, NotLoggedInError):
+                silent_times += 1
+                pause_s = self._pause_s(silent_times)
+            else:
+                silent_times = 0
+                pause_s = max(0.0, self.config.interval_s - (time.monotonic() - started_s))
+            self.journal.tell("waiting", seconds=round(pause_s, 1))
+            wait(pause_s)
+
+    def run_once(self, pool: PoolClient) -> CycleReport:
+        """Run one cycle.
+
+        Raises
+        ------
+        PoolUnreachableError, NotLoggedInError
+            Nothing more can be done now.
+        AgentWorkspaceError
+            Nothing can be remembered.
+        """
+        started_s = time.monotonic()
+        self.state.cycle += 1
+        self.journal.cycle = self.state.cycle
+        self.workspace.save(self.state)
+        report = CycleReport()
+        try:
+            self._work(report, pool)
+        except (PoolUnreachableError, NotLoggedInError) as error:
+            self.journal.tell("pool_unreachable", error=str(error))
+            raise
+        self.journal.tell(
+            "cycle_finished",
+            took_s=round(time.monotonic() - started_s, 3),
+            uploads=report.uploads,
+            contributions=report.contributions,
+            failures=len(report.failures),
+        )
+        return report
+
+    def _work(self, report: CycleReport, pool: PoolClient) -> None:
+        """Do everything once; what fails stops nothing else."""
+        site = pool.whoami().site
+        self.journal.tell("cycle_started", site=site)
+        context = CycleContext(
+            pool, site, self.workspace, self.state, self.journal, self.config.threads
+        )
+        for goal in self.config.merge:
+            with self._guarded(report, goal.name):
+                report.uploads += GoalRun(goal, context).run()
+        if self.config.rounds is not None:
+            rounds = RoundsRun(self.config.rounds, context)
+            with self._guarded(report, "rounds"):
+                rounds.run()
+            report.contributions = rounds.contributions
+            for subject, error in rounds.failures:
+                self._failed(report, subject, error)
+
+    @contextlib.contextmanager
+    def _guarded(self, report: CycleReport, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except (PoolUnreachableError, NotLoggedInError, AgentWorkspaceError):
+            raise
+        except (SiteAgentError, AggregatorError, OSError) as error:
+            self._failed(report, subject, error)
+
+    def _failed(self, report: CycleReport, subject: str, error: Exception) -> None:
+        report.failures.append((subject, error))
+        self.journal.tell(
+            "failed", subject=subject, error=str(error), hint=getattr(error, "hint", "")
+        )
+
+    def _pause_s(self, silent_times: int) -> float:
+        longest_s = max(self.config.interval_s, _LONGEST_WAIT_S)
+        pause_s = self.config.retry_after_s * 2.0 ** min(silent_times - 1, 30)
+        # Agents of several sites should not all come back at once.
+        return float(min(pause_s, longest_s) * random.uniform(0.8, 1.2))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("poolctl")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,276 @@
+"""Which sub-models of the pool go into a merged model, and which are left out for what reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+from aggregators.errors import AggregatorError
+from aggregators.formats import file_digest, fingerprint, read_model
+from aggregators.methods import merge_keys
+from pool_server.wire.models.data_use_rules import TermsOf
+from pool_server.wire.models.models import ModelVersionResponse
+from site_agent.agent.config import OWN, MergeGoal
+from site_agent.agent.workspace import GoalState, Refusal
+from site_agent.errors import AgentTaskError, TermsForbidError
+from site_agent.pool.client import ModelQuery, PoolClient
+from site_agent.pool.terms import require_mergeable, terms_of_version
+from site_agent.training import read_training_metadata
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A model file of the site.
+
+    Attributes
+    ----------
+    key : str
+        What it can be merged with, see `aggregators.methods.merge_keys`.
+    labels : mapping of str to str
+        From the training record beside the file.
+    """
+
+    path: Path
+    digest: str
+    key: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a merged model is to be made of.
+
+    Attributes
+    ----------
+    own : tuple of OwnModel
+    taken : tuple of ModelVersionResponse
+        By address.
+    refused : mapping of str to Refusal
+        By digest: those that are refused now and were not before.
+    refused_before : int
+    found : int
+        Versions that are asked for, refused ones among them.
+    key : str
+        What all of them can be merged with.
+    """
+
+    own: tuple[OwnModel, ...]
+    taken: tuple[ModelVersionResponse, ...]
+    refused: Mapping[str, Refusal]
+    refused_before: int
+    found: int
+    key: str
+
+    @property
+    def digests(self) -> list[str]:
+        """Digests of everything, own models first."""
+        return [model.digest for model in self.own] + [v.digest for v in self.taken]
+
+    def weights(self, goal: MergeGoal) -> list[float] | None:
+        """Return a weight for each of `digests`, None where all are alike.
+
+        Raises
+        ------
+        AgentTaskError
+            An own model lacks the label that weighs.
+        """
+        if not goal.weight_by and not goal.weights:
+            return None
+        weights = [
+            goal.weights.get(OWN, 1.0) * _own_label(model, goal.weight_by) for model in self.own
+        ]
+        for version in self.taken:
+            number = _label_number(version.labels, goal.weight_by)
+            assert number is not None  # else it would have been refused
+            weights.append(goal.weights.get(version.site, 1.0) * number)
+        return weights
+
+
+def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
+    """Look at the site's own models of a ``[[merge]]`` table.
+
+    Raises
+    ------
+    AgentTaskError
+        A file cannot be merged by the method, or does not go with the others.
+    FormatError, OSError
+        A file cannot be read.
+    """
+    found: list[OwnModel] = []
+    for path in goal.own:
+        key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
+        if key is None:
+            raise AgentTaskError(f"{path}: cannot be merged by {goal.method_name}")
+        if found and key != found[0].key:
+            raise AgentTaskError(
+                f"{path}: cannot be merged with {found[0].path.name}: {key} against {found[0].key}"
+            )
+        record = read_training_metadata(path) or {}
+        labels = {str(k): str(v) for k, v in record.get("suggested_labels", {}).items()}
+        found.append(OwnModel(path, file_digest(path), key, labels))
+    unique = {model.digest: model for model in found}
+    return tuple(unique.values())
+
+
+def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionResponse]:
+    """Ask the pool for what a ``[[merge]]`` table subscribes to, newest first."""
+    query = ModelQuery(
+        kind=goal.kind,
+        labels=tuple(goal.labels),
+        metrics=tuple(goal.metrics),
+        text=goal.text,
+        latest=True,
+    )
+    # Those that are left out below must not use up what may be taken.
+    return list(islice(pool.models(query), 10 * goal.most + 100))
+
+
+def choose(
+    goal: MergeGoal,
+    site: str,
+    own: Sequence[OwnModel],
+    versions: Iterable[ModelVersionResponse],
+    state: GoalState,
+    *,
+    conditions: Collection[str] = (),
+) -> Choice:
+    """Decide which versions are merged with the own models; nothing is downloaded.
+
+    Parameters
+    ----------
+    conditions : collection of str
+        What holds now: a model that was refused under one of these stays refused.
+    """
+    asked = [version for version in versions if _is_meant(goal, site, own, version)]
+    asked = list({version.digest: version for version in reversed(asked)}.values())[::-1]
+    keys = {version.digest: merge_keys(version.fingerprint).get(goal.method_name)
+            for version in asked}  # fmt: skip
+    reference = own[0].key if own else _most_common(key for key in keys.values() if key)
+    held = {"", _method_words(goal, reference), _label_words(goal), *conditions}
+    refused: dict[str, Refusal] = {}
+    taken: list[ModelVersionResponse] = []
+    before = 0
+    for version in asked:
+        known = state.refused.get(version.digest)
+        if known is not None and known.against in held:
+            before += 1
+            continue
+        why = _obstacle(goal, version, keys[version.digest], reference)
+        if why is not None:
+            refused[version.digest] = why
+        elif len(taken) < goal.most:
+            taken.append(version)
+    permitted = _permitted(goal, sorted(taken, key=lambda version: version.address), refused)
+    return Choice(tuple(own), tuple(permitted), refused, before, len(asked), reference)
+
+
+def check_downloaded(goal: MergeGoal, path: Path, address: str, key: str) -> Refusal | None:
+    """Return why a downloaded file is no good, None where it is good.
+
+    What the pool said of it is not relied on.
+    """
+    try:
+        found = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
+    except AggregatorError as error:
+        return Refusal(address=address, reason=str(error))
+    return None if found == key else _misfit(goal, address, found, key)
+
+
+def today() -> str:
+    """Return the condition of what may have been put right by tomorrow."""
+    return f"day {datetime.now(UTC):%Y-%m-%d}"
+
+
+def _is_meant(
+    goal: MergeGoal, site: str, own: Sequence[OwnModel], version: ModelVersionResponse
+) -> bool:
+    """Leave out what is withdrawn, what this agent made, and what the site has at hand."""
+    if version.state != "available" or version.flags:
+        return False
+    if version.has_recipe and not goal.merged_too:
+        return False
+    if version.site == site and (own or version.name == goal.name):
+        return False
+    if version.digest in {model.digest for model in own}:
+        return False
+    return not goal.sites or version.site in goal.sites
+
+
+def _permitted(
+    goal: MergeGoal, versions: Sequence[ModelVersionResponse], refused: dict[str, Refusal]
+) -> list[ModelVersionResponse]:
+    """Leave out, one by one, what the terms of use keep from being merged with those before."""
+    kept: list[ModelVersionResponse] = []
+    terms: list[TermsOf] = []
+    for version in versions:
+        own = TermsOf(version.address, tuple(terms_of_version(version)))
+        try:
+            require_mergeable([*terms, own], goal.use)
+        except TermsForbidError as error:
+            reason = "terms of use: " + "; ".join(error.problems)
+            # Time limits and moratoria end.
+            refusal = Refusal(address=version.address, reason=reason, against=today())
+            refused[version.digest] = refusal
+            continue
+        kept.append(version)
+        terms.append(own)
+    return kept
+
+
+def _obstacle(
+    goal: MergeGoal, version: ModelVersionResponse, key: str | None, reference: str
+) -> Refusal | None:
+    if key is None or key != reference:
+        return _misfit(goal, version.address, key, reference)
+    if _label_number(version.labels, goal.weight_by) is None:
+        found = version.labels.get(goal.weight_by, "nothing")
+        reason = f"label {goal.weight_by!r} is {found!r}, expected a number above 0 to weigh it by"
+        return Refusal(address=version.address, reason=reason, against=_label_words(goal))
+    return None
+
+
+def _misfit(goal: MergeGoal, address: str, key: str | None, reference: str) -> Refusal:
+    difference = f": {key} against {reference}" if key else " at all"
+    return Refusal(
+        address=address,
+        reason=f"cannot be merged by {goal.method_name}{difference}",
+        against=_method_words(goal, reference),
+    )
+
+
+def _method_words(goal: MergeGoal, reference: str) -> str:
+    return f"method {goal.method_name} {reference}"
+
+
+def _label_words(goal: MergeGoal) -> str:
+    return f"label {goal.weight_by}"
+
+
+def _most_common(keys: Iterable[str]) -> str:
+    counts = Counter(keys)
+    return max(sorted(counts), key=lambda key: counts[key], default="")
+
+
+def _own_label(model: OwnModel, label: str) -> float:
+    number = _label_number(model.labels, label)
+    if number is None:
+        raise AgentTaskError(
+            f"{model.path}: has no label {label!r} with a number above 0 in its training record, "
+            "and 'weight_by' asks for it"
+        )
+    return number
+
+
+def _label_number(labels: Mapping[str, str], label: str) -> float | None:
+    """Return the number that a label holds; 1 where none is asked for."""
+    if not label:
+        return 1.0
+    try:
+        number = float(labels.get(label, ""))
+    except ValueError:
+        return None
+    return number if 0 < number < float("inf") else None

@@ -1,0 +1,382 @@
+"""What an agent is told: ``agent.toml``, read and checked before anything is done.
+
+`site_agent.agent.example` is such a file with every key explained.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from aggregators.methods import METHODS
+from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
+from pool_server.wire.names import LabelKey, LabelValue, Name
+from site_agent.datasets import ReadingOptions
+from site_agent.errors import AgentConfigError
+
+Baseline = Literal["own", "published", "inputs"]
+AgentKind = Literal["ert", "hog-svm"]
+
+LOWER_IS_BETTER = frozenset(
+    {"mean_error", "median_error", "failure_rate", "failure_rate_at_10", "eye_error", "ear_error"}
+)
+METRICS: dict[AgentKind, tuple[str, ...]] = {
+    "ert": (
+        "mean_error", "median_error", "failure_rate", "failure_rate_at_10", "auc", "eye_error",
+        "ear_error",
+    ),
+    "hog-svm": ("f1", "recall", "precision", "average_precision"),
+}  # fmt: skip
+"""What can be measured of each kind; the first is what counts where nothing is said."""
+
+OWN = "own"
+_SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|h|d)$")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PERCENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _FacesTable(_Table):
+    """A table that names annotated faces, with what their files do not say themselves."""
+
+    pts_origin: float = ReadingOptions.pts_origin
+    box_margin: float = Field(default=ReadingOptions.box_margin, ge=-0.4, le=2.0)
+    images: Path | None = None
+
+    @field_validator("images", mode="before")
+    @classmethod
+    def _folder(cls, value: object) -> object:
+        if isinstance(value, str):
+            return Path(value) if value else None
+        return value
+
+    @property
+    def reading(self) -> ReadingOptions:
+        """How the faces are read."""
+        return ReadingOptions(self.pts_origin, self.box_margin, self.images)
+
+
+class MergeGoal(_FacesTable):
+    """One merged model that the agent keeps good; a ``[[merge]]`` table."""
+
+    name: Name
+    kind: AgentKind
+    validation: Path
+    labels: list[str] = []
+    metrics: list[str] = []
+    sites: list[Name] = []
+    text: str = ""
+    merged_too: bool = False
+    most: int = Field(default=50, ge=1, le=1000)
+    purposes: list[Purpose] = []
+    diseases: list[str] = []
+    own: list[Path] = []
+    method: str = ""
+    options: dict[str, Any] = {}
+    weight_by: str = ""
+    weights: dict[str, float] = {}
+    metric: str = ""
+    margin: float | str = "1%"
+    against: list[Baseline] = ["own", "published", "inputs"]
+    normaliser: str | None = None
+    parts: list[str] = []
+    upload: bool = True
+    upload_labels: dict[LabelKey, LabelValue] = {}
+    description: str = ""
+
+    @field_validator("validation", mode="before")
+    @classmethod
+    def _path(cls, value: object) -> object:
+        return Path(value) if isinstance(value, str) and value else value
+
+    @field_validator("own", mode="before")
+    @classmethod
+    def _paths(cls, value: object) -> object:
+        if not isinstance(value, list):
+            return value
+        return [Path(item) if isinstance(item, str) and item else item for item in value]
+
+    @field_validator("margin")
+    @classmethod
+    def _known_margin(cls, value: float | str) -> float | str:
+        margin_of(value)
+        return value
+
+    @field_validator("weights")
+    @classmethod
+    def _positive_weights(cls, value: dict[str, float]) -> dict[str, float]:
+        for site, weight in value.items():
+            if not weight > 0:
+                raise ValueError(f"expected numbers above 0, for {site!r} too")
+        return value
+
+    @model_validator(mode="after")
+    def _fitting(self) -> MergeGoal:
+        method = METHODS.get(self.method_name)
+        if method is None or method.kind != self.kind or method.name == "leaf-refit":
+            fitting = _methods_of(self.kind)
+            raise ValueError(f"method|{self.method!r}|one of {', '.join(fitting)} for {self.kind}")
+        if self.metric and self.metric not in METRICS[self.kind]:
+            known = ", ".join(METRICS[self.kind])
+            raise ValueError(f"metric|{self.metric!r}|one of {known} for {self.kind}")
+        try:
+            method.options_type.model_validate(self.options)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(str(step) for step in first["loc"])
+            known = ", ".join(method.options_type.model_fields) or "none"
+            raise ValueError(
+                f"options.{name}|{first['input']!r}|an option of {method.name} ({known}): "
+                f"{first['msg']}"
+            ) from error
+        return self
+
+    @property
+    def use(self) -> IntendedUse | None:
+        """What the merged model is for, as far as the configuration says."""
+        if not self.purposes and not self.diseases:
+            return None
+        return IntendedUse(purposes=tuple(self.purposes), diseases=tuple(self.diseases))
+
+    @property
+    def method_name(self) -> str:
+        """The method, or what is usual for the kind."""
+        return self.method or {"ert": "wba-cascade", "hog-svm": "mwma"}[self.kind]
+
+    @property
+    def method_options(self) -> dict[str, Any]:
+        """The options; the step that is good on photographs where nothing else is said."""
+        usual = {"step": 1.1} if self.method_name == "wba-cascade" else {}
+        return usual | self.options
+
+    @property
+    def metric_name(self) -> str:
+        """What has to become better."""
+        return self.metric or METRICS[self.kind][0]
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.metric_name in LOWER_IS_BETTER
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Tell whether a score is better than another by the margin."""
+        amount, relative = margin_of(self.margin)
+        needed = amount * abs(than) if relative else amount
+        gain = than - value if self.lower_is_better else value - than
+        return gain >= needed and gain > 0
+
+
+class RoundsConfig(_FacesTable):
+    """Rounds of refinement that the agent takes part in; the ``[rounds]`` table."""
+
+    data: Path
+    started_by: list[Name] = []
+    parts: list[str] = []
+    seed: int = Field(default=0, ge=0)
+    finish: bool = False
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _path(cls, value: object) -> object:
+        return Path(value) if isinstance(value, str) and value else value
+
+
+class AgentConfig(_Table):
+    """A whole ``agent.toml``; paths in it are absolute here."""
+
+    path: Path
+    workspace: Path
+    profile: str = ""
+    interval: float | str = "15m"
+    retry_after: float | str = "30s"
+    threads: int = Field(default=0, ge=0, le=256)
+    merge: list[MergeGoal] = []
+    rounds: RoundsConfig | None = None
+
+    @field_validator("workspace", mode="before")
+    @classmethod
+    def _path(cls, value: object) -> object:
+        return Path(value) if isinstance(value, str) and value else value
+
+    @field_validator("interval", "retry_after")
+    @classmethod
+    def _known_span(cls, value: float | str) -> float | str:
+        span_s(value)
+        return value
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between the beginnings of cycles."""
+        return span_s(self.interval)
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds to wait after the pool did not answer for the first time."""
+        return span_s(self.retry_after)
+
+
+def span_s(value: float | str) -> float:
+    """Return a length of time in seconds: a number of them, or ``"15m"``, ``"2h"``, ``"1d"``.
+
+    Raises
+    ------
+    ValueError
+    """
+    if isinstance(value, str):
+        found = _SPAN.fullmatch(value.strip())
+        seconds = float(found[1]) * _UNITS[found[2]] if found else -1.0
+    else:
+        seconds = float(value)
+    if not 0 < seconds < math.inf:
+        raise ValueError('expected seconds, or a text such as "30s", "15m", "2h", "1d"')
+    return seconds
+
+
+def margin_of(value: float | str) -> tuple[float, bool]:
+    """Return a margin and whether it is a part of the score that is to be beaten.
+
+    Raises
+    ------
+    ValueError
+    """
+    if isinstance(value, str):
+        found = _PERCENT.fullmatch(value.strip())
+        if found is None:
+            raise ValueError('expected a number, or a percentage such as "1%"')
+        return float(found[1]) / 100, True
+    if not 0 <= value < math.inf:
+        raise ValueError("expected a number from 0")
+    return float(value), False
+
+
+def read_config(path: Path | str) -> AgentConfig:
+    """Read and check an agent's configuration.
+
+    Raises
+    ------
+    AgentConfigError
+        Names the file, the key, what was found and what was expected.
+    """
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise AgentConfigError(path, "", str(error), "a file in the TOML format") from error
+    except OSError as error:
+        raise AgentConfigError(
+            path, "", error.strerror or str(error), "a configuration; poolctl agent init makes one"
+        ) from error
+    try:
+        config = AgentConfig.model_validate({**content, "path": path.absolute()})
+    except ValidationError as error:
+        raise _config_error(path, error) from error
+    return _checked(_with_absolute_paths(config))
+
+
+def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
+    """Join relative paths to the folder of the file."""
+    folder = config.path.parent
+    goals = [
+        goal.model_copy(
+            update={
+                "validation": folder / goal.validation.expanduser(),
+                "images": _joined(folder, goal.images),
+                "own": [folder / file.expanduser() for file in goal.own],
+            }
+        )
+        for goal in config.merge
+    ]
+    rounds = config.rounds
+    if rounds is not None:
+        rounds = rounds.model_copy(
+            update={
+                "data": folder / rounds.data.expanduser(),
+                "images": _joined(folder, rounds.images),
+            }
+        )
+    workspace = folder / config.workspace.expanduser()
+    return config.model_copy(update={"merge": goals, "rounds": rounds, "workspace": workspace})
+
+
+def _joined(folder: Path, path: Path | None) -> Path | None:
+    return None if path is None else folder / path.expanduser()
+
+
+def _checked(config: AgentConfig) -> AgentConfig:
+    """Refuse files that are not there, and keys that do not go with one another."""
+    if not config.merge and config.rounds is None:
+        raise AgentConfigError(config.path, "merge", "nothing", "[[merge]] or [rounds], or both")
+    names = [goal.name for goal in config.merge]
+    for number, goal in enumerate(config.merge):
+        key = f"merge[{number}]"
+        if names.index(goal.name) != number:
+            raise AgentConfigError(
+                config.path, f"{key}.name", f"{goal.name!r} again", "another name for each"
+            )
+        _require_file(config, f"{key}.validation", goal.validation)
+        _require_folder(config, f"{key}.images", goal.images)
+        for place, file in enumerate(goal.own):
+            _require_file(config, f"{key}.own[{place}]", file)
+    if config.rounds is not None:
+        _require_file(config, "rounds.data", config.rounds.data)
+        _require_folder(config, "rounds.images", config.rounds.images)
+    if config.workspace.exists() and not config.workspace.is_dir():
+        raise AgentConfigError(
+            config.path, "workspace", f"the file {config.workspace}", "a folder, made where absent"
+        )
+    return config
+
+
+def _require_file(config: AgentConfig, key: str, file: Path) -> None:
+    if not file.exists():
+        raise AgentConfigError(config.path, key, f"{str(file)!r}, which is not there", "a file")
+
+
+def _require_folder(config: AgentConfig, key: str, folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        raise AgentConfigError(config.path, key, f"{str(folder)!r}", "a folder that is there")
+
+
+def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
+    first = error.errors(include_url=False)[0]
+    key = _key_words(first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return AgentConfigError(path, key, "nothing", "a value; it has to be given")
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_known_keys(first["loc"]))
+        return AgentConfigError(path, key, "a key that there is not", f"one of: {known}")
+    if message.count("|") >= 2:  # a check that knows better which key is at fault
+        inner, found, expected = message.split("|", 2)
+        return AgentConfigError(path, f"{key}.{inner}" if key else inner, found, expected)
+    expected = re.sub(r"^(Input should be|expected) ", "", message)
+    expected = expected.replace("an instance of Path", "a path in quotation marks")
+    return AgentConfigError(path, key, repr(first["input"]), expected)
+
+
+def _key_words(steps: tuple[int | str, ...]) -> str:
+    words = ""
+    for step in steps:
+        if isinstance(step, int):
+            words += f"[{step}]"
+        elif step not in {"float", "str", "int"}:  # members of a union, no keys
+            words += f".{step}" if words else step
+    return words
+
+
+def _known_keys(steps: tuple[int | str, ...]) -> list[str]:
+    tables: dict[str, type[BaseModel]] = {"merge": MergeGoal, "rounds": RoundsConfig}
+    table = tables.get(str(steps[0]), AgentConfig) if len(steps) > 1 else AgentConfig
+    return [name for name in table.model_fields if name != "path"]
+
+
+def _methods_of(kind: AgentKind) -> list[str]:
+    return [name for name, m in METHODS.items() if m.kind == kind and name != "leaf-refit"]

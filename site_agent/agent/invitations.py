@@ -1,0 +1,156 @@
+"""Rounds that a site is invited to: contributed to once, with faces that stay at home."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aggregators.errors import AggregatorError
+from pool_server.wire.rounds import RoundResponse
+from site_agent.agent.config import RoundsConfig
+from site_agent.agent.context import CycleContext
+from site_agent.agent.workspace import RoundNote
+from site_agent.datasets import FaceDataset, dataset_digest, read_faces
+from site_agent.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotLoggedInError,
+    PoolRefusedFileError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+    SiteAgentError,
+    TrainingDataError,
+)
+from site_agent.pool.client import PoolClient
+
+KNOWN_METHODS = frozenset({"leaf-refit"})
+_MOST_NOTES = 1000
+
+# What another attempt with the same faces would not change.
+_FINAL = (ConflictError, ForbiddenError, PoolRefusedFileError, PoolRefusedRequestError,
+          TrainingDataError, AggregatorError)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """A round that waits for the site, and why it is not taken part in (empty where it is)."""
+
+    round: RoundResponse
+    obstacle: str
+
+
+def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invitation]:
+    """Return the open rounds that wait for the site, oldest first."""
+    found = []
+    for each in pool.rounds("open"):
+        if site in each.sites("waiting"):
+            found.append(Invitation(each, _obstacle(each, config)))
+    return found[::-1]
+
+
+class RoundsRun:
+    """The work on rounds in one cycle.
+
+    Attributes
+    ----------
+    failures : list of (round, error)
+        After which the next cycle tries again.
+    contributions : int
+        To how many rounds was contributed.
+    """
+
+    def __init__(self, config: RoundsConfig, context: CycleContext) -> None:
+        self.config, self.context = config, context
+        self.pool, self.notes = context.pool, context.state.rounds
+        self.failures: list[tuple[str, Exception]] = []
+        self.contributions = 0
+
+    def run(self) -> None:
+        """Contribute to the rounds that wait for the site, and finish those that are ready.
+
+        Raises
+        ------
+        PoolUnreachableError, NotLoggedInError
+        AnnotationFileError
+            The site's faces cannot be read.
+        """
+        data = ""
+        for invitation in invitations(self.pool, self.context.site, self.config):
+            data = data or dataset_digest(self._faces())
+            note = self.notes.get(invitation.round.round_id)
+            if note is None or note.outcome != "refused" or note.data not in {"", data}:
+                self._answer(invitation, data)
+        if self.config.finish:
+            self._finish_ready()
+        for key in list(self.notes)[:-_MOST_NOTES]:
+            del self.notes[key]
+
+    def _faces(self) -> FaceDataset:
+        return read_faces(self.config.data, self.config.reading)
+
+    def _answer(self, invitation: Invitation, data: str) -> None:
+        key = invitation.round.round_id
+        if invitation.obstacle:
+            self._refuse(key, invitation.obstacle, "")
+            return
+        try:
+            self._contribute(invitation.round)
+        except _FINAL as error:
+            self._refuse(key, str(error), data)
+        except (PoolUnreachableError, NotLoggedInError):
+            raise
+        except (SiteAgentError, OSError) as error:
+            self.failures.append((key, error))
+        else:
+            self.notes[key] = RoundNote(outcome="contributed")
+            self.contributions += 1
+            self.context.save()
+
+    def _contribute(self, found: RoundResponse) -> None:
+        self.context.journal.tell(
+            "contributing", round=found.round_id, base=found.base, deadline=found.deadline
+        )
+        done = self.pool.contribute(
+            found.round_id,
+            self._faces(),
+            site=self.context.site,
+            parts=self.config.parts,
+            seed=self.config.seed,
+            threads=self.context.threads,
+        )
+        self.context.journal.tell(
+            "contributed",
+            round=found.round_id,
+            digest=done.digest,
+            size_bytes=done.size_bytes,
+            sent_bytes=done.sent_bytes,
+        )
+
+    def _finish_ready(self) -> None:
+        """Let the pool combine what all have contributed to; of several sites one does."""
+        waiting = [found for state in ("open", "closed") for found in self.pool.rounds(state)]
+        for found in waiting:
+            if not found.ready or self.context.site not in found.contributions():
+                continue
+            try:
+                done = self.pool.finish_round(found.round_id, by_pool=True)
+            except (ConflictError, PoolRefusedRequestError, ForbiddenError) as error:
+                self.failures.append((found.round_id, error))
+                continue
+            self.context.journal.tell(
+                "round_finished", round=found.round_id, result=done.version.address
+            )
+
+    def _refuse(self, key: str, reason: str, data: str) -> None:
+        self.notes[key] = RoundNote(outcome="refused", reason=reason, data=data)
+        self.context.save()
+        self.context.journal.tell("round_refused", round=key, reason=reason)
+
+
+def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:
+    if found.method not in KNOWN_METHODS:
+        known = ", ".join(sorted(KNOWN_METHODS))
+        return f"is held by {found.method}; this program knows {known}"
+    starter = found.created_by.partition("/")[0]
+    if config.started_by and starter not in config.started_by:
+        return f"was started by {starter}, and 'started_by' names {', '.join(config.started_by)}"
+    return ""

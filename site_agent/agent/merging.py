@@ -1,0 +1,299 @@
+"""One ``[[merge]]`` table in one cycle: pull, merge, evaluate, and push what is better."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aggregators.errors import AggregatorError
+from aggregators.formats import FORMATS
+from aggregators.methods import find_method, merge, recipe_path
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.names import ModelAddress
+from site_agent.agent.choosing import (
+    Choice,
+    check_downloaded,
+    choose,
+    list_versions,
+    read_own_models,
+    today,
+)
+from site_agent.agent.config import MergeGoal
+from site_agent.agent.context import CycleContext
+from site_agent.agent.outgoing import Shelf
+from site_agent.agent.scoring import Scored, Scorer
+from site_agent.agent.workspace import Refusal
+from site_agent.errors import (
+    AgentTaskError,
+    EvaluationError,
+    FaceModelError,
+    NotFoundError,
+    NotLoggedInError,
+    PoolClientError,
+    PoolUnreachableError,
+)
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """A merged model; without a path where it was merged in an earlier cycle."""
+
+    digest: str
+    path: Path | None
+
+
+class GoalRun:
+    """The work on one ``[[merge]]`` table in one cycle.
+
+    Whatever is interrupted goes on in the next cycle: what was downloaded stays in the cache, what
+    was measured in the state, and a merged model that is to be uploaded in ``outgoing/``.
+    """
+
+    def __init__(self, goal: MergeGoal, context: CycleContext) -> None:
+        self.goal, self.context = goal, context
+        self.pool, self.journal = context.pool, context.journal
+        self.known = context.state.goal(goal.name)
+        self.scorer = Scorer(goal, context)
+        self.shelf = Shelf(goal, context)
+
+    def run(self) -> int:
+        """Do what is to be done, and return how many models were uploaded.
+
+        Raises
+        ------
+        PoolClientError, SiteAgentError, AggregatorError, OSError
+        """
+        uploads = self.shelf.send()
+        choice = self._choose()
+        best = self.scorer.best(self._rivals(choice))
+        merged = self._merge(choice) if len(choice.digests) > 1 else None
+        if merged is not None:
+            scored = self._scored(merged)
+            if best is None or self.goal.is_better(scored.value, best.value):
+                uploads += self._adopt(choice, merged, scored)
+                best = None
+            elif merged.path is not None:
+                self._tell_not_better(scored, best)
+        if best is not None:
+            self.shelf.keep_best(best)
+            self._tell_up_to_date(best.value, unless=merged is not None and merged.path is not None)
+        self.known.forget_old()
+        self.context.save()
+        return uploads
+
+    # -- what there is --------------------------------------------------------------------
+
+    def _choose(self) -> Choice:
+        """Ask the pool, fetch what is new, and leave out what is no good."""
+        self.scorer.require_faces()
+        own = read_own_models(self.goal)
+        choice = choose(
+            self.goal,
+            self.context.site,
+            own,
+            list_versions(self.pool, self.goal),
+            self.known,
+            conditions=(self.scorer.condition, today()),
+        )
+        new = [version for version in choice.taken if version.digest not in self.known.checked]
+        self.journal.tell(
+            "models_found",
+            name=self.goal.name,
+            found=choice.found,
+            taken=len(choice.taken),
+            new=len(new),
+            refused_before=choice.refused_before,
+        )
+        for digest, refusal in choice.refused.items():
+            self._refuse(digest, refusal)
+        good = tuple(version for version in choice.taken if self._admit(version, choice.key))
+        return replace(choice, taken=good)
+
+    def _admit(self, version: ModelVersionResponse, key: str) -> bool:
+        """Fetch and check a version; refuse it where it is no good."""
+        try:
+            self._fetch(version, key)
+            if "inputs" in self.goal.against:
+                self._score_version("input", version)
+        except _RefusedError as error:
+            self._refuse(version.digest, error.refusal)
+            return False
+        return True
+
+    def _fetch(self, version: ModelVersionResponse, key: str) -> None:
+        try:
+            done = self.pool.fetch(version)
+        except (PoolUnreachableError, NotLoggedInError):
+            raise
+        except PoolClientError as error:
+            # The pool may have put it right by tomorrow.
+            raise _RefusedError(version, str(error), today()) from error
+        if version.digest in self.known.checked:
+            return
+        self.journal.tell(
+            "model_fetched",
+            name=self.goal.name,
+            address=version.address,
+            digest=version.digest,
+            received_bytes=done.received_bytes,
+        )
+        refusal = check_downloaded(self.goal, done.path, version.address, key)
+        if refusal is not None:
+            raise _RefusedError(version, refusal.reason, refusal.against)
+        self.known.checked.append(version.digest)
+        self.context.save()
+
+    def _refuse(self, digest: str, refusal: Refusal) -> None:
+        self.known.refused[digest] = refusal
+        self.context.save()
+        self.journal.tell(
+            "model_refused",
+            name=self.goal.name,
+            address=refusal.address,
+            digest=digest,
+            reason=refusal.reason,
+        )
+
+    # -- what has to be beaten ------------------------------------------------------------
+
+    def _rivals(self, choice: Choice) -> list[Scored]:
+        """Score what the merged model has to be better than."""
+        found = []
+        if "own" in self.goal.against:
+            found += [self.scorer.score("own", m.path, m.digest) for m in choice.own]
+        if "published" in self.goal.against and (version := self._published()) is not None:
+            found.append(self._score_version("published", version))
+        if "inputs" in self.goal.against:
+            found += [self._score_version("input", version) for version in choice.taken]
+        return found
+
+    def _published(self) -> ModelVersionResponse | None:
+        """Return the version that is in the pool already, where it can be used."""
+        try:
+            version = self.pool.version(ModelAddress(self.context.site, self.goal.name))
+        except NotFoundError:
+            return None
+        return version if version.state == "available" and not version.flags else None
+
+    def _score_version(self, what: str, version: ModelVersionResponse) -> Scored:
+        path = self.pool.fetch(version).path
+        try:
+            return self.scorer.score(what, path, version.digest, version.address)
+        except (EvaluationError, FaceModelError) as error:
+            if what != "input":
+                raise
+            reason = f"cannot be scored: {error}"
+            raise _RefusedError(version, reason, self.scorer.condition) from error
+
+    def _scored(self, merged: _Merged) -> Scored:
+        path = merged.path or Path()
+        return self.scorer.score("merged", path, merged.digest, self.goal.name)
+
+    # -- merging --------------------------------------------------------------------------
+
+    def _merge(self, choice: Choice) -> _Merged | None:
+        """Merge, unless exactly this was done before and is known by its score."""
+        key = self._merge_key(choice)
+        digest = self.known.merged.get(key)
+        if digest == "":
+            return None  # it failed, and would again
+        if digest is not None and self.scorer.is_known(digest):
+            return _Merged(digest, None)
+        try:
+            merged = self._do_merge(choice)
+        except AggregatorError:
+            self.known.merged[key] = ""
+            self.context.save()
+            raise
+        self.known.merged[key] = merged.digest
+        self.context.save()
+        return merged
+
+    def _do_merge(self, choice: Choice) -> _Merged:
+        goal = self.goal
+        suffix = FORMATS[find_method(goal.method_name).output_formats[0]].suffixes[0]
+        output = self.context.workspace.new_file(suffix)
+        fetched = [self.pool.fetch(version).path for version in choice.taken]
+        own: list[str | None] = [None] * len(choice.own)
+        done = merge(
+            goal.method_name,
+            [*(model.path for model in choice.own), *fetched],
+            weights=choice.weights(goal),
+            options=goal.method_options,
+            output=output,
+            addresses=[*own, *(version.address for version in choice.taken)],
+            file_names=[*own, *(version.file_name for version in choice.taken)],
+        )
+        assert done.digest is not None
+        self.journal.tell(
+            "merged",
+            name=goal.name,
+            method=goal.method_name,
+            inputs=len(choice.digests),
+            digest=done.digest,
+        )
+        return _Merged(done.digest, output)
+
+    def _merge_key(self, choice: Choice) -> str:
+        """Return what tells one merge from another."""
+        method = find_method(self.goal.method_name)
+        weights: Sequence[float] = choice.weights(self.goal) or [1.0] * len(choice.digests)
+        content: dict[str, Any] = {
+            "method": [method.name, method.version],
+            "options": self.goal.method_options,
+            # In their order: what cannot be averaged is taken from the first.
+            "inputs": list(zip(choice.digests, weights, strict=True)),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _adopt(self, choice: Choice, merged: _Merged, scored: Scored) -> int:
+        """Take a merged model as the best one and upload it, unless that was done before."""
+        wanted = self.goal.upload and merged.digest not in self.known.uploaded
+        if not wanted and self.shelf.has_best(merged.digest):
+            self._tell_up_to_date(scored.value)
+            return 0
+        path = merged.path
+        if path is None or not path.is_file():
+            again = self._do_merge(choice)
+            if again.digest != merged.digest or again.path is None:
+                raise AgentTaskError(f"merging again gave {again.digest}, not {merged.digest}")
+            path = again.path
+        self.shelf.keep_best(replace(scored, path=path))
+        if not wanted:
+            return 0
+        self.shelf.put_outgoing(path, merged.digest, scored.metrics)
+        return self.shelf.send()
+
+    # -- what is told ---------------------------------------------------------------------
+
+    def _tell_up_to_date(self, value: float, *, unless: bool = False) -> None:
+        if not unless:
+            self.journal.tell(
+                "up_to_date", name=self.goal.name, metric=self.goal.metric_name, value=value
+            )
+
+    def _tell_not_better(self, merged: Scored, best: Scored) -> None:
+        self.journal.tell(
+            "not_better",
+            name=self.goal.name,
+            metric=self.goal.metric_name,
+            value=merged.value,
+            best=best.value,
+            best_model=best.model,
+            margin=self.goal.margin,
+        )
+        if merged.path.is_file():
+            merged.path.unlink()
+            recipe_path(merged.path).unlink(missing_ok=True)
+
+
+class _RefusedError(Exception):
+    """A version that cannot be used, on its way to where that is noted."""
+
+    def __init__(self, version: ModelVersionResponse, reason: str, against: str) -> None:
+        self.refusal = Refusal(address=version.address, reason=reason, against=against)
+        super().__init__(reason)

@@ -1,0 +1,208 @@
+"""An agent's workspace: its state, downloads and models, held by one agent at a time.
+
+::
+
+    state.json          what the agent remembers; replaced as a whole
+    best/NAME.dat       the best model known for each [[merge]] table, with its recipe if merged
+    outgoing/<digest>/  a merged model that is to be uploaded, with its recipe
+    cache/              downloads, and contributions under way
+    work/               files under way; emptied at every start
+    lock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from site_agent.errors import AgentBusyError, AgentWorkspaceError
+from site_agent.pool.cache import ModelCache
+
+_MOST_REMEMBERED = 2000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Refusal(_Part):
+    """A model that is left out, and why.
+
+    Attributes
+    ----------
+    against : str
+        Under which condition, where it was not refused for itself: it is looked at again when
+        that changes.
+    """
+
+    address: str
+    reason: str
+    against: str = ""
+
+
+class Outgoing(_Part):
+    """A merged model that was found better and is not in the pool yet."""
+
+    digest: str
+    file_name: str
+    metrics: dict[str, float]
+
+
+class GoalState(_Part):
+    """What is remembered for one ``[[merge]]`` table.
+
+    Attributes
+    ----------
+    scores : dict
+        Metrics by model and validation data: ``DIGEST:EVALUATION``.
+    merged : dict of str to str
+        Digest of what came out, by what was merged and how; empty where it failed.
+    refused : dict of str to Refusal
+        By digest.
+    checked : list of str
+        Digests of downloaded models that can be read and merged.
+    uploaded : list of str
+        Digests.
+    best : str
+        Digest of the model in ``best/``.
+    """
+
+    scores: dict[str, dict[str, float]] = {}
+    merged: dict[str, str] = {}
+    refused: dict[str, Refusal] = {}
+    checked: list[str] = []
+    uploaded: list[str] = []
+    outgoing: Outgoing | None = None
+    best: str = ""
+
+    def forget_old(self) -> None:
+        """Keep what is remembered from growing without end: the oldest goes first."""
+        for table in (self.scores, self.merged, self.refused):
+            for key in list(table)[: max(0, len(table) - _MOST_REMEMBERED)]:
+                del table[key]
+        del self.checked[:-_MOST_REMEMBERED]
+        del self.uploaded[:-_MOST_REMEMBERED]
+
+
+class RoundNote(_Part):
+    """What became of a round: ``contributed`` or ``refused``, and why."""
+
+    outcome: str
+    reason: str = ""
+    data: str = ""
+
+
+class AgentState(_Part):
+    """Everything that an agent remembers."""
+
+    version: int = 1
+    cycle: int = 0
+    goals: dict[str, GoalState] = {}
+    rounds: dict[str, RoundNote] = {}
+
+    def goal(self, name: str) -> GoalState:
+        """Return what is remembered for a ``[[merge]]`` table."""
+        return self.goals.setdefault(name, GoalState())
+
+
+class Workspace:
+    """The folder of an agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.best = folder / "best"
+        self.outgoing = folder / "outgoing"
+        self.work = folder / "work"
+        self.cache = ModelCache(folder / "cache")
+        self._state_file = folder / "state.json"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other agents away; the system lets go of the lock when this process dies.
+
+        Raises
+        ------
+        AgentBusyError
+            Another agent is at work here.
+        AgentWorkspaceError
+            The folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("a+")
+        except OSError as error:
+            raise self._unwritable(error) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AgentBusyError(f"{self.folder}: another agent is at work here") from error
+            try:
+                shutil.rmtree(self.work, ignore_errors=True)
+                for leftover in self.folder.glob(".state.*.part"):
+                    leftover.unlink(missing_ok=True)
+                for folder in (self.best, self.outgoing, self.work):
+                    folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise self._unwritable(error) from error
+            yield
+
+    def load(self) -> AgentState:
+        """Return what was remembered; nothing where there is no file yet.
+
+        Raises
+        ------
+        AgentWorkspaceError
+            The file is damaged, or of another version of this program.
+        """
+        try:
+            return AgentState.model_validate_json(self._state_file.read_bytes())
+        except FileNotFoundError:
+            return AgentState()
+        except (OSError, ValidationError) as error:
+            first = str(error).splitlines()[0]
+            raise AgentWorkspaceError(
+                f"{self._state_file}: cannot be read: {first}; remove it, and the agent begins "
+                "anew: nothing is uploaded twice"
+            ) from error
+
+    def save(self, state: AgentState) -> None:
+        """Replace what is remembered, as a whole.
+
+        Raises
+        ------
+        AgentWorkspaceError
+        """
+        temporary = self.folder / f".state.{os.getpid()}.part"
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(state.model_dump_json(indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._state_file)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def clear_outgoing(self, state: AgentState) -> None:
+        """Remove what was uploaded, or given up, when the process was killed."""
+        wanted = {goal.outgoing.digest for goal in state.goals.values() if goal.outgoing}
+        for folder in self.outgoing.iterdir():
+            if folder.name not in wanted:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def new_file(self, suffix: str) -> Path:
+        """Return a name for a file under way."""
+        return self.work / f"{secrets.token_hex(6)}{suffix}"
+
+    def _unwritable(self, error: OSError) -> AgentWorkspaceError:
+        where = error.filename or self.folder
+        return AgentWorkspaceError(f"{where}: cannot be written: {error.strerror or error}")

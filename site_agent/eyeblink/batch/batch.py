@@ -1,0 +1,338 @@
+"""Many sessions in one go: side by side, each whole or not there, and only what is missing.
+
+A study is a folder with one folder a session. Beside them are ``batch.csv`` (what became of each
+session), ``sessions.csv`` and the learning curve (see `study`). A session is analysed in
+``.batch/work`` and moved to its place when it is complete, by a rename. One that is there already,
+made from the same files with the same settings, is left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from site_agent.errors import (
+    BlinkAnalysisError,
+    ConditioningError,
+    StudyBusyError,
+    StudyFolderError,
+)
+from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome, State
+from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
+from site_agent.eyeblink.batch.settings import with_overrides
+from site_agent.eyeblink.batch.worker import SessionJob
+from site_agent.eyeblink.batch.worker_pool import run_jobs, worker_count
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.study.record import (
+    RECORD_NAME,
+    Request,
+    SessionRecord,
+    is_finished,
+    make_request,
+    read_record,
+    write_record,
+)
+from site_agent.eyeblink.study.tables import write_batch_table
+
+
+def run_batch(
+    sessions: Sequence[BatchSession],
+    study: Path | str,
+    *,
+    settings: BlinkAnalysisSettings | None = None,
+    workers: int | None = None,
+    redo: bool = False,
+    addresses: Mapping[str, str] | None = None,
+    on_outcome: Callable[[SessionOutcome], None] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> BatchResult:
+    """Analyse the sessions of a study that are not finished yet.
+
+    Parameters
+    ----------
+    sessions : sequence of BatchSession
+        Videos with `landmarks`, and `detector` where it is not dlib's own.
+    study : path
+        A folder, made where absent.
+    workers : int, optional
+        Processes side by side; as many as there are cores and memory for.
+    redo : bool
+        Analyse finished sessions, too.
+    addresses : mapping of str to str, optional
+        Pool addresses of model files by path, for the provenance.
+    on_outcome : callable, optional
+        Called with each `SessionOutcome` as it is known.
+    progress : callable, optional
+        Called with the share done, 0..1, and a text.
+
+    Raises
+    ------
+    StudyFolderError
+        The folder cannot be written, or two sessions would share a folder in it.
+    StudyBusyError
+        Another batch is at work in it.
+    KeyboardInterrupt
+        The running sessions have been stopped, the finished ones are whole.
+    """
+    batch = _Batch(
+        study=Path(study).absolute(),
+        sessions=[_absolute(session) for session in sessions],
+        settings=settings or BlinkAnalysisSettings(),
+        addresses=addresses or {},
+        on_outcome=on_outcome or (lambda _outcome: None),
+        progress=progress or (lambda _share, _text: None),
+    )
+    names = Counter(session.name.casefold() for session in sessions)
+    if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
+        raise StudyFolderError(f"two sessions are called {repeated[0]!r}; give them other names")
+    _make_folder(batch.study)
+    with _locked(batch.state):
+        return batch.run(workers, redo)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a session stands before a batch.
+
+    Attributes
+    ----------
+    settings : BlinkAnalysisSettings
+        The batch's, with those of the session.
+    request : Request or None
+        None where there is a problem.
+    finished : SessionRecord or None
+        The results that are there and are what is asked for.
+    problem : str
+        Why it cannot be analysed; otherwise empty.
+    """
+
+    settings: BlinkAnalysisSettings
+    request: Request | None = None
+    finished: SessionRecord | None = None
+    problem: str = ""
+
+
+def look_at(session: BatchSession, study: Path, settings: BlinkAnalysisSettings) -> Look:
+    """Find out whether a session is to be analysed."""
+    folder = study / session.name
+    try:
+        settings = with_overrides(settings, session.overrides)
+    except (ValueError, BlinkAnalysisError, ConditioningError) as error:
+        return Look(settings, problem=str(error))
+    if problem := name_problem(session.name) or _model_problem(session) or _taken(folder):
+        return Look(settings, problem=problem)
+    try:
+        request = make_request(session, settings)
+    except OSError as error:
+        return Look(settings, problem=f"{error.filename}: {error.strerror or error}")
+    try:
+        record = read_record(folder) if folder.exists() else None
+    except StudyFolderError:
+        record = None  # damaged: to be made again
+    finished = record is not None and is_finished(folder, record, session, request)
+    return Look(settings, request, record if finished else None)
+
+
+def _model_problem(session: BatchSession) -> str:
+    return "a video without a landmark model" if session.is_video and not session.landmarks else ""
+
+
+def _taken(folder: Path) -> str:
+    """Never replace what is not ours."""
+    if not folder.exists() or (folder / RECORD_NAME).is_file():
+        return ""
+    return f"{folder} is there and was not made by a batch; move it away"
+
+
+@dataclass
+class _Batch:
+    study: Path
+    sessions: Sequence[BatchSession]
+    settings: BlinkAnalysisSettings
+    addresses: Mapping[str, str]
+    on_outcome: Callable[[SessionOutcome], None]
+    progress: Callable[[float, str], None]
+    outcomes: dict[str, SessionOutcome] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    started_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        return self.study / ".batch"
+
+    @property
+    def work(self) -> Path:
+        return self.state / "work"
+
+    @property
+    def replaced(self) -> Path:
+        return self.state / "replaced"
+
+    def run(self, workers: int | None, redo: bool) -> BatchResult:
+        self._tidy()
+        jobs = [job for session in self.sessions if (job := self._job(session, redo)) is not None]
+        models = [Path(job.session.landmarks) for job in jobs if job.session.is_video]
+        count = worker_count(
+            workers, len(jobs), max((path.stat().st_size for path in models), default=0)
+        )
+        self._tell("")
+        try:
+            run_jobs(self._started(jobs), count, self._on_event)
+        finally:
+            write_batch_table(self.study / "batch.csv", self._rows())
+            shutil.rmtree(self.work, ignore_errors=True)
+        return BatchResult(self.study, tuple(self._rows()), count)
+
+    def _tidy(self) -> None:
+        """Finish what a killed batch has left: half of a move, and half-done sessions."""
+        if self.replaced.is_dir():
+            for old in self.replaced.iterdir():
+                if not (self.study / old.name).exists():
+                    old.rename(self.study / old.name)
+        for folder in (self.replaced, self.work):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+
+    def _job(self, session: BatchSession, redo: bool) -> SessionJob | None:
+        """What is to be done for a session; None where it is done or cannot be."""
+        folder = self.study / session.name
+        self.progress(0.0, f"looking at {session.name}")
+        found = look_at(session, self.study, self.settings)
+        if found.problem:
+            self._known(session, "failed", found.problem)
+            return None
+        if found.finished is not None and not redo:
+            labelled = found.finished.labelled_as(session)
+            if labelled != found.finished:
+                write_record(labelled, folder)
+            self._known(session, "skipped", record=labelled)
+            return None
+        assert found.request is not None
+        roles = {"landmarks": session.landmarks, "detector": session.detector}
+        known = {
+            role: self.addresses[path] for role, path in roles.items() if path in self.addresses
+        }
+        work = self.work / session.name
+        return SessionJob(session, found.settings, found.request, work, known)
+
+    def _started(self, jobs: Sequence[SessionJob]) -> Iterator[SessionJob]:
+        for job in jobs:
+            self.started_s[job.session.name] = time.monotonic()
+            yield job
+
+    def _on_event(self, job: SessionJob, event: dict[str, Any]) -> None:
+        name = job.session.name
+        if "progress" in event:
+            self.shares[name] = float(event["progress"])
+            self._tell(f"{name}: {event['text']}")
+            return
+        if "failed" in event:
+            self._known(job.session, "failed", str(event["failed"]))
+            return
+        try:
+            self._known(job.session, "done", record=self._put_in_place(job.folder, name))
+        except OSError as error:
+            text = f"{error.filename or name}: cannot be written: {error.strerror or error}"
+            self._known(job.session, "failed", text)
+
+    def _put_in_place(self, made: Path, name: str) -> SessionRecord:
+        """Move a complete session to where it belongs; what others put there goes along."""
+        place, old = self.study / name, self.replaced / name
+        if place.exists():
+            for stranger in _strangers(place, made):
+                (made / stranger).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(place / stranger, made / stranger)
+            place.rename(old)
+        made.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+        return read_record(place)
+
+    def _known(
+        self,
+        session: BatchSession,
+        state: State,
+        reason: str = "",
+        *,
+        record: SessionRecord | None = None,
+    ) -> None:
+        now_s = time.monotonic()
+        took_s = now_s - self.started_s.get(session.name, now_s)
+        outcome = SessionOutcome(session.name, state, reason, took_s, record)
+        self.outcomes[session.name] = outcome
+        self.shares[session.name] = 1.0
+        write_batch_table(self.study / "batch.csv", self._rows())
+        self.on_outcome(outcome)
+
+    def _rows(self) -> list[SessionOutcome]:
+        return [
+            self.outcomes.get(session.name, SessionOutcome(session.name, "pending"))
+            for session in self.sessions
+        ]
+
+    def _tell(self, text: str) -> None:
+        count = len(self.outcomes)
+        share = sum(self.shares.values()) / max(1, len(self.sessions))
+        self.progress(share, f"{count} of {len(self.sessions)} sessions  {text}")
+
+
+def _absolute(session: BatchSession) -> BatchSession:
+    def resolved(word: str) -> str:
+        return str(Path(word).absolute()) if word else ""
+
+    return replace(
+        session,
+        source=session.source.absolute(),
+        trials=session.trials.absolute() if session.trials else None,
+        timestamps=session.timestamps.absolute() if session.timestamps else None,
+        landmarks=resolved(session.landmarks),
+        detector=resolved(session.detector),
+    )
+
+
+def _strangers(place: Path, made: Path) -> Iterator[Path]:
+    """Files in a session's folder that are not of the analysis: a review, notes.
+
+    With BIDS names a review lies deep among the session's own files.
+    """
+    try:
+        own = {*read_record(place).files, RECORD_NAME}
+    except StudyFolderError:
+        own = {RECORD_NAME}
+    for path in sorted(place.rglob("*")):
+        relative = path.relative_to(place)
+        if path.is_file() and relative.as_posix() not in own and not (made / relative).exists():
+            yield relative
+
+
+def _make_folder(study: Path) -> None:
+    if study.exists() and not study.is_dir():
+        raise StudyFolderError(f"{study}: is a file, expected a folder for the study")
+    try:
+        (study / ".batch").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyFolderError(
+            f"{error.filename or study}: cannot be written: {error.strerror or error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other batches away; the system lets go of the lock when this process dies."""
+    with (folder / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StudyBusyError(
+                f"{folder.parent}: another batch is at work here; wait for it, or choose another "
+                "folder with -o"
+            ) from error
+        os.set_inheritable(lock.fileno(), False)
+        yield

@@ -1,0 +1,258 @@
+"""The sessions of a batch: from a folder of recordings, or from a table (`session_table`)."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.openness.traces import looks_like_trace
+from site_agent.eyeblink.session_labels import SessionLabels
+from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME
+from site_agent.pictures.images import is_clutter
+
+VIDEO_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("3gp", "avi", "flv", "m2ts", "m4v", "mkv", "mov", "mp4", "mpeg"),
+        *("mpg", "mts", "mxf", "ogv", "ts", "webm", "wmv", "y4m"),
+    )
+)
+TRACE_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
+BIDS_COLUMNS = ("bids_subject", "bids_session", "task")
+"""Settings of a session that its BIDS names come from."""
+
+_TRIALS_NAME = re.compile(r"(.+)[_\-.](trials|events|ttl)", re.IGNORECASE)
+_PARTICIPANT = re.compile(r"(?:^|[_\-/. ])sub-([0-9A-Za-z]+)")
+_SESSION = re.compile(r"(?:^|[_\-/. ])ses-([0-9A-Za-z]+)")
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class BatchSession:
+    """One recording of a batch.
+
+    Attributes
+    ----------
+    name : str
+        Its folder in the study.
+    source : Path
+        The video (or folder of images), or the trace of eye aspect ratios.
+    is_video : bool
+    trials : Path or None
+    timestamps : Path or None
+        Times of a folder's images, where they are not in it; or of a video's frames.
+    participant, group : str
+        Empty where not known.
+    number : float
+        Its number among the participant's sessions; NaN where not known.
+    frame_rate_hz : float or None
+        Of a trace or a folder of images that has no times; of a video, instead of those in its
+        file.
+    detector, landmarks : str
+        Model files or pool addresses of this session alone; empty for the batch's.
+    overrides : mapping of str to str
+        Settings of this session alone, as they stand in the table.
+    line : int
+        Line of the table, 0 where there is none.
+    """
+
+    name: str
+    source: Path
+    is_video: bool
+    trials: Path | None = None
+    timestamps: Path | None = None
+    participant: str = ""
+    group: str = ""
+    number: float = math.nan
+    frame_rate_hz: float | None = None
+    detector: str = ""
+    landmarks: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class SessionList:
+    """Sessions in the order of the table, and what was noticed while reading."""
+
+    sessions: tuple[BatchSession, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def find_sessions(
+    folder: Path, *, leave_out: Path | None = None, prefer_videos: bool = True
+) -> SessionList:
+    """Return the recordings in a folder and in the folders below it.
+
+    Videos by the ending of their names, traces (``.csv``, ``.tsv``, ``.txt``) by their content,
+    folders of images by their ``timestamps.csv``. ``NAME_truth.csv`` beside a video is what was
+    drawn into it, and no recording.
+    ``NAME_trials.csv`` (also ``_events`` and ``_ttl``) holds the trials of the recording
+    ``NAME``. Names such as ``sub-01_ses-2`` tell participant and session.
+
+    Parameters
+    ----------
+    folder : Path
+    leave_out : Path, optional
+        A folder that is not looked into: the study's own, should it lie inside.
+    prefer_videos : bool
+        Which recording counts where a video and a trace have the same name.
+    """
+    videos: list[Path] = []
+    traces: list[Path] = []
+    trials: dict[Path, Path] = {}
+    strangers: list[Path] = []
+    for path in _files(folder, leave_out):
+        suffix, named = path.suffix.lower(), _TRIALS_NAME.fullmatch(path.stem)
+        if suffix in VIDEO_SUFFIXES or path.is_dir():
+            videos.append(path)
+        elif suffix in TRACE_SUFFIXES and named:
+            trials[path.with_name(named[1])] = path
+        elif suffix in TRACE_SUFFIXES:
+            (traces if looks_like_trace(path) else strangers).append(path)
+    drawn = {_stem(path).with_name(f"{_stem(path).name}_truth") for path in videos}
+    traces = [path for path in traces if _stem(path) not in drawn]
+    remarks = _both_kinds(videos, traces, prefer_videos)
+    if strangers:
+        names = ", ".join(path.name for path in strangers[:5])
+        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
+        remarks.append(f"no traces of eye aspect ratios, left out: {names}{more}")
+    chosen = sorted([*videos, *traces])
+    sessions = []
+    for path, name in zip(chosen, _names(folder, chosen), strict=True):
+        relative = path.relative_to(folder).as_posix()
+        participant, session = _PARTICIPANT.search(relative), _SESSION.search(relative)
+        sessions.append(
+            BatchSession(
+                name=name,
+                source=path,
+                is_video=path not in traces,
+                trials=trials.pop(_stem(path), None),
+                participant=participant[1] if participant else "",
+                number=session_number(session[1]) if session else math.nan,
+            )
+        )
+    remarks += [f"{path.name}: no recording has this name, left out" for path in trials.values()]
+    return SessionList(tuple(sessions), tuple(remarks))
+
+
+def name_problem(name: str) -> str:
+    """Return why a name cannot be that of a session's folder; empty where it can."""
+    if not name:
+        return "the session has no name"
+    if (
+        name.startswith(".")
+        or name.endswith((".", " "))
+        or re.search(r'[/\\:*?"<>|\x00-\x1f]', name)
+    ):
+        return f"the session name {name!r} cannot be the name of a folder"
+    if len(name.encode("utf-8")) > _LONGEST_NAME:
+        return f"the session name {name[:30]!r}... is longer than {_LONGEST_NAME} bytes"
+    return ""
+
+
+def session_number(text: str) -> float:
+    """Return the number that a label ends with (``2``, ``ses-02``, ``day3``), NaN without one."""
+    found = re.fullmatch(r"[A-Za-z_\- ]*(\d+(?:\.\d+)?)", text.strip())
+    return float(found[1]) if found else math.nan
+
+
+def with_models(
+    sessions: Iterable[BatchSession], files: Mapping[str, Path]
+) -> tuple[BatchSession, ...]:
+    """Return the sessions with the words for their models replaced by files."""
+    return tuple(
+        replace(
+            session,
+            detector=str(files.get(session.detector, session.detector)),
+            landmarks=str(files.get(session.landmarks, session.landmarks)),
+        )
+        for session in sessions
+    )
+
+
+def with_bids_labels(
+    sessions: Iterable[BatchSession], *, task: str = ""
+) -> tuple[BatchSession, ...]:
+    """Return the sessions with labels for BIDS names: participant and number, where not given.
+
+    Raises
+    ------
+    BlinkAnalysisError
+        A session has no participant, a label that BIDS does not allow, or the labels of another.
+    """
+    labelled = []
+    first: dict[SessionLabels, str] = {}
+    for session in sessions:
+        given = {name: session.overrides.get(name, "") for name in BIDS_COLUMNS}
+        number = f"{session.number:02g}" if float(session.number).is_integer() else ""
+        subject = given["bids_subject"] or session.participant
+        if not subject:
+            raise BlinkAnalysisError(
+                f"the session {session.name!r} has no participant; names of the BIDS standard "
+                "need one (column participant, or bids_subject)"
+            )
+        try:
+            labels = SessionLabels(subject, given["bids_session"] or number, given["task"] or task)
+        except BlinkAnalysisError as error:
+            raise BlinkAnalysisError(f"the session {session.name!r}: {error}") from error
+        if labels in first:
+            raise BlinkAnalysisError(
+                f"{first[labels]!r} and {session.name!r} would have the same BIDS names (subject "
+                f"{labels.subject}, session {labels.session or 'none'}); give them a session_number"
+            )
+        first[labels] = session.name
+        chosen = zip(BIDS_COLUMNS, (labels.subject, labels.session, labels.task), strict=True)
+        overrides = {**session.overrides, **{name: label for name, label in chosen if label}}
+        labelled.append(replace(session, overrides=overrides))
+    return tuple(labelled)
+
+
+def _files(folder: Path, leave_out: Path | None) -> list[Path]:
+    """All files, and folders of images in place of their files."""
+    found = []
+    hidden = leave_out.resolve() if leave_out is not None else None
+    for root, folders, names in os.walk(folder):
+        here = Path(root)
+        if TIMESTAMPS_NAME in names and here != folder:
+            found.append(here)
+            folders.clear()
+            continue
+        folders[:] = sorted(
+            name for name in folders if not is_clutter(name) and (here / name).resolve() != hidden
+        )
+        found += [here / name for name in sorted(names) if not is_clutter(name)]
+    return found
+
+
+def _both_kinds(videos: list[Path], traces: list[Path], prefer_videos: bool) -> list[str]:
+    """Let one of two recordings of the same name go, and say so."""
+    both = {_stem(path) for path in videos} & {_stem(path) for path in traces}
+    losers = traces if prefer_videos else videos
+    losers[:] = [path for path in losers if _stem(path) not in both]
+    if not both:
+        return []
+    kept, gone = ("video", "trace") if prefer_videos else ("trace", "video")
+    return [f"{len(both)} recordings are video and trace; the {kept} is used, not the {gone}"]
+
+
+def _stem(path: Path) -> Path:
+    return path if path.is_dir() else path.with_suffix("")
+
+
+def _names(folder: Path, paths: list[Path]) -> list[str]:
+    """Name the sessions by their files, as briefly as can be told apart."""
+    below = [path.relative_to(folder) for path in paths]
+    for candidates in (
+        [_stem(path).name for path in paths],
+        ["_".join(_stem(path).relative_to(folder).parts) for path in paths],
+        ["_".join([*path.parent.parts, path.stem, path.suffix[1:]]) for path in below],
+    ):
+        if len({name.casefold() for name in candidates}) == len(candidates):
+            return candidates
+    return [f"{name}_{number}" for number, name in enumerate(candidates, start=1)]

@@ -1,0 +1,130 @@
+"""The child process that analyses sessions: ``python -m site_agent.eyeblink.batch.worker``.
+
+It gets `SessionJob`s, see `site_agent.runs.worker_process`. A job's results are complete in its own
+folder before ``done`` is said; only the parent moves them to where they belong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aggregators.formats import file_digest
+from site_agent.eyeblink.batch.sessions import BatchSession
+from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
+from site_agent.eyeblink.session_folder import find_output
+from site_agent.eyeblink.study.record import Request, SessionRecord, source_paths, write_record
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.runs.worker_process import Tell, do_jobs
+
+
+@dataclass(frozen=True)
+class SessionJob:
+    """One session to analyse into `folder`, which is not there yet."""
+
+    session: BatchSession
+    settings: BlinkAnalysisSettings
+    request: Request
+    folder: Path
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
+def main() -> None:
+    """Do jobs until standard input ends."""
+
+    def analyse(job: SessionJob, tell: Tell) -> bool:
+        run_job(job, tell)
+        return True
+
+    do_jobs(analyse, lambda job: job.session.source)
+
+
+def run_job(job: SessionJob, tell: Tell) -> SessionRecord:
+    """Analyse a session and leave its record beside the results.
+
+    Raises
+    ------
+    SiteAgentError, AggregatorError
+    """
+    session, folder = job.session, job.folder
+    summary = _analyse(job, tell)
+    record = SessionRecord(
+        name=session.name,
+        participant=session.participant,
+        group=session.group,
+        number=session.number,
+        request=replace(job.request, sources=_with_digests(job)),
+        summary=_numbers(summary),
+        conditioning=_conditioning(folder),
+        trials=summary.trials,
+        warnings=summary.warnings,
+        files=tuple(
+            sorted(
+                path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+            )
+        ),
+    )
+    write_record(record, folder)
+    return record
+
+
+def _analyse(job: SessionJob, tell: Tell) -> BlinkSession:
+    session = job.session
+    if not session.is_video:
+        return run_trace_analysis(
+            session.source,
+            out_dir=job.folder,
+            frame_rate_hz=session.frame_rate_hz,
+            trials=session.trials,
+            settings=job.settings,
+            progress=tell,
+        )
+    return run_blink_analysis(
+        Recording(session.source, session.timestamps, session.frame_rate_hz),
+        landmarks=session.landmarks,
+        out_dir=job.folder,
+        detector=session.detector or None,
+        trials=session.trials,
+        settings=job.settings,
+        progress=tell,
+        addresses=job.addresses,
+    )
+
+
+def _conditioning(folder: Path) -> dict[str, Any] | None:
+    content = json.loads(find_output(folder, "session.json").read_text(encoding="utf-8"))
+    found = content["conditioning"]
+    return None if found is None else dict(found["summary"])
+
+
+def _numbers(summary: BlinkSession) -> dict[str, Any]:
+    plain = asdict(replace(summary, files={}, warnings=()))
+    return {name: value for name, value in plain.items() if isinstance(value, int | float)}
+
+
+def _with_digests(job: SessionJob) -> dict[str, Any]:
+    """The sources with their digests, as the provenance has them; what it lacks is read here."""
+    provenance = find_output(job.folder, "provenance.json")
+    known = {
+        source["role"]: source["sha256"]
+        for source in json.loads(provenance.read_text(encoding="utf-8"))["sources"]
+    }
+    if "images" in known:
+        known["video"] = known["images"]
+    paths = source_paths(job.session)
+    return {
+        role: replace(state, sha256=known.get(role) or _digest(paths[role]))
+        for role, state in job.request.sources.items()
+    }
+
+
+def _digest(path: Path) -> str:
+    return file_digest(path) if path.is_file() else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Conditioned and unconditioned eyelid responses of a session, trial by trial.
+
+Two steps: `measure_trials` reads amplitudes and times from the trace; `judge_trials` decides
+which trials are valid and which hold a CR. Other criteria need the second step only.
+
+A rejected trial is missing. It is never counted as a trial without a response.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.settings import (
+    SENSITIVITY_RULES,
+    ConditioningSettings,
+    CrRule,
+    Rejection,
+    cr_rule_text,
+)
+from site_agent.eyeblink.conditioning.summary import (
+    SensitivityRow,
+    SessionSummary,
+    summarise,
+)
+from site_agent.eyeblink.conditioning.trial_measures import (
+    TrialMeasures,
+    measure_trial,
+    share_onset_form,
+)
+from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.conditioning.trials import Trial, TrialType, session_cs_us_interval_ms
+from site_agent.eyeblink.records import Float64
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTrials:
+    """Measures of all trials of a session, before any decision.
+
+    Attributes
+    ----------
+    trials : tuple of TrialMeasures
+    cs_us_ms : float
+        The session's CS-US interval.
+    settings : ConditioningSettings
+        With which they were measured.
+    remarks : tuple of str
+    """
+
+    trials: tuple[TrialMeasures, ...]
+    cs_us_ms: float
+    settings: ConditioningSettings
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ConditioningResult:
+    """A session of eyeblink conditioning.
+
+    Attributes
+    ----------
+    trials : tuple of TrialResult
+        In the order of their onsets.
+    summary : SessionSummary
+    sensitivity : tuple of SensitivityRow
+        CR percentages under the criteria of `SENSITIVITY_RULES`.
+    settings : ConditioningSettings
+    remarks : tuple of str
+        What a reader of the results must know: trials beyond the recording, an assumed interval.
+    """
+
+    trials: tuple[TrialResult, ...]
+    summary: SessionSummary
+    sensitivity: tuple[SensitivityRow, ...]
+    settings: ConditioningSettings
+    remarks: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the session's results without the single trials, as plain JSON types."""
+        return {
+            "summary": self.summary.to_dict(),
+            "sensitivity": [row.to_dict() for row in self.sensitivity],
+            "settings": self.settings.to_dict(),
+            "remarks": list(self.remarks),
+        }
+
+
+def analyse_conditioning(
+    timestamps_s: ArrayLike,
+    fec: ArrayLike,
+    trials: Sequence[Trial],
+    settings: ConditioningSettings | None = None,
+) -> ConditioningResult:
+    """Measure and judge the trials of one session.
+
+    Parameters
+    ----------
+    timestamps_s : float, shape (n,)
+        Presentation times of the frames, strictly increasing. Neither an even grid nor a
+        complete one is assumed.
+    fec : float, shape (n,)
+        Fraction of eyelid closure, unsmoothed; NaN where the eye was not seen.
+    trials : sequence of Trial
+        On the same clock.
+    settings : ConditioningSettings, optional
+
+    Raises
+    ------
+    ConditioningError
+        There are no trials, or the arrays do not fit each other.
+
+    Examples
+    --------
+    >>> from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
+    >>> session = draw_conditioning_session(seed=1, frame_rate_hz=120)
+    >>> result = analyse_conditioning(session.timestamps_s, session.fec, session.trials)
+    >>> result.summary.n_trials
+    60
+    """
+    return judge_trials(measure_trials(timestamps_s, fec, trials, settings))
+
+
+def measure_trials(
+    timestamps_s: ArrayLike,
+    fec: ArrayLike,
+    trials: Sequence[Trial],
+    settings: ConditioningSettings | None = None,
+) -> MeasuredTrials:
+    """Measure each trial; see `analyse_conditioning` for the parameters and errors."""
+    settings = settings or ConditioningSettings()
+    times_s, level = _checked_trace(timestamps_s, fec)
+    if not trials:
+        raise ConditioningError("there are no trials; give a list of trials with their onsets")
+    ordered = sorted(trials, key=lambda trial: trial.reference_s)
+    cs_us_ms, is_known = session_cs_us_interval_ms(ordered, settings.default_cs_us_ms)
+    remarks = []
+    if not is_known and any(trial.trial_type is TrialType.CS_ONLY for trial in ordered):
+        remarks.append(
+            f"no trial tells the CS-US interval; {cs_us_ms:g} ms are assumed for cs_only trials"
+        )
+    measures = share_onset_form(
+        [measure_trial(times_s, level, trial, cs_us_ms, settings) for trial in ordered], settings
+    )
+    for reason, where in (
+        (Rejection.AFTER_RECORDING, f"after the end of the recording ({times_s[-1]:.3f} s)"),
+        (Rejection.BEFORE_RECORDING, f"before its begin ({times_s[0]:.3f} s)"),
+    ):
+        outside = [trial.trial for trial in measures if reason in trial.unmeasurable]
+        if outside:
+            listed = ", ".join(outside[:10]) + (" ..." if len(outside) > 10 else "")
+            remarks.append(
+                f"{len(outside)} of {len(measures)} trials lie {where} and are missing: {listed}"
+            )
+    return MeasuredTrials(measures, cs_us_ms, settings, tuple(remarks))
+
+
+def judge_trials(
+    measured: MeasuredTrials, settings: ConditioningSettings | None = None
+) -> ConditioningResult:
+    """Decide which trials are valid and which hold a CR.
+
+    Parameters
+    ----------
+    measured : MeasuredTrials
+    settings : ConditioningSettings, optional
+        Those of the measurement unless given; only rejection and CR criterion are read.
+    """
+    settings = settings or measured.settings
+    sd_limit = _baseline_sd_limit(measured.trials, settings)
+    rest = _median([trial.baseline for trial in measured.trials])
+    rejections = [_rejections(trial, sd_limit, rest, settings) for trial in measured.trials]
+    ur = _session_ur(measured.trials, rejections)
+    results = tuple(
+        TrialResult(trial, reasons, _is_cr(trial, reasons, settings, ur))
+        for trial, reasons in zip(measured.trials, rejections, strict=True)
+    )
+    sensitivity = tuple(
+        _sensitivity(results, rule, threshold, settings, ur)
+        for rule, threshold in SENSITIVITY_RULES
+    )
+    remarks = list(measured.remarks)
+    if settings.cr_rule is CrRule.UR_SHARE and not math.isfinite(ur):
+        remarks.append("no UR was measured, so that a share of it cannot be a CR criterion")
+    summary = summarise(results, measured.cs_us_ms)
+    return ConditioningResult(results, summary, sensitivity, settings, tuple(remarks))
+
+
+def _checked_trace(timestamps_s: ArrayLike, fec: ArrayLike) -> tuple[Float64, Float64]:
+    times_s = np.asarray(timestamps_s, dtype=np.float64)
+    level = np.asarray(fec, dtype=np.float64)
+    if times_s.ndim != 1 or times_s.shape != level.shape:
+        raise ConditioningError(
+            f"timestamps have shape {times_s.shape} and FEC {level.shape}; expected one value for "
+            "each frame"
+        )
+    if len(times_s) < 2:
+        raise ConditioningError(f"the trace has {len(times_s)} frames, expected at least 2")
+    if not (np.diff(times_s) > 0).all():
+        index = int(np.argmin(np.diff(times_s) > 0))
+        raise ConditioningError(
+            f"the timestamps do not increase: {times_s[index]:g} s is followed by "
+            f"{times_s[index + 1]:g} s (frame {index + 1})"
+        )
+    return times_s, level
+
+
+def _baseline_sd_limit(trials: Sequence[TrialMeasures], settings: ConditioningSettings) -> float:
+    spreads = [trial.baseline_sd for trial in trials if math.isfinite(trial.baseline_sd)]
+    if len(spreads) < settings.fewest_trials_for_iqr:
+        return math.inf
+    lower, median, upper = np.percentile(spreads, [25, 50, 75])
+    limit = float(median + settings.baseline_iqr_factor * (upper - lower))
+    return max(limit, settings.baseline_sd_floor)
+
+
+def _rejections(
+    trial: TrialMeasures, sd_limit: float, rest: float, settings: ConditioningSettings
+) -> tuple[Rejection, ...]:
+    if trial.unmeasurable:
+        return trial.unmeasurable
+    zero = {"rest": rest, "zero": 0.0, "baseline": trial.baseline}[settings.closed_before_cs_above]
+    broken = {
+        Rejection.MISSING_SAMPLES: trial.missing_share > settings.largest_missing_share,
+        Rejection.UNSTABLE_BASELINE: trial.baseline_sd > sd_limit,
+        Rejection.CLOSED_BEFORE_CS: trial.before_cs_peak - zero > settings.closed_before_cs_fec,
+    }
+    return tuple(rule for rule in settings.reject_rules if broken[rule])
+
+
+def _session_ur(
+    trials: Sequence[TrialMeasures], rejections: Sequence[tuple[Rejection, ...]]
+) -> float:
+    """Median UR amplitude of the valid `us_only` trials, or of the paired ones without these."""
+    for wanted in (TrialType.US_ONLY, TrialType.PAIRED):
+        amplitudes = [
+            trial.ur_amplitude
+            for trial, reasons in zip(trials, rejections, strict=True)
+            if not reasons and trial.trial_type is wanted
+        ]
+        if any(math.isfinite(amplitude) for amplitude in amplitudes):
+            return _median(amplitudes)
+    return math.nan
+
+
+def _is_cr(
+    trial: TrialMeasures,
+    reasons: tuple[Rejection, ...],
+    settings: ConditioningSettings,
+    ur: float,
+) -> bool | None:
+    """Whether the trial holds a CR; None where that cannot be said."""
+    if reasons or trial.trial_type is TrialType.US_ONLY:
+        return None
+    if settings.cr_rule is CrRule.BASELINE_SD:
+        height = trial.cr_window_fec - trial.baseline_mean
+        is_cr = height >= settings.cr_threshold * trial.baseline_sd
+    elif settings.cr_rule is CrRule.UR_SHARE:
+        if not math.isfinite(ur):
+            return None
+        is_cr = trial.cr_amplitude >= settings.cr_threshold * ur
+    else:
+        is_cr = trial.cr_amplitude >= settings.cr_threshold
+    if settings.cr_needs_onset:
+        is_cr = is_cr and math.isfinite(trial.cr_onset_ms)
+    return bool(is_cr)
+
+
+def _sensitivity(
+    results: Sequence[TrialResult],
+    rule: CrRule,
+    threshold: float,
+    settings: ConditioningSettings,
+    ur: float,
+) -> SensitivityRow:
+    other = replace(settings, cr_rule=rule, cr_threshold=threshold)
+    decisions = [_is_cr(result.measures, result.rejections, other, ur) for result in results]
+    known = [decision for decision in decisions if decision is not None]
+    return SensitivityRow(cr_rule_text(rule, threshold), len(known), sum(known))
+
+
+def _median(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.median(known)) if known else math.nan

@@ -1,0 +1,227 @@
+"""When a conditioned response begins.
+
+Two answers are given. The *criterion* is the field's: the first of two samples in a row whose
+velocity passes a threshold. It depends on frame rate, smoothing and noise: smoothing moves it
+earlier, a threshold later. The *estimate* asks instead where the whole rise began: every start,
+end and form of a rise is laid over the samples, and the starts are averaged by how well they
+explain them. Its spread tells how well the samples know the onset. A smooth rise begins unseen,
+below the noise, and one trial hardly tells its form; but the trials of a session have much in
+common, so `shared_form_weights` learns from all of them which forms there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Window
+from site_agent.eyeblink.conditioning.trial_signal import (
+    TrialSignal,
+    local_slopes,
+    runs_of,
+    smoothed,
+)
+from site_agent.eyeblink.records import Float64
+
+_FLAT_FEC = (0.02, 0.08)
+"""Bounds of the closure above the baseline that still counts as none."""
+_BEFORE_MS, _LEAD_MS = 150.0, 80.0
+"""The start is sought so long before the closure shows, with so much flat trace before that."""
+_BIN_MS = 4.0
+_STARTS, _ENDS = 100, 24
+_SMALLEST_NOISE_FEC = 0.004
+_OTHER_FORMS = 0.2
+N_FORMS = 5
+
+
+@dataclass(frozen=True)
+class Onset:
+    """Begin of a closure, ms after the trial's time zero.
+
+    Attributes
+    ----------
+    criterion_ms : float
+        First of two samples with a velocity above the threshold.
+    log_evidence : float64, shape (forms,)
+        How well each form of a rise explains the samples.
+    start_ms, start_sd_ms : float64, shape (forms,)
+        Mean and standard deviation of the start of the rise, were it of that form.
+    """
+
+    criterion_ms: float
+    log_evidence: Float64
+    start_ms: Float64
+    start_sd_ms: Float64
+
+    def estimate_ms(self, form_weights: Float64 | None = None) -> tuple[float, float]:
+        """Mean and standard deviation of the start, all forms being equally likely or weighted."""
+        weight = np.exp(self.log_evidence - self.log_evidence.max())
+        if form_weights is not None:
+            weight = weight * form_weights
+        weight = weight / weight.sum()
+        mean_ms = float(weight @ self.start_ms)
+        variance = float(weight @ (self.start_sd_ms**2 + (self.start_ms - mean_ms) ** 2))
+        return mean_ms, float(np.sqrt(variance))
+
+
+def shared_form_weights(onsets: Sequence[Onset]) -> Float64:
+    """Return how likely each form of a rise is in a session, shape (forms,), sum 1.
+
+    Most responses of a session are taken to have one form, a share of `_OTHER_FORMS` any other:
+    so many agreeing trials decide, a single odd one (a blink taken for a response) does not,
+    and no form ever becomes impossible.
+    """
+    if not onsets:
+        return np.full(N_FORMS, 1.0 / N_FORMS)
+    evidence = np.array([onset.log_evidence for onset in onsets])
+    likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+    average = likelihood.mean(axis=1, keepdims=True)
+    total = np.log((1.0 - _OTHER_FORMS) * likelihood + _OTHER_FORMS * average).sum(axis=0)
+    common = np.exp(total - total.max())
+    weights: Float64 = (1.0 - _OTHER_FORMS) * common / common.sum() + _OTHER_FORMS / N_FORMS
+    return weights
+
+
+def find_onset(
+    signal: TrialSignal,
+    baseline: float,
+    settings: ConditioningSettings,
+    *,
+    search_ms: Window,
+    reached_ms: float,
+) -> Onset | None:
+    """Find the onset of the closure that the eye is in at `reached_ms`.
+
+    Of the runs of fast samples those are skipped after which the eye opened again before
+    `reached_ms`: they are noise or another blink.
+
+    Parameters
+    ----------
+    signal : TrialSignal
+        Nothing after the time at which the US begins to move the lid.
+    baseline : float
+        FEC.
+    search_ms : (earliest, latest)
+        Onsets outside of it are not reported; a closure that is under way at its begin is not
+        the one that is sought.
+    reached_ms : float
+
+    Returns
+    -------
+    Onset or None
+        None where the velocity never passes the threshold, or the closure began too early.
+    """
+    time_ms = signal.time_ms
+    rest = signal.within(*settings.baseline_ms)
+    anchor = int(np.searchsorted(time_ms, reached_ms, side="right")) - 1
+    if rest.stop - rest.start < 3 or anchor < rest.stop:
+        return None
+    slopes = local_slopes(signal, settings.smoothing_ms)
+    level = smoothed(signal, settings.smoothing_ms) - baseline
+    flat = float(np.clip(2.0 * np.std(level[rest]), *_FLAT_FEC))
+    still_flat = np.flatnonzero(level[: anchor + 1] <= flat)
+    departed = int(still_flat[-1]) if len(still_flat) else rest.stop
+    threshold = max(
+        float(np.nanmean(slopes[rest]) + settings.onset_velocity_sd * np.nanstd(slopes[rest])),
+        settings.onset_velocity,
+    )
+    # A local slope sees a rise half its width ahead: look that much earlier, then judge the
+    # start that was found.
+    half_ms = max(settings.smoothing_ms / 2.0, signal.frame_ms)
+    fast = (slopes >= threshold) & (time_ms >= search_ms[0] - half_ms) & (time_ms <= reached_ms)
+    for start, end in runs_of(fast, 2):
+        if end - 1 < departed:
+            continue
+        # What moved before and was over (a startle) is no part of the flat trace.
+        moved = np.flatnonzero(level[: min(departed, start)] > 2.0 * flat)
+        quiet = int(moved[-1]) + 1 if len(moved) else 0
+        onset = _fit_rise(signal, slopes, (quiet, departed), (start, end), search_ms[0])
+        estimate_ms, spread_ms = onset.estimate_ms()
+        # At low frame rates the start is known to a part of a frame only: give it that much.
+        if not search_ms[0] - min(spread_ms, half_ms) <= estimate_ms <= search_ms[1]:
+            continue
+        return onset
+    return None
+
+
+def _fit_rise(
+    signal: TrialSignal,
+    slopes: Float64,
+    flat_run: tuple[int, int],
+    fast_run: tuple[int, int],
+    earliest_ms: float,
+) -> Onset:
+    """Lay rises of all forms over the samples of a flat run and of the fast run after it."""
+    (quiet, departed), (start, end) = flat_run, fast_run
+    time_ms = signal.time_ms
+    criterion_ms = max(float(time_ms[start]), earliest_ms)
+    fastest = start + int(np.nanargmax(slopes[start:end]))
+    slowed = np.flatnonzero(slopes[fastest:] < 0.1 * slopes[fastest])
+    complete = len(slowed) > 0
+    last = fastest + int(slowed[0]) if complete else len(time_ms) - 1
+    seen_ms = float(time_ms[min(departed, start)])
+    first_ms, fastest_ms, last_ms = seen_ms - _BEFORE_MS, time_ms[fastest], time_ms[last]
+    begin = max(int(np.searchsorted(time_ms, first_ms - _LEAD_MS)), quiet)
+    first_ms = max(first_ms, float(time_ms[begin]))
+    if last - begin < 4:
+        same = np.full(N_FORMS, criterion_ms)
+        return Onset(criterion_ms, np.zeros(N_FORMS), same, np.full(N_FORMS, signal.frame_ms))
+    t, x = _binned(time_ms[begin : last + 1], signal.fec[begin : last + 1])
+    starts = np.linspace(first_ms, fastest_ms, _STARTS)
+    reach_ms = max(signal.frame_ms, 20.0) * 2.0 if complete else 400.0
+    ends = np.linspace(fastest_ms, last_ms + reach_ms, _ENDS + 1)[1:]
+    residual = _residuals(t, x, starts, ends)
+    best = float(residual.min())
+    noise = max(best / max(len(t) - 5, 1), _SMALLEST_NOISE_FEC**2)
+    # The best form has a weight of 1 somewhere; the floor keeps a hopeless one from vanishing.
+    weight = np.exp(-(residual - best) / (2.0 * noise)).sum(axis=1) + 1e-100
+    total = weight.sum(axis=1)
+    mean_ms = weight @ starts / total
+    variance = (weight * (starts - mean_ms[:, None]) ** 2).sum(axis=1) / total
+    return Onset(criterion_ms, np.log(total), mean_ms, np.sqrt(variance))
+
+
+def _residuals(t: Float64, x: Float64, starts: Float64, ends: Float64) -> Float64:
+    """Sums of squares left by flat-then-rise curves, shape (forms, ends, starts).
+
+    Level and height are fitted to each; falling curves explain nothing.
+    """
+    duration = np.maximum(ends[:, None] - starts[None, :], 1.0)
+    u = np.clip((t[None, None, :] - starts[None, :, None]) / duration[..., None], 0.0, 1.0)
+    centred = x - x.mean()
+    total = float(centred @ centred)
+    residuals = []
+    for form in _rise_forms(u):
+        along = form @ centred
+        spread = np.einsum("est,est->es", form, form) - form.sum(axis=-1) ** 2 / len(x)
+        explained = np.where(along > 0, along**2 / np.maximum(spread, 1e-12), 0.0)
+        residuals.append(np.maximum(total - explained, 0.0))
+    return np.stack(residuals)
+
+
+def _rise_forms(u: Float64) -> tuple[Float64, ...]:
+    """Ways from 0 to 1: straight, slowing down, and smooth at both ends to second or third order.
+
+    The third is half a cosine wave, the fourth smooth at its end to third order, the last
+    minimum jerk.
+    """
+    square = u * u
+    return (
+        u.copy(),
+        u * (2.0 - u),
+        (1.0 - np.cos(np.pi * u)) / 2.0,
+        square * (6.0 - 8.0 * u + 3.0 * square),
+        square * u * (10.0 - 15.0 * u + 6.0 * square),
+    )
+
+
+def _binned(time_ms: Float64, fec: Float64) -> tuple[Float64, Float64]:
+    """Means over `_BIN_MS`: above 250 frames a second more samples only cost time."""
+    index = np.floor((time_ms - time_ms[0]) / _BIN_MS).astype(np.int64)
+    count = np.bincount(index)
+    used = count > 0
+    t = np.bincount(index, weights=time_ms)[used] / count[used]
+    x = np.bincount(index, weights=fec)[used] / count[used]
+    return t, x

@@ -1,0 +1,169 @@
+"""The results of a session in a few numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
+from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.conditioning.trials import TrialType
+
+
+@dataclass(frozen=True)
+class SensitivityRow:
+    """How many CRs a session has under one criterion.
+
+    Attributes
+    ----------
+    criterion : str
+    n_valid : int
+        Trials with a CS of which the criterion can be judged.
+    n_cr : int
+    """
+
+    criterion: str
+    n_valid: int
+    n_cr: int
+
+    @property
+    def cr_percent(self) -> float:
+        return 100.0 * self.n_cr / self.n_valid if self.n_valid else math.nan
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON types, None for NaN."""
+        return {**asdict(self), "cr_percent": _plain(self.cr_percent)}
+
+
+@dataclass(frozen=True)
+class SessionSummary:
+    """The session's results; NaN where no trial tells.
+
+    Attributes
+    ----------
+    n_trials, n_valid : int
+        All types.
+    n_cs_valid, n_cr : int
+        Valid trials with a CS whose response could be judged, and those with a CR.
+    n_us_only_valid : int
+        Valid trials without a CS.
+    n_startle : int
+        Valid trials with a CS and a startle.
+    trials_by_type, rejected_by_reason : mapping of str to int
+        A trial with two reasons counts in both.
+    cr_percent, cr_percent_low, cr_percent_high : float
+        CRs per valid trial with a CS, and the 95 % interval (Wilson 1927).
+    amplitude_all, amplitude_cr : float
+        Mean CR amplitude in FEC over all valid trials with a CS, and over those with a CR.
+    onset_ms, onset_sd_ms : float
+        Mean and SD of the CR onset over the trials with a CR.
+    peak_ms : float
+        Mean time of the CR's peak after the CS, over the cs_only trials with a CR.
+    ur_amplitude, ur_peak_ms : float
+        Means over the valid trials with a US.
+    cs_us_ms : float
+        The session's CS-US interval.
+    """
+
+    n_trials: int
+    n_valid: int
+    n_cs_valid: int
+    n_cr: int
+    n_us_only_valid: int
+    n_startle: int
+    trials_by_type: Mapping[str, int]
+    rejected_by_reason: Mapping[str, int]
+    cr_percent: float
+    cr_percent_low: float
+    cr_percent_high: float
+    amplitude_all: float
+    amplitude_cr: float
+    onset_ms: float
+    onset_sd_ms: float
+    peak_ms: float
+    ur_amplitude: float
+    ur_peak_ms: float
+    cs_us_ms: float
+
+    @property
+    def left_out(self) -> str:
+        """Which trials the count of CRs leaves out, in words; empty for none."""
+        counts = {
+            "rejected": self.n_trials - self.n_valid,
+            "US alone": self.n_us_only_valid,
+            "not judged": self.n_valid - self.n_us_only_valid - self.n_cs_valid,
+        }
+        return ", ".join(f"{count} {why}" for why, count in counts.items() if count)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON types, None for NaN."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+def summarise(results: Sequence[TrialResult], cs_us_ms: float) -> SessionSummary:
+    """Put the results of a session's trials together."""
+    valid = [result for result in results if result.valid]
+    with_cs = [result for result in valid if result.has_cs and result.cr is not None]
+    with_cr = [result for result in with_cs if result.cr]
+    probes = [result for result in with_cr if result.measures.trial_type is TrialType.CS_ONLY]
+    low, high = wilson_interval_percent(len(with_cr), len(with_cs))
+    reasons = Counter(str(reason) for result in results for reason in result.rejections)
+    types = Counter(str(result.measures.trial_type) for result in results)
+    return SessionSummary(
+        n_trials=len(results),
+        n_valid=len(valid),
+        n_cs_valid=len(with_cs),
+        n_cr=len(with_cr),
+        n_us_only_valid=sum(not result.has_cs for result in valid),
+        n_startle=sum(result.measures.startle for result in valid if result.has_cs),
+        trials_by_type=dict(types),
+        rejected_by_reason=dict(reasons),
+        cr_percent=100.0 * len(with_cr) / len(with_cs) if with_cs else math.nan,
+        cr_percent_low=low,
+        cr_percent_high=high,
+        amplitude_all=_mean(with_cs, lambda measures: measures.cr_amplitude),
+        amplitude_cr=_mean(with_cr, lambda measures: measures.cr_amplitude),
+        onset_ms=_mean(with_cr, lambda measures: measures.cr_onset_ms),
+        onset_sd_ms=_sd(result.measures.cr_onset_ms for result in with_cr),
+        peak_ms=_mean(probes, lambda measures: measures.cr_peak_ms),
+        ur_amplitude=_mean(valid, lambda measures: measures.ur_amplitude),
+        ur_peak_ms=_mean(valid, lambda measures: measures.ur_peak_ms),
+        cs_us_ms=cs_us_ms,
+    )
+
+
+def wilson_interval_percent(count: int, of: int) -> tuple[float, float]:
+    """Return the 95 % interval of a percentage; NaN twice for none of none.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", Journal
+    of the American Statistical Association 22 (1927).
+    """
+    if of == 0:
+        return math.nan, math.nan
+    z = 1.959963984540054
+    share = count / of
+    centre = share + z * z / (2 * of)
+    half = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    scale = 100.0 / (1 + z * z / of)
+    return max((centre - half) * scale, 0.0), min((centre + half) * scale, 100.0)
+
+
+def _mean(results: Iterable[TrialResult], value: Callable[[TrialMeasures], float]) -> float:
+    known = [value(result.measures) for result in results]
+    known = [number for number in known if math.isfinite(number)]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _sd(values: Iterable[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

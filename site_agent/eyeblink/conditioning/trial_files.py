@@ -1,0 +1,62 @@
+"""Trials of a session from whatever file the laboratory has, on the clock of the video."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from site_agent.eyeblink.conditioning.delimited_text import read_text_table
+from site_agent.eyeblink.conditioning.trials import TrialList, correct_latency, read_trials_csv
+from site_agent.eyeblink.conditioning.ttl_log import TtlSettings, read_ttl_log
+
+
+@dataclass(frozen=True)
+class TrialTiming:
+    """How the times of a trial file relate to those of the recording.
+
+    Attributes
+    ----------
+    latency_ms : float
+        From a logged onset to the stimulus at the participant; later is positive.
+    us_latency_ms : float or None
+        The same for the US alone, where it differs.
+    clock_offset_s : float
+        Added to every time: what the video's clock shows when the log's shows zero.
+    detect_led, detect_us_led : tuple of int
+        X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the CS (the US): its
+        onsets tell when the trials were, or, with a list of trials, set its clock.
+    """
+
+    latency_ms: float = 0.0
+    us_latency_ms: float | None = None
+    clock_offset_s: float = 0.0
+    detect_led: tuple[int, ...] = ()
+    detect_us_led: tuple[int, ...] = ()
+    ttl: TtlSettings = field(default_factory=TtlSettings)
+
+
+def read_trials(path: Path | str, timing: TrialTiming | None = None) -> TrialList:
+    """Read a list of trials or a log of stimulus pulses, whichever the file is.
+
+    A table with a column whose name begins with ``cs_onset`` or ``us_onset`` is a list of
+    trials, everything else a log.
+
+    Raises
+    ------
+    TrialFileError
+    """
+    timing = timing or TrialTiming()
+    path = Path(path)
+    columns = read_text_table(path).columns
+    if any(re.match("(cs|us)_onset", column) for column in columns) or "trial" in columns:
+        listed = read_trials_csv(path)
+    else:
+        listed = read_ttl_log(path, timing.ttl)
+    moved = correct_latency(
+        listed.trials,
+        latency_ms=timing.latency_ms,
+        us_latency_ms=timing.us_latency_ms,
+        clock_offset_s=timing.clock_offset_s,
+    )
+    return replace(listed, trials=moved)

@@ -1,0 +1,272 @@
+"""What one conditioning trial shows: levels, amplitudes and times, without any decision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from site_agent.eyeblink.conditioning.cr_onset import Onset, find_onset, shared_form_weights
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Rejection
+from site_agent.eyeblink.conditioning.trial_signal import (
+    TrialSignal,
+    cut_trial,
+    mean_between,
+    missing_share,
+    peak_between,
+    smoothed,
+)
+from site_agent.eyeblink.conditioning.trials import Trial, TrialType
+from site_agent.eyeblink.records import Float64
+
+_MARGIN_MS = 200.0
+_FEWEST_BASELINE_SAMPLES = 3
+_SMALLEST_SOUGHT_FEC = 0.04
+"""No onset is sought of smaller closures: below every criterion of the sensitivity table."""
+
+
+@dataclass(frozen=True)
+class TrialMeasures:
+    """Measures of one trial; NaN where there is nothing to measure.
+
+    Attributes
+    ----------
+    trial, trial_type : str, TrialType
+    cs_onset_s, us_onset_s : float
+        On the video's clock; the US of a `cs_only` trial is the expected one.
+    unmeasurable : tuple of Rejection
+        Why nothing can be said of the trial; empty otherwise.
+    missing_share : float
+        0..1, from the begin of the baseline to the end of what is measured.
+    baseline, baseline_mean, baseline_sd : float
+        Median, mean and standard deviation of FEC in the baseline window.
+    before_cs_peak : float
+        Highest smoothed FEC shortly before the CS.
+    startle : bool
+        A closure begins within 60 ms after the CS.
+    cr_window_fec : float
+        Time-weighted mean FEC of the CR window.
+    cr_amplitude : float
+        `cr_window_fec` less the baseline.
+    cr_onset_ms, cr_onset_sd_ms, cr_onset_criterion_ms : float
+        Onset of the closure in the CR window after the CS: estimate, its spread, and the
+        velocity criterion. See `site_agent.eyeblink.conditioning.cr_onset`.
+    cr_peak_ms, cr_peak_amplitude : float
+        Of `cs_only` trials, after the CS and above the baseline.
+    ur_amplitude, ur_peak_ms : float
+        Peak above the baseline, and its time after the US.
+    onset : Onset or None
+        What the samples tell of the onset, form by form of the rise; not for tables.
+    """
+
+    trial: str
+    trial_type: TrialType
+    cs_onset_s: float
+    us_onset_s: float
+    unmeasurable: tuple[Rejection, ...] = ()
+    missing_share: float = math.nan
+    baseline: float = math.nan
+    baseline_mean: float = math.nan
+    baseline_sd: float = math.nan
+    before_cs_peak: float = math.nan
+    startle: bool = False
+    cr_window_fec: float = math.nan
+    cr_amplitude: float = math.nan
+    cr_onset_ms: float = math.nan
+    cr_onset_sd_ms: float = math.nan
+    cr_onset_criterion_ms: float = math.nan
+    cr_peak_ms: float = math.nan
+    cr_peak_amplitude: float = math.nan
+    ur_amplitude: float = math.nan
+    ur_peak_ms: float = math.nan
+    onset: Onset | None = field(default=None, repr=False, compare=False)
+
+
+def share_onset_form(
+    trials: Sequence[TrialMeasures], settings: ConditioningSettings
+) -> tuple[TrialMeasures, ...]:
+    """Estimate the CR onsets anew with what all trials tell of the form of the rise."""
+    weights = shared_form_weights([trial.onset for trial in trials if trial.onset is not None])
+    refined = []
+    for trial in trials:
+        if trial.onset is None:
+            refined.append(trial)
+            continue
+        estimate_ms, estimate_sd_ms = trial.onset.estimate_ms(weights)
+        estimate_ms = max(estimate_ms, settings.onset_floor_ms)
+        refined.append(replace(trial, cr_onset_ms=estimate_ms, cr_onset_sd_ms=estimate_sd_ms))
+    return tuple(refined)
+
+
+def measure_trial(
+    timestamps_s: Float64,
+    fec: Float64,
+    trial: Trial,
+    session_cs_us_ms: float,
+    settings: ConditioningSettings,
+) -> TrialMeasures:
+    """Measure one trial.
+
+    Parameters
+    ----------
+    timestamps_s, fec : float64, shape (n,)
+        The session's trace; times strictly increasing, NaN in `fec` where the eye was not seen.
+    trial : Trial
+    session_cs_us_ms : float
+        Tells when the US would have come in a `cs_only` trial that does not say so itself.
+    settings : ConditioningSettings
+
+    Notes
+    -----
+    The CR window is read from samples up to the moment at which the US begins to move the lid
+    (`ur_window_ms[0]` after it), in all types of trials alike. The last of them speaks for the
+    rest of the window. So the response to the US never leaks into the CR, even at 30 frames a
+    second, where the window often holds a single sample.
+    """
+    us_ms = _us_ms(trial, session_cs_us_ms)
+    us_onset_s = trial.reference_s + us_ms / 1000.0
+    names = (trial.trial, trial.trial_type, trial.cs_onset_s, us_onset_s)
+    end_ms = _end_ms(trial, us_ms, settings)
+    signal = cut_trial(
+        timestamps_s,
+        fec,
+        trial.reference_s,
+        settings.baseline_ms[0] - _MARGIN_MS,
+        end_ms + _MARGIN_MS,
+    )
+    reasons = _unmeasurable(timestamps_s, signal, trial, us_ms, settings)
+    if reasons:
+        return TrialMeasures(*names, unmeasurable=reasons)
+    baseline_samples = signal.fec[signal.within(*settings.baseline_ms)]
+    baseline = float(np.median(baseline_samples))
+    parts: dict[str, Any] = {
+        "missing_share": missing_share(signal, settings.baseline_ms[0], end_ms),
+        "baseline": baseline,
+        "baseline_mean": float(baseline_samples.mean()),
+        "baseline_sd": float(baseline_samples.std(ddof=1)),
+        "before_cs_peak": _before_cs_peak(signal, settings),
+    }
+    if trial.trial_type is not TrialType.US_ONLY:
+        parts |= _cr_measures(signal, baseline, trial.trial_type, us_ms, settings)
+    if trial.trial_type is not TrialType.CS_ONLY:
+        parts |= _ur_measures(signal, baseline, us_ms, settings)
+    return TrialMeasures(*names, **parts)
+
+
+def _us_ms(trial: Trial, session_cs_us_ms: float) -> float:
+    """When the US comes, or would come, after the trial's time zero."""
+    if trial.trial_type is TrialType.US_ONLY:
+        return 0.0
+    own_ms = (trial.us_onset_s - trial.cs_onset_s) * 1000.0
+    return own_ms if math.isfinite(own_ms) else session_cs_us_ms
+
+
+def _end_ms(trial: Trial, us_ms: float, settings: ConditioningSettings) -> float:
+    """End of the time that the trial's measures need, without which it counts as incomplete."""
+    is_cs_only = trial.trial_type is TrialType.CS_ONLY
+    return us_ms if is_cs_only else us_ms + settings.ur_window_ms[1]
+
+
+def _unmeasurable(
+    timestamps_s: Float64,
+    signal: TrialSignal,
+    trial: Trial,
+    us_ms: float,
+    settings: ConditioningSettings,
+) -> tuple[Rejection, ...]:
+    """Why nothing can be measured: of several reasons the first that explains the others."""
+    frame_s = float(np.median(np.diff(timestamps_s)))
+    has_cs = trial.trial_type is not TrialType.US_ONLY
+    needed_ms = us_ms + (settings.cr_window_ms[1] if has_cs else settings.ur_window_ms[0])
+    if trial.reference_s + needed_ms / 1000.0 > timestamps_s[-1] + frame_s:
+        return (Rejection.AFTER_RECORDING,)
+    if trial.reference_s + settings.baseline_ms[1] / 1000.0 < timestamps_s[0]:
+        return (Rejection.BEFORE_RECORDING,)
+    window = signal.within(*settings.baseline_ms)
+    reasons = []
+    if window.stop - window.start < _FEWEST_BASELINE_SAMPLES:
+        is_early = trial.reference_s + settings.baseline_ms[0] / 1000.0 < timestamps_s[0]
+        reasons.append(Rejection.BEFORE_RECORDING if is_early else Rejection.NO_BASELINE)
+    if has_cs:
+        start_ms, end_ms = (us_ms + edge for edge in settings.cr_window_ms)
+        if missing_share(signal, start_ms, end_ms) > 0.5:
+            reasons.append(Rejection.NO_CR_WINDOW)
+    return tuple(reasons)
+
+
+def _before_cs_peak(signal: TrialSignal, settings: ConditioningSettings) -> float:
+    # Nothing after the CS: the smoothing would look ahead.
+    before = signal.until(0.0)
+    window = before.within(-settings.closed_before_cs_ms, np.nextafter(0.0, 1.0))
+    if window.start >= window.stop:
+        return mean_between(before, -settings.closed_before_cs_ms, 0.0)
+    return float(smoothed(before, settings.smoothing_ms)[window].max())
+
+
+def _cr_measures(
+    signal: TrialSignal,
+    baseline: float,
+    trial_type: TrialType,
+    us_ms: float,
+    settings: ConditioningSettings,
+) -> dict[str, Any]:
+    start_ms, end_ms = (us_ms + edge for edge in settings.cr_window_ms)
+    untouched = signal.until(us_ms + settings.ur_window_ms[0])
+    window_fec = mean_between(untouched, start_ms, end_ms)
+    measures: dict[str, Any] = {
+        "cr_window_fec": window_fec,
+        "cr_amplitude": window_fec - baseline,
+        "startle": _has_startle(untouched, baseline, us_ms, settings),
+    }
+    if window_fec - baseline < _SMALLEST_SOUGHT_FEC:
+        return measures
+    is_cs_only = trial_type is TrialType.CS_ONLY
+    onset = find_onset(
+        signal if is_cs_only else untouched,
+        baseline,
+        settings,
+        search_ms=(settings.onset_floor_ms, us_ms),
+        reached_ms=end_ms,
+    )
+    if onset is not None:
+        estimate_ms, estimate_sd_ms = onset.estimate_ms()
+        measures |= {
+            "onset": onset,
+            "cr_onset_ms": max(estimate_ms, settings.onset_floor_ms),
+            "cr_onset_sd_ms": estimate_sd_ms,
+            "cr_onset_criterion_ms": onset.criterion_ms,
+        }
+    if is_cs_only:
+        from_ms = settings.onset_floor_ms if onset is None else onset.criterion_ms
+        latest_ms = us_ms + settings.cr_peak_after_us_ms
+        # The top of a CR is flat: twice the width halves what the noise moves its place.
+        peak_ms, height = peak_between(signal, from_ms, latest_ms, 2 * settings.smoothing_ms)
+        measures["cr_peak_ms"] = peak_ms
+        measures["cr_peak_amplitude"] = height - baseline
+    return measures
+
+
+def _has_startle(
+    signal: TrialSignal, baseline: float, us_ms: float, settings: ConditioningSettings
+) -> bool:
+    """Whether a closure of some size begins right after the CS."""
+    from_ms, to_ms = settings.startle_ms
+    latest_ms = min(to_ms + 90.0, us_ms)
+    peak_ms, height = peak_between(signal, from_ms, latest_ms, settings.smoothing_ms)
+    if not height - baseline >= settings.startle_fec:
+        return False
+    onset = find_onset(signal, baseline, settings, search_ms=(from_ms, to_ms), reached_ms=peak_ms)
+    return onset is not None and onset.estimate_ms()[0] < to_ms
+
+
+def _ur_measures(
+    signal: TrialSignal, baseline: float, us_ms: float, settings: ConditioningSettings
+) -> dict[str, Any]:
+    start_ms, end_ms = (us_ms + edge for edge in settings.ur_window_ms)
+    if missing_share(signal, start_ms, end_ms) > 0.5:
+        return {}
+    peak_ms, height = peak_between(signal, start_ms, end_ms, settings.smoothing_ms / 2.0)
+    return {"ur_amplitude": height - baseline, "ur_peak_ms": peak_ms - us_ms}

@@ -1,0 +1,234 @@
+"""One face per frame: found by the detector now and then, followed by its landmarks between.
+
+Detecting costs ten to a hundred times what placing landmarks costs. A face that was found is
+therefore followed: its next box comes from its last landmarks, the detector checks it at
+intervals in a small region, and at once when the landmarks jump.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from site_agent.eyeblink.face.boxes import (
+    BoxRelation,
+    blended,
+    box_of,
+    centre_and_spread,
+    distance_in_widths,
+    overlap,
+)
+from site_agent.eyeblink.face.placing import LandmarkPlacer, Placed, Predictor
+from site_agent.eyeblink.face.search import FaceSearch, choose_face, nearest_face
+from site_agent.eyeblink.face.settings import FaceSettings
+from site_agent.eyeblink.records import FaceBox, FaceSource, Float64, UInt8
+from site_agent.faces.detector import Detection, FaceDetector
+
+__all__ = ["FaceCounts", "FaceFollower", "FaceSettings", "Follower", "FoundFace"]
+
+ANOTHER_PLACE_WIDTHS = 1.5
+"""A face that comes back farther away than this may be another person's."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoundFace:
+    """The face in one frame and its landmarks, float64 (parts, 2) in pixels.
+
+    Attributes
+    ----------
+    disagreement : float
+        How far apart the landmarks end from different starts (see `placing.Placed`).
+    """
+
+    box: FaceBox
+    score: float
+    source: FaceSource
+    landmarks: Float64
+    disagreement: float = 0.0
+
+
+@dataclass
+class FaceCounts:
+    """What was noticed on the way.
+
+    Attributes
+    ----------
+    surveys, surveys_with_several : int
+        Searches of the whole picture that found a face, and those that found more than one.
+    most_faces : int
+        Most faces seen at once.
+    other_places : int
+        How often a face came back in quite another place than where it was lost.
+    """
+
+    surveys: int = 0
+    surveys_with_several: int = 0
+    most_faces: int = 0
+    other_places: int = 0
+
+    def add(self, faces: int) -> None:
+        self.surveys += faces > 0
+        self.surveys_with_several += faces > 1
+        self.most_faces = max(self.most_faces, faces)
+
+
+class Follower(Protocol):
+    """Whatever tells where the face of the next frame is."""
+
+    @property
+    def counts(self) -> FaceCounts: ...
+
+    def step(self, image: UInt8, timestamp_s: float) -> FoundFace | None: ...
+
+
+class FaceFollower:
+    """Keeps one face of a video from frame to frame.
+
+    Parameters
+    ----------
+    detector : FaceDetector
+    predictor : Predictor
+    search : FaceSearch, optional
+        To share one with other followers.
+    """
+
+    def __init__(
+        self,
+        detector: FaceDetector,
+        predictor: Predictor,
+        settings: FaceSettings | None = None,
+        *,
+        search: FaceSearch | None = None,
+    ) -> None:
+        self._settings = settings or FaceSettings()
+        self._settings.check()
+        self._search = search or FaceSearch(detector, self._settings)
+        self._placer = LandmarkPlacer(predictor, self._settings)
+        self._last: FoundFace | None = None
+        self._last_s = -np.inf
+        self._lost: FaceBox | None = None
+        self._lost_s = -np.inf
+        self._relation: BoxRelation | None = None
+        self._checked_s = -np.inf
+        self._surveyed_s = -np.inf
+        self.counts = FaceCounts()
+
+    @property
+    def last_box(self) -> FaceBox | None:
+        """Where the face is, or was when it was last seen; None before it was found."""
+        return self._last.box if self._last else self._lost
+
+    @property
+    def seen_s(self) -> float:
+        """When the face was last seen."""
+        return self._last_s if self._last else self._lost_s
+
+    @property
+    def is_lost(self) -> bool:
+        return self._last is None
+
+    def step(self, image: UInt8, timestamp_s: float) -> FoundFace | None:
+        """Return the face of the next frame, None where there is none.
+
+        Parameters
+        ----------
+        image : uint8, shape (height, width) or (height, width, 3)
+        """
+        face = self.keep(image, timestamp_s)
+        if face is None:
+            detection = self._search_anew(image, timestamp_s)
+            face = self.take(image, timestamp_s, detection) if detection else None
+        elif self._survey_is_due(timestamp_s):
+            self._surveyed_s = timestamp_s
+            self.counts.add(len(self._search.reduced(image)))
+        return face
+
+    def _survey_is_due(self, timestamp_s: float) -> bool:
+        interval_ms = self._settings.survey_interval_ms
+        return interval_ms > 0 and (timestamp_s - self._surveyed_s) * 1000.0 >= interval_ms
+
+    def landmarks_in(self, image: UInt8, box: FaceBox) -> Float64:
+        """Place landmarks in a box that was found before; nothing of it is remembered.
+
+        Parameters
+        ----------
+        image : uint8, shape (height, width) or (height, width, 3)
+        """
+        start = self._placer.start_over(self._placer.place_in(image, box), box)
+        return self._placer.place(image, start).landmarks
+
+    def keep(self, image: UInt8, timestamp_s: float) -> FoundFace | None:
+        """Return the face that is followed, None when it is lost (or none was found yet)."""
+        if self._last is None:
+            return None
+        face = self._followed(self._last, image, timestamp_s)
+        if face is None:
+            self._checked_s = timestamp_s
+            near = self._search.near(image, self._last.box)
+            face = self._started(near, image) if near else None
+        return self._noted(face, timestamp_s)
+
+    def take(self, image: UInt8, timestamp_s: float, detection: Detection) -> FoundFace | None:
+        """Begin to follow a face that a detector found in this frame."""
+        self._checked_s = timestamp_s
+        box = box_of(detection)
+        if self._lost is not None and distance_in_widths(self._lost, box) > ANOTHER_PLACE_WIDTHS:
+            self.counts.other_places += 1
+        return self._noted(self._started(detection, image), timestamp_s)
+
+    def forget(self) -> None:
+        """Lose the face: another follower has it."""
+        self._noted(None, self._last_s)
+
+    def _noted(self, face: FoundFace | None, timestamp_s: float) -> FoundFace | None:
+        if face is None and self._last is not None:
+            self._lost, self._lost_s = self._last.box, self._last_s
+        self._last = face
+        if face is not None:
+            self._last_s = timestamp_s
+        return face
+
+    def _followed(self, last: FoundFace, image: UInt8, timestamp_s: float) -> FoundFace | None:
+        """Follow the last face, unless a check is due or the landmarks jump."""
+        due_ms = (timestamp_s - self._checked_s) * 1000.0
+        # Half a millisecond, because times are rounded: 0.5 s is due after 15 frames of 30/s.
+        if self._relation is None or due_ms + 0.5 >= self._settings.detect_interval_ms:
+            return None
+        placed = self._placer.place(image, self._placer.start_over(last.landmarks, last.box))
+        if self._jumped(last, placed, timestamp_s - self._last_s):
+            return None
+        box = self._relation.box(placed.landmarks)
+        nan = float("nan")
+        return FoundFace(box, nan, FaceSource.FOLLOW, placed.landmarks, placed.disagreement)
+
+    def _started(self, detection: Detection, image: UInt8) -> FoundFace:
+        """Place landmarks for a detection, with little change where it confirms the last face."""
+        box, last = box_of(detection), self._last
+        start = self._placer.start_over(self._placer.place_in(image, box), box)
+        if last is not None and self._settings.detect_interval_ms > 0:
+            expected = self._placer.start_over(last.landmarks, last.box)
+            if overlap(expected, start) > 0.5:
+                start = blended(expected, start, self._settings.blend)
+        placed = self._placer.place(image, start)
+        self._relation = BoxRelation.between(box, placed.landmarks)
+        return FoundFace(
+            box, detection.score, FaceSource.DETECT, placed.landmarks, placed.disagreement
+        )
+
+    def _jumped(self, last: FoundFace, placed: Placed, elapsed_s: float) -> bool:
+        centre, spread = centre_and_spread(last.landmarks)
+        new_centre, new_spread = centre_and_spread(placed.landmarks)
+        allowed = self._settings.jump_share * max(1.0, elapsed_s / 0.040)
+        moved = float(np.linalg.norm(new_centre - centre)) / last.box.width
+        grown = abs(np.log(new_spread / spread))
+        return bool(not np.isfinite(moved) or moved > allowed or grown > allowed)
+
+    def _search_anew(self, image: UInt8, timestamp_s: float) -> Detection | None:
+        found = self._search.whole(image, timestamp_s)
+        self._surveyed_s = timestamp_s
+        self.counts.add(len(found))
+        if self._settings.face_track and self._lost is not None:
+            return nearest_face(found, self._lost, 0.5 + timestamp_s - self._lost_s)
+        return choose_face(found, self._settings.face, (image.shape[1], image.shape[0]))

@@ -1,0 +1,169 @@
+"""From the face of each frame to the eyes in it, and how far they can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.datasets.model_parts import group_of_shape, order_problem
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.face.finding import Follower, FoundFace
+from site_agent.eyeblink.face.placing import Predictor
+from site_agent.eyeblink.openness.signal import EYE_POINTS, eye_aspect_ratio, eyes_of
+from site_agent.eyeblink.records import EyeSample, FaceSource, Float64, Gap
+from site_agent.eyeblink.video.frames import Frame
+
+IBUG_PARTS = 68
+SMALLEST_EYE_PX = 2.0
+"""Eyes of less width are collapsed landmarks, or too small to tell open from closed."""
+
+TRUSTED_YAW_DEG, LOST_YAW_DEG = 45.0, 75.0
+TRUSTED_PITCH_DEG, LOST_PITCH_DEG = 15.0, 45.0
+TRUSTED_DISAGREEMENT, LOST_DISAGREEMENT = 0.03, 0.10
+"""Landmarks from several starts end 0.005 to 0.01 apart on faces like those of the training, some
+0.04 on others, and 0.06 to 0.11 where there is no face at all."""
+
+
+def check_part_count(part_count: int, name: str) -> None:
+    """Refuse landmark models that are not of the 68-point scheme.
+
+    Raises
+    ------
+    BlinkAnalysisError
+    """
+    if part_count != IBUG_PARTS:
+        raise BlinkAnalysisError(
+            f"{name}: found a model of {part_count} landmarks, expected the 68 of the iBUG scheme "
+            "(the eyes are landmarks 37 to 48)"
+        )
+
+
+def check_eyes(predictor: Predictor, name: str) -> None:
+    """Refuse landmark models that have no eyes where they are looked for.
+
+    Those of the 68-point scheme do, unless their mean shape shows that they were trained in
+    another order, and those of the eyes alone: 12 points whose mean shape is that of two eyes.
+
+    Raises
+    ------
+    BlinkAnalysisError
+    """
+    count = predictor.part_count
+    if problem := order_problem(predictor.initial_shape):
+        raise BlinkAnalysisError(
+            f"{name}: the 68 landmarks of its mean face {problem}, so its landmarks 37 to 48 are "
+            "not the eyes; expected the order of the iBUG scheme. 'poolctl dataset check' tells "
+            "what is wrong with the data it was trained on; a new training is needed"
+        )
+    if count == IBUG_PARTS or (
+        count == EYE_POINTS and group_of_shape(predictor.initial_shape) == "eyes"
+    ):
+        return
+    raise BlinkAnalysisError(
+        f"{name}: found a model of {count} landmarks, expected the 68 of the iBUG scheme, or the "
+        f"{EYE_POINTS} of its eyes alone (37 to 48)"
+    )
+
+
+def sample_eyes(frames: Iterable[Frame], follower: Follower) -> Iterator[EyeSample]:
+    """Yield the eyes of every frame."""
+    for frame in frames:
+        face = follower.step(frame.image, frame.timestamp_s)
+        yield eye_sample(frame, face)
+
+
+def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
+    """Measure the eyes of one frame; NaN with a reason where they cannot be measured."""
+    if face is None:
+        nan = float("nan")
+        return EyeSample(
+            frame.index,
+            frame.timestamp_s,
+            FaceSource.MISSING,
+            None,
+            nan,
+            nan,
+            nan,
+            0.0,
+            Gap.NO_FACE,
+        )
+    height_px, width_px = frame.image.shape[:2]
+    left_eye, right_eye = eyes_of(face.landmarks)
+    left, left_gap = _measure_eye(left_eye, width_px, height_px)
+    right, right_gap = _measure_eye(right_eye, width_px, height_px)
+    gap = Gap.NONE if Gap.NONE in (left_gap, right_gap) else left_gap
+    return EyeSample(
+        frame=frame.index,
+        timestamp_s=frame.timestamp_s,
+        source=face.source,
+        box=face.box,
+        score=face.score,
+        ear_left=left,
+        ear_right=right,
+        confidence=0.0 if gap else face_confidence(face),
+        gap=gap,
+    )
+
+
+def _measure_eye(eye: NDArray[np.float64], width_px: int, height_px: int) -> tuple[float, Gap]:
+    if not np.isfinite(eye).all() or np.linalg.norm(eye[0] - eye[3]) < SMALLEST_EYE_PX:
+        return float("nan"), Gap.LANDMARKS_COLLAPSED
+    inside = (eye >= 0).all() and (eye[:, 0] <= width_px - 1).all()
+    if not inside or not (eye[:, 1] <= height_px - 1).all():
+        return float("nan"), Gap.EYES_OUTSIDE
+    return float(eye_aspect_ratio(eye)), Gap.NONE
+
+
+@dataclass(frozen=True)
+class HeadPose:
+    """Rough angles of the head; `yaw_deg` positive to the picture's right, `pitch_deg` down."""
+
+    yaw_deg: float
+    pitch_deg: float
+
+
+def estimate_pose(landmarks: Float64) -> HeadPose:
+    """Estimate yaw and pitch from 68 landmarks, to about 10 degrees.
+
+    The tip of the nose stands out by roughly 0.45 of the distance between the outer eye corners;
+    seen from the front it lies below the eyes by 0.55 of the way to the mouth.
+    """
+    eyes = (landmarks[36] + landmarks[45]) / 2.0
+    across = landmarks[45] - landmarks[36]
+    mouth = (landmarks[48] + landmarks[54]) / 2.0
+    width, down = float(np.linalg.norm(across)), mouth - eyes
+    height = float(np.linalg.norm(down))
+    if width < 1e-6 or height < 1e-6:
+        return HeadPose(90.0, 90.0)
+    nose = landmarks[30] - eyes
+    sideways = (
+        float(nose @ across) / width - float(nose @ down) / height**2 * float(down @ across) / width
+    )
+    yaw = np.degrees(np.arctan2(sideways / width, 0.45))
+    along = float(nose @ down) / height**2
+    pitch = np.degrees(np.arctan2((along - 0.55) * height / width, 0.45))
+    return HeadPose(float(yaw), float(pitch))
+
+
+def pose_confidence(landmarks: Float64) -> float:
+    """Return 1 for a face seen from the front, falling to 0.1 for one turned far away.
+
+    Landmarks of the eyes alone do not tell how a head is turned: 1.
+    """
+    if len(landmarks) == EYE_POINTS:
+        return 1.0
+    pose = estimate_pose(landmarks)
+    by_yaw = np.interp(abs(pose.yaw_deg), [TRUSTED_YAW_DEG, LOST_YAW_DEG], [1.0, 0.1])
+    by_pitch = np.interp(abs(pose.pitch_deg), [TRUSTED_PITCH_DEG, LOST_PITCH_DEG], [1.0, 0.1])
+    return float(min(by_yaw, by_pitch))
+
+
+def face_confidence(face: FoundFace) -> float:
+    """Return 1 for landmarks to be trusted; lower by pose, and where the starts disagree."""
+    by_agreement = np.interp(
+        face.disagreement, [TRUSTED_DISAGREEMENT, LOST_DISAGREEMENT], [1.0, 0.1]
+    )
+    return float(min(pose_confidence(face.landmarks), by_agreement))

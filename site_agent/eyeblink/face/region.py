@@ -1,0 +1,88 @@
+"""A face in a fixed place: no detector, for high-speed cameras and heads at rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.face.boxes import BoxRelation, blended, centre_and_spread
+from site_agent.eyeblink.face.finding import FaceCounts, FoundFace
+from site_agent.eyeblink.face.placing import LandmarkPlacer, Predictor
+from site_agent.eyeblink.face.settings import FaceSettings
+from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
+
+
+class RegionFollower:
+    """Places the landmarks of a face whose box is given once for the whole recording.
+
+    Small movements are followed; what leaves the region by more than a quarter of it, or changes
+    its size by a third, is taken for an error, and the landmarks start from the region again.
+
+    Raises
+    ------
+    BlinkAnalysisError
+        At the first frame, when the region is not in the picture.
+    """
+
+    def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:
+        settings.check()
+        left, top, width, height = settings.region
+        self._region = FaceBox(left, top, left + width - 1.0, top + height - 1.0)
+        self._settings = settings
+        self._placer = LandmarkPlacer(predictor, settings)
+        self._last: FoundFace | None = None
+        self._home: FoundFace | None = None
+        self._checked_s = -np.inf
+        self.counts = FaceCounts()
+
+    def step(self, image: UInt8, timestamp_s: float) -> FoundFace:
+        self._check_inside(image)
+        last = self._last
+        due_ms = (timestamp_s - self._checked_s) * 1000.0
+        if last is None or self._has_strayed(last):
+            face = self._from_region(image, None)
+        elif due_ms + 0.5 >= self._settings.detect_interval_ms:
+            face = self._from_region(image, last)
+        else:
+            start = self._placer.start_over(last.landmarks, last.box)
+            placed = self._placer.place(image, start)
+            face = self._face(placed.landmarks, placed.disagreement)
+        if face.source is FaceSource.REGION and due_ms + 0.5 >= self._settings.detect_interval_ms:
+            self._checked_s = timestamp_s
+        self._last = face
+        return face
+
+    def _from_region(self, image: UInt8, last: FoundFace | None) -> FoundFace:
+        """Start from the region, or a little towards it where a face is followed."""
+        found = self._placer.place_in(image, self._region)
+        start = self._placer.start_over(found, self._region)
+        if last is not None:
+            expected = self._placer.start_over(last.landmarks, last.box)
+            start = blended(expected, start, self._settings.blend)
+        placed = self._placer.place(image, start)
+        face = self._face(placed.landmarks, placed.disagreement)
+        if self._home is None:
+            self._home = face
+        return face
+
+    def _face(self, landmarks: np.typing.NDArray[np.float64], disagreement: float) -> FoundFace:
+        home = self._home.landmarks if self._home else landmarks
+        box = BoxRelation.between(self._region, home).box(landmarks)
+        return FoundFace(box, float("nan"), FaceSource.REGION, landmarks, disagreement)
+
+    def _has_strayed(self, face: FoundFace) -> bool:
+        home = self._home or face
+        centre, spread = centre_and_spread(home.landmarks)
+        new_centre, new_spread = centre_and_spread(face.landmarks)
+        moved = float(np.linalg.norm(new_centre - centre)) / self._region.width
+        grown = abs(float(np.log(new_spread / spread)))
+        return not (moved <= 0.25 and grown <= 0.3)
+
+    def _check_inside(self, image: UInt8) -> None:
+        height, width = image.shape[:2]
+        box = self._region
+        if box.left < 0 or box.top < 0 or box.right >= width or box.bottom >= height:
+            raise BlinkAnalysisError(
+                f"the region {','.join(map(str, self._settings.region))} (x, y, width, height) "
+                f"reaches beyond the picture of {width}x{height} pixels"
+            )

@@ -1,0 +1,337 @@
+"""Does a study's conclusion depend on how a response was defined?
+
+The same sessions under many reasonable criteria (a multiverse analysis; S. Steegen, F. Tuerlinckx,
+A. Gelman and W. Vanpaemel, "Increasing transparency through a multiverse analysis", Perspectives
+on Psychological Science 11, 2016).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import length_hint
+from typing import Literal
+
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.analysis import (
+    ConditioningResult,
+    MeasuredTrials,
+    judge_trials,
+    measure_trials,
+)
+from site_agent.eyeblink.conditioning.settings import (
+    SENSITIVITY_RULES,
+    ConditioningSettings,
+    CrRule,
+    cr_rule_text,
+)
+from site_agent.eyeblink.conditioning.trials import Trial
+from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.study.learning_curve import (
+    Effect,
+    LearningMeasure,
+    StudySession,
+    fit_learning_curve,
+    group_difference,
+    learning_points,
+)
+
+Question = Literal["learning", "groups"]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedSession:
+    """A session before any measurement.
+
+    Attributes
+    ----------
+    participant : str
+    session : float
+        Its number among the participant's sessions.
+    timestamps_s, fec : float64, shape (n,)
+    trials : sequence of Trial
+    group : str
+    """
+
+    participant: str
+    session: float
+    timestamps_s: Float64
+    fec: Float64
+    trials: Sequence[Trial]
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One way to define the measures, and its name."""
+
+    name: str
+    settings: ConditioningSettings
+
+
+@dataclass(frozen=True)
+class CriterionRow:
+    """The study under one criterion.
+
+    Attributes
+    ----------
+    criterion : str
+    n_valid, n_rejected, n_cr : int
+        Trials with a CS that could be judged, those rejected, and those with a CR.
+    effect : Effect or None
+        Slope over sessions, or difference of the groups; None where it cannot be had.
+    agrees : bool
+        The same verdict as under the first criterion.
+    problem : str
+        Why there is no effect; otherwise empty.
+    """
+
+    criterion: str
+    n_valid: int
+    n_rejected: int
+    n_cr: int
+    effect: Effect | None
+    agrees: bool
+    problem: str = ""
+
+    @property
+    def cr_percent(self) -> float:
+        return 100.0 * self.n_cr / self.n_valid if self.n_valid else math.nan
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON types, None for NaN."""
+        return {
+            "criterion": self.criterion,
+            "n_valid": self.n_valid,
+            "n_rejected": self.n_rejected,
+            "n_cr": self.n_cr,
+            "cr_percent": self.cr_percent if self.n_valid else None,
+            "effect": self.effect.to_dict() if self.effect else None,
+            "agrees": self.agrees,
+            "problem": self.problem,
+        }
+
+
+@dataclass(frozen=True)
+class CriteriaComparison:
+    """A study under several criteria; the first is the study's own.
+
+    Attributes
+    ----------
+    question : {'learning', 'groups'}
+    measure : str
+    rows : tuple of CriterionRow
+    share_agreeing : float
+        Of all criteria, 0..1, the share with the verdict of the first (which counts).
+    share_same_sign : float
+        The share whose estimate has the sign of the first, however uncertain.
+    holds : bool
+        All criteria give the same verdict, and it is a clear one.
+    conclusion : str
+        The same in one sentence.
+    """
+
+    question: Question
+    measure: LearningMeasure
+    rows: tuple[CriterionRow, ...]
+    share_agreeing: float
+    share_same_sign: float
+    holds: bool
+    conclusion: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON types."""
+        return {
+            "question": self.question,
+            "measure": self.measure,
+            "rows": [row.to_dict() for row in self.rows],
+            "share_agreeing": self.share_agreeing,
+            "share_same_sign": self.share_same_sign,
+            "holds": self.holds,
+            "conclusion": self.conclusion,
+        }
+
+
+def default_criteria(settings: ConditioningSettings | None = None) -> tuple[Criterion, ...]:
+    """Return the study's own criterion and the usual alternatives.
+
+    Every CR criterion of the sensitivity table, with no demand on the onset or an onset at or
+    after 50 or 100 ms, with and without the rejection of trials.
+    """
+    own = settings or ConditioningSettings()
+    found = {own: Criterion(f"own: {criterion_name(own)}", own)}
+    for rule, threshold in SENSITIVITY_RULES:
+        for floor_ms in (None, 50.0, 100.0):
+            for reject_rules in dict.fromkeys((own.reject_rules, ())):
+                other = replace(
+                    own,
+                    cr_rule=rule,
+                    cr_threshold=threshold,
+                    cr_needs_onset=floor_ms is not None,
+                    onset_floor_ms=own.onset_floor_ms if floor_ms is None else floor_ms,
+                    reject_rules=reject_rules,
+                )
+                found.setdefault(other, Criterion(criterion_name(other), other))
+    return tuple(found.values())
+
+
+def compare_criteria(
+    sessions: Iterable[RecordedSession],
+    criteria: Sequence[Criterion] | None = None,
+    *,
+    question: Question = "learning",
+    measure: LearningMeasure = "cr_percent",
+    progress: Callable[[float, str], None] | None = None,
+) -> CriteriaComparison:
+    """Recompute a study under several criteria and say whether its conclusion holds.
+
+    Parameters
+    ----------
+    sessions : iterable of RecordedSession
+        Each is measured and let go before the next is taken.
+    criteria : sequence of Criterion, optional
+        The study's own first; `default_criteria` unless given.
+    question : {'learning', 'groups'}
+        Whether the measure rises over sessions, or differs between two groups.
+    measure : {'cr_percent', 'amplitude_all', 'amplitude_cr'}
+    progress : callable, optional
+        Called with the fraction done, in 0..1, and a text.
+
+    Raises
+    ------
+    ConditioningError
+        There are no sessions or criteria, or the first criterion cannot answer the question.
+    """
+    criteria = default_criteria() if criteria is None else tuple(criteria)
+    study: list[list[StudySession]] = [[] for _ in criteria]
+    total = length_hint(sessions)
+    for done, session in enumerate(sessions):
+        if progress is not None:
+            share = done / max(total, done + 1)
+            progress(share, f"{session.participant}, session {session.session:g}")
+        for place, result in enumerate(_judge_all(session, criteria)):
+            study[place].append(
+                StudySession(session.participant, session.session, result, session.group)
+            )
+    if not criteria or not study[0]:
+        raise ConditioningError(
+            f"{len(study[0]) if study else 0} sessions and {len(criteria)} criteria to compare; "
+            "expected at least one of each"
+        )
+    rows: list[CriterionRow] = []
+    for criterion, results in zip(criteria, study, strict=True):
+        effect, problem = _effect(results, question, measure)
+        if not rows and effect is None:
+            raise ConditioningError(f"under the criterion {criterion.name!r}: {problem}")
+        rows.append(_row(criterion.name, results, effect, problem, rows))
+    if progress is not None:
+        progress(1.0, "compared")
+    groups = sorted({session.group for session in study[0]})
+    return _compared(tuple(rows), question, measure, groups)
+
+
+def _judge_all(
+    session: RecordedSession, criteria: Sequence[Criterion]
+) -> Iterable[ConditioningResult]:
+    """The session under each criterion; what only decides needs no second measurement."""
+    measured: dict[ConditioningSettings, MeasuredTrials] = {}
+    for criterion in criteria:
+        key = replace(
+            criterion.settings,
+            cr_rule=CrRule.FEC,
+            cr_threshold=1.0,
+            cr_needs_onset=False,
+            reject_rules=(),
+        )
+        if key not in measured:
+            measured[key] = measure_trials(
+                session.timestamps_s, session.fec, session.trials, criterion.settings
+            )
+        yield judge_trials(measured[key], criterion.settings)
+
+
+def _effect(
+    results: Sequence[StudySession], question: Question, measure: LearningMeasure
+) -> tuple[Effect | None, str]:
+    try:
+        points = learning_points(results, measure)
+        if question == "groups":
+            return group_difference(points)[0], ""
+        return fit_learning_curve(points, measure).slope, ""
+    except ConditioningError as error:
+        return None, str(error)
+
+
+def _row(
+    name: str,
+    results: Sequence[StudySession],
+    effect: Effect | None,
+    problem: str,
+    rows_before: Sequence[CriterionRow],
+) -> CriterionRow:
+    summaries = [session.result.summary for session in results]
+    first = rows_before[0].effect if rows_before else effect
+    agrees = effect is not None and first is not None and effect.verdict == first.verdict
+    return CriterionRow(
+        criterion=name,
+        n_valid=sum(summary.n_cs_valid for summary in summaries),
+        n_rejected=sum(summary.n_trials - summary.n_valid for summary in summaries),
+        n_cr=sum(summary.n_cr for summary in summaries),
+        effect=effect,
+        agrees=agrees,
+        problem=problem,
+    )
+
+
+def _compared(
+    rows: tuple[CriterionRow, ...],
+    question: Question,
+    measure: LearningMeasure,
+    groups: Sequence[str],
+) -> CriteriaComparison:
+    first = rows[0].effect
+    assert first is not None  # compare_criteria has refused otherwise
+    agreeing = sum(row.agrees for row in rows)
+    same_sign = sum(
+        row.effect is not None and row.effect.estimate * first.estimate > 0 for row in rows
+    )
+    holds = agreeing == len(rows) and first.verdict != "unclear"
+    finding, agreement = _finding(first, question, groups), _agreement(agreeing, len(rows))
+    return CriteriaComparison(
+        question=question,
+        measure=measure,
+        rows=rows,
+        share_agreeing=agreeing / len(rows),
+        share_same_sign=same_sign / len(rows),
+        holds=holds,
+        conclusion=f"{measure} {finding}; {agreement}",
+    )
+
+
+def _finding(first: Effect, question: Question, groups: Sequence[str]) -> str:
+    if question == "learning":
+        return {
+            "positive": "rises over sessions",
+            "negative": "falls over sessions",
+            "unclear": "shows no clear change over sessions",
+        }[first.verdict]
+    lower, higher = (groups[0], groups[1]) if first.estimate > 0 else (groups[1], groups[0])
+    if first.verdict == "unclear":
+        return f"shows no clear difference between {groups[0]!r} and {groups[1]!r}"
+    return f"is higher in {higher!r} than in {lower!r}"
+
+
+def _agreement(agreeing: int, of: int) -> str:
+    if agreeing < of:
+        return f"this depends on the criterion: {agreeing} of {of} agree"
+    return f"all {of} criteria agree"
+
+
+def criterion_name(settings: ConditioningSettings) -> str:
+    """Return a criterion in words: its rule, its demand on the onset, what it rejects."""
+    parts = [cr_rule_text(settings.cr_rule, settings.cr_threshold)]
+    if settings.cr_needs_onset:
+        parts.append(f"onset >= {settings.onset_floor_ms:g} ms")
+    parts.append("rejecting " + (", ".join(settings.reject_rules) or "nothing"))
+    return "; ".join(parts)

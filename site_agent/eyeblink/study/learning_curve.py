@@ -1,0 +1,328 @@
+"""How responses change over sessions and participants: points, curve and confidence band."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.study.line_fits import LineFit, fit_line, mean_difference
+
+LearningMeasure = Literal["cr_percent", "amplitude_all", "amplitude_cr"]
+MEASURE_UNITS: Mapping[LearningMeasure, str] = {
+    "cr_percent": "%",
+    "amplitude_all": "FEC",
+    "amplitude_cr": "FEC",
+}
+_BAND_POINTS = 41
+
+
+@dataclass(frozen=True)
+class StudySession:
+    """The result of one session of one participant.
+
+    Attributes
+    ----------
+    participant : str
+    session : float
+        Its number among the participant's sessions (or any other position, such as a day).
+    result : ConditioningResult
+    group : str
+        Empty where there is one group only.
+    """
+
+    participant: str
+    session: float
+    result: ConditioningResult
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class LearningPoint:
+    """One value of one participant.
+
+    Attributes
+    ----------
+    position : float
+        Session number, or number of the block since the participant's first session.
+    value : float
+        NaN where no valid trial tells.
+    n_trials : int
+        Valid trials with a CS that it comes from.
+    """
+
+    participant: str
+    position: float
+    value: float
+    n_trials: int
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class PositionMean:
+    """Mean and standard error over the participants at one position."""
+
+    position: float
+    mean: float
+    standard_error: float
+    n_participants: int
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A number with its 95 % interval and two-sided p value; NaN where they cannot be had."""
+
+    estimate: float
+    low: float
+    high: float
+    p_value: float
+
+    @property
+    def verdict(self) -> Literal["positive", "negative", "unclear"]:
+        """Which sign the interval leaves; unclear when it holds zero or is not known."""
+        if self.low > 0:
+            return "positive"
+        return "negative" if self.high < 0 else "unclear"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON types, None for NaN."""
+        return {name: _plain(value) for name, value in asdict(self).items()} | {
+            "verdict": self.verdict
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """A straight line over sessions with its 95 % confidence band.
+
+    Attributes
+    ----------
+    measure : str
+    method : {'mixed-slope', 'mixed-intercept', 'participant-slopes', 'regression'}
+        Linear mixed model with random intercept and slope, with random intercept; mean of the
+        participants' own lines; one regression.
+    positions, mean, low, high : float64, shape (k,)
+        The line and its band; percentages stay within 0..100.
+    slope : Effect
+        Change of the measure from one session (or block) to the next.
+    observed : tuple of PositionMean
+    points : tuple of LearningPoint
+        Those with a value.
+    n_participants : int
+    remarks : tuple of str
+    """
+
+    measure: LearningMeasure
+    method: str
+    positions: Float64
+    mean: Float64
+    low: Float64
+    high: Float64
+    slope: Effect
+    observed: tuple[PositionMean, ...]
+    points: tuple[LearningPoint, ...]
+    n_participants: int
+    remarks: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON types, None for NaN."""
+        arrays = {
+            name: [_plain(float(value)) for value in getattr(self, name)]
+            for name in ("positions", "mean", "low", "high")
+        }
+        return {
+            "measure": self.measure,
+            "unit": MEASURE_UNITS[self.measure],
+            "method": self.method,
+            **arrays,
+            "slope": self.slope.to_dict(),
+            "observed": [
+                {name: _plain(value) for name, value in asdict(item).items()}
+                for item in self.observed
+            ],
+            "points": [asdict(point) for point in self.points],
+            "n_participants": self.n_participants,
+            "remarks": list(self.remarks),
+        }
+
+
+def learning_points(
+    sessions: Sequence[StudySession],
+    measure: LearningMeasure = "cr_percent",
+    *,
+    trials_per_block: int | None = None,
+) -> tuple[LearningPoint, ...]:
+    """Return a point for each session, or for each block of trials.
+
+    Parameters
+    ----------
+    sessions : sequence of StudySession
+    measure : {'cr_percent', 'amplitude_all', 'amplitude_cr'}
+    trials_per_block : int, optional
+        Trials with a CS, rejected ones included, that make a block; blocks are numbered from 1
+        over all sessions of a participant. The last of a session may be smaller.
+
+    Raises
+    ------
+    ConditioningError
+        Two sessions of a participant have the same number, or the block has no trial.
+    """
+    _check_measure(measure)
+    if trials_per_block is not None and trials_per_block < 1:
+        raise ConditioningError(f"trials_per_block is {trials_per_block}, expected 1 or more")
+    points: list[LearningPoint] = []
+    blocks_so_far: dict[str, int] = {}
+    seen: set[tuple[str, float]] = set()
+    for session in sorted(sessions, key=lambda item: (item.participant, item.session)):
+        if (session.participant, session.session) in seen:
+            raise ConditioningError(
+                f"participant {session.participant!r} has two sessions {session.session:g}; "
+                "number the sessions of each participant"
+            )
+        seen.add((session.participant, session.session))
+        trials = [result for result in session.result.trials if result.has_cs]
+        if trials_per_block is None:
+            blocks, positions = [trials], [session.session]
+        else:
+            starts = range(0, len(trials), trials_per_block)
+            blocks = [trials[start : start + trials_per_block] for start in starts]
+            done = blocks_so_far.get(session.participant, 0)
+            positions = [float(done + number) for number in range(1, len(blocks) + 1)]
+            blocks_so_far[session.participant] = done + len(blocks)
+        for block, position in zip(blocks, positions, strict=True):
+            value, count = _value(block, measure)
+            points.append(
+                LearningPoint(session.participant, float(position), value, count, session.group)
+            )
+    return tuple(points)
+
+
+def fit_learning_curve(
+    points: Sequence[LearningPoint], measure: LearningMeasure = "cr_percent"
+) -> LearningCurve:
+    """Fit how the measure changes from session to session.
+
+    Three participants and more: a linear mixed model, ``value ~ session`` with a random intercept
+    by participant, and a random slope where five or more were seen in three sessions or more.
+    Where it cannot be fitted, the mean of the participants' own lines, and for one or two
+    participants a regression (with an intercept each); `remarks` tells which and why.
+
+    Raises
+    ------
+    ConditioningError
+        Fewer than two positions with a value.
+    """
+    _check_measure(measure)
+    known = [point for point in points if math.isfinite(point.value)]
+    positions = sorted({point.position for point in known})
+    if len(positions) < 2:
+        raise ConditioningError(
+            f"a learning curve needs values of at least two sessions or blocks, found "
+            f"{len(positions)}"
+        )
+    remarks = []
+    if len(known) < len(points):
+        remarks.append(
+            f"{len(points) - len(known)} of {len(points)} sessions or blocks have no valid trial "
+            "for this measure and are missing"
+        )
+    grid = np.linspace(positions[0], positions[-1], _BAND_POINTS)
+    fit = fit_line(
+        np.array([point.position for point in known]),
+        np.array([point.value for point in known]),
+        [point.participant for point in known],
+        grid,
+    )
+    mean, low, high = _within_range(fit, measure)
+    return LearningCurve(
+        measure=measure,
+        method=fit.method,
+        positions=grid,
+        mean=mean,
+        low=low,
+        high=high,
+        slope=Effect(fit.slope, fit.slope_low, fit.slope_high, fit.p_value),
+        observed=_observed(known, positions),
+        points=tuple(known),
+        n_participants=len({point.participant for point in known}),
+        remarks=(*remarks, *fit.remarks),
+    )
+
+
+def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str, str]]:
+    """Return by how much the second group exceeds the first, and the names of both.
+
+    Each participant counts once, with the mean over the sessions; Welch's interval.
+
+    Raises
+    ------
+    ConditioningError
+        Not exactly two groups, or one with fewer than two participants.
+    """
+    values: dict[str, dict[str, list[float]]] = {}
+    for point in points:
+        if math.isfinite(point.value):
+            members = values.setdefault(point.group, {})
+            members.setdefault(point.participant, []).append(point.value)
+    names = sorted(values)
+    if len(names) != 2 or any(len(values[name]) < 2 for name in names):
+        counts = ", ".join(f"{name or '(none)'}: {len(values[name])}" for name in names) or "none"
+        raise ConditioningError(
+            "a group difference needs two groups with at least two participants each; found "
+            f"participants by group: {counts}"
+        )
+    first, second = (
+        np.array([float(np.mean(own)) for own in values[name].values()]) for name in names
+    )
+    return Effect(*mean_difference(first, second)), (names[0], names[1])
+
+
+def _check_measure(measure: str) -> None:
+    if measure not in MEASURE_UNITS:
+        raise ConditioningError(
+            f"the measure {measure!r} is not known; expected {', '.join(MEASURE_UNITS)}"
+        )
+
+
+def _value(trials: Sequence[TrialResult], measure: LearningMeasure) -> tuple[float, int]:
+    judged = [trial for trial in trials if trial.cr is not None]
+    if measure == "cr_percent":
+        count = sum(bool(trial.cr) for trial in judged)
+        return (100.0 * count / len(judged) if judged else math.nan), len(judged)
+    used = judged if measure == "amplitude_all" else [trial for trial in judged if trial.cr]
+    amplitudes = [trial.measures.cr_amplitude for trial in used]
+    return (float(np.mean(amplitudes)) if amplitudes else math.nan), len(used)
+
+
+def _within_range(fit: LineFit, measure: LearningMeasure) -> tuple[Float64, Float64, Float64]:
+    if measure != "cr_percent":
+        return fit.mean, fit.low, fit.high
+    return (
+        np.clip(fit.mean, 0.0, 100.0),
+        np.clip(fit.low, 0.0, 100.0),
+        np.clip(fit.high, 0.0, 100.0),
+    )
+
+
+def _observed(
+    points: Sequence[LearningPoint], positions: Sequence[float]
+) -> tuple[PositionMean, ...]:
+    means = []
+    for position in positions:
+        values = np.array([point.value for point in points if point.position == position])
+        error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+        means.append(PositionMean(position, float(values.mean()), error, len(values)))
+    return tuple(means)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,241 @@
+"""study.json: what a study keeps of a session, in the session's own folder.
+
+It is written last. A folder that has it is whole, and says what it was made of: the digests of
+its sources, every setting, the version of this program.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from aggregators.formats import file_digest
+from site_agent.errors import StudyFolderError
+from site_agent.eyeblink.batch.sessions import BatchSession
+from site_agent.eyeblink.batch.settings import plain_settings
+from site_agent.eyeblink.conditioning.trials import Trial, TrialType
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+
+RECORD_NAME = "study.json"
+SCHEMA = "poolctl-study-session/1"
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """A file that a session is made of; `size` and `mtime_ns` save reading it again.
+
+    Attributes
+    ----------
+    sha256 : str
+        Empty as long as not known.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+    sha256: str = ""
+
+    def is_still(self, path: Path) -> bool:
+        """Tell whether `path` has the content that the digest is of."""
+        try:
+            now = source_state(path)
+        except OSError:
+            return False
+        if not self.sha256 or now.size != self.size:
+            return False
+        return now.mtime_ns == self.mtime_ns or (
+            path.is_file() and file_digest(path) == self.sha256
+        )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of an analysis: equal requests have equal results.
+
+    Attributes
+    ----------
+    settings : mapping
+        Every setting, as plain JSON types.
+    sources : mapping of str to SourceState
+        By role: ``video`` or ``trace``, ``trials``, ``timestamps``, ``detector``, ``landmarks``.
+    """
+
+    poolctl: str
+    frame_rate_hz: float | None
+    settings: Mapping[str, Any]
+    sources: Mapping[str, SourceState]
+
+
+@dataclass(frozen=True)
+class SessionRecord:
+    """A finished session.
+
+    Attributes
+    ----------
+    name, participant, group : str
+    number : float
+        NaN where not known.
+    request : Request
+    summary : mapping of str to number
+        Of the blinks, as in `BlinkSession`, JSON-able.
+    conditioning : mapping or None
+        Of the trials, as in `SessionSummary`; None where there are none.
+    trials : tuple of Trial
+        On the clock of the video, latencies corrected.
+    warnings : tuple of str
+    files : tuple of str
+        What the analysis wrote, relative to the folder.
+    """
+
+    name: str
+    participant: str
+    group: str
+    number: float
+    request: Request
+    summary: Mapping[str, Any]
+    conditioning: Mapping[str, Any] | None = None
+    trials: tuple[Trial, ...] = ()
+    warnings: tuple[str, ...] = ()
+    files: tuple[str, ...] = field(default=())
+
+    def labelled_as(self, session: BatchSession) -> SessionRecord:
+        """Return the record with the labels that a session has now."""
+        return replace(
+            self, participant=session.participant, group=session.group, number=session.number
+        )
+
+
+def source_state(path: Path) -> SourceState:
+    """Return size and time of a file, of all files in a folder together."""
+    stats = [path.stat()]
+    if path.is_dir():
+        stats = [entry.stat() for entry in path.iterdir() if entry.is_file()] or stats
+    return SourceState(
+        path.name, sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats)
+    )
+
+
+def make_request(session: BatchSession, settings: BlinkAnalysisSettings) -> Request:
+    """Say what an analysis of the session is asked to do; the digests are not known yet.
+
+    Raises
+    ------
+    OSError
+        A file is not there.
+    """
+    return Request(
+        poolctl=_version(),
+        frame_rate_hz=session.frame_rate_hz,
+        settings=plain_settings(settings),
+        sources={role: source_state(path) for role, path in source_paths(session).items()},
+    )
+
+
+def source_paths(session: BatchSession) -> dict[str, Path]:
+    """Return the files of a session by role."""
+    paths = {"video" if session.is_video else "trace": session.source}
+    optional = {"trials": session.trials, "timestamps": session.timestamps}
+    paths |= {role: path for role, path in optional.items() if path is not None}
+    if session.is_video:
+        paths["landmarks"] = Path(session.landmarks)
+        if session.detector:
+            paths["detector"] = Path(session.detector)
+    return paths
+
+
+def is_finished(folder: Path, record: SessionRecord, session: BatchSession, asked: Request) -> bool:
+    """Tell whether a folder holds what is asked for, so that nothing is to be done."""
+    made = record.request
+    if (made.poolctl, made.frame_rate_hz, made.settings) != (
+        asked.poolctl,
+        asked.frame_rate_hz,
+        asked.settings,
+    ) or made.sources.keys() != asked.sources.keys():
+        return False
+    if not all((folder / name).is_file() for name in record.files):
+        return False
+    paths = source_paths(session)
+    return all(
+        state.name == paths[role].name and state.is_still(paths[role])
+        for role, state in made.sources.items()
+    )
+
+
+def write_record(record: SessionRecord, folder: Path) -> None:
+    """Write the record into the session's folder, whole or not at all."""
+    content = {
+        "schema": SCHEMA,
+        **{key: _finite(value) for key, value in asdict(record).items() if key != "trials"},
+        "trials": [
+            [
+                trial.trial,
+                str(trial.trial_type),
+                *map(_finite, (trial.cs_onset_s, trial.us_onset_s)),
+            ]
+            for trial in record.trials
+        ],
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    temporary = folder / f".{RECORD_NAME}.partial"
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(folder / RECORD_NAME)
+
+
+def read_record(folder: Path) -> SessionRecord:
+    """Read the record of a session's folder.
+
+    Raises
+    ------
+    StudyFolderError
+        It is not there, damaged, or of another version of this program.
+    """
+    path = folder / RECORD_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("schema") != SCHEMA:
+            raise StudyFolderError(f"{path}: written by another version of this program")
+        request = content.pop("request")
+        sources = {name: SourceState(**item) for name, item in request.pop("sources").items()}
+        trials = [_trial(*item) for item in content.pop("trials")]
+        number = content.pop("number")
+        for name in ("warnings", "files"):
+            content[name] = tuple(content[name])
+        return SessionRecord(
+            **content,
+            number=math.nan if number is None else float(number),
+            request=Request(**request, sources=sources),
+            trials=tuple(trials),
+        )
+    except OSError as error:
+        raise StudyFolderError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StudyFolderError(
+            f"{path}: is damaged ({error}); delete the folder and run the batch again"
+        ) from error
+
+
+def _trial(name: str, kind: str, cs_onset_s: float | None, us_onset_s: float | None) -> Trial:
+    cs_s, us_s = (math.nan if at is None else float(at) for at in (cs_onset_s, us_onset_s))
+    return Trial(str(name), TrialType(kind), cs_s, us_s)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("poolctl")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,213 @@
+"""The sessions of a study, read back to be computed anew."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from site_agent.errors import StudyFolderError
+from site_agent.eyeblink.batch.sessions import session_number
+from site_agent.eyeblink.batch.settings import conditioning_from_plain
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.conditioning.trials import Trial, read_trials_csv
+from site_agent.eyeblink.session_folder import (
+    find_output,
+    find_outputs,
+    read_session_signals,
+)
+from site_agent.eyeblink.study.criteria import RecordedSession
+from site_agent.eyeblink.study.record import RECORD_NAME, read_record
+from site_agent.eyeblink.study.tables import read_batch_states
+
+
+@dataclass(frozen=True)
+class SessionFolder:
+    """An analysed session with trials.
+
+    Attributes
+    ----------
+    folder : Path
+        Its own folder, or one of its files in a BIDS dataset.
+    participant, group : str
+        Empty where not known.
+    number : float
+        NaN where not known.
+    """
+
+    folder: Path
+    participant: str
+    number: float
+    group: str
+    trials: tuple[Trial, ...]
+    settings: ConditioningSettings
+
+
+@dataclass(frozen=True)
+class StudySessions:
+    """Sessions to compute anew; an iterable that holds the signals of one of them at a time.
+
+    Attributes
+    ----------
+    sessions : tuple of SessionFolder
+    settings : ConditioningSettings
+        The study's own.
+    remarks : tuple of str
+    """
+
+    sessions: tuple[SessionFolder, ...]
+    settings: ConditioningSettings
+    remarks: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.sessions)
+
+    def __iter__(self) -> Iterator[RecordedSession]:
+        for session in self.sessions:
+            times_s, fec = read_session_signals(session.folder)
+            yield RecordedSession(
+                session.participant, session.number, times_s, fec, session.trials, session.group
+            )
+
+
+def read_study(places: Sequence[Path | str]) -> StudySessions:
+    """Find the sessions with trials of a study, or of several folders.
+
+    Parameters
+    ----------
+    places : sequence of path
+        Studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
+        study, sessions
+        that failed in its last run and those without participant and number are left out; single
+        sessions without a number are numbered in the order in which they are given.
+
+    Raises
+    ------
+    StudyFolderError
+        No such folder, or no session with trials in them.
+    """
+    found: list[SessionFolder] = []
+    remarks: list[str] = []
+    for place in map(Path, places):
+        if not place.is_dir():
+            raise StudyFolderError(f"{place}: no such folder; expected a study or a session")
+        together = _sessions_together(place)
+        if together:
+            found += _of_dataset(together, remarks)
+        elif not _is_session(place):
+            found += _of_study(place, remarks)
+        elif (single := _read(place)) is None:
+            remarks.append(f"{place} has no trials and is left out")
+        else:
+            number = float(len(found) + 1) if math.isnan(single.number) else single.number
+            found.append(replace(single, number=number))
+    if not found:
+        listed = ", ".join(str(place) for place in places)
+        raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks]))
+    if len({session.settings for session in found}) > 1:
+        remarks.append(
+            "the sessions were analysed with different conditioning settings; those of "
+            f"{found[0].folder.name} are taken as the study's own"
+        )
+    return StudySessions(tuple(found), found[0].settings, tuple(remarks))
+
+
+def _of_study(study: Path, remarks: list[str]) -> Iterator[SessionFolder]:
+    """Yield the sessions of a study that are known whose and the how many-th they are."""
+    without_trials = without_labels = 0
+    for folder in _folders(study, remarks):
+        session = _read(folder)
+        if session is None:
+            without_trials += 1
+        elif not session.participant or math.isnan(session.number):
+            without_labels += 1
+        else:
+            yield session
+    if without_trials:
+        remarks.append(f"{without_trials} sessions without trials are left out")
+    if without_labels:
+        remarks.append(
+            f"{without_labels} sessions without participant or session_number are left out"
+        )
+
+
+def _sessions_together(place: Path) -> list[Path]:
+    """Return a file of each session of a BIDS dataset; nothing for a study or one session."""
+    if (place / "batch.csv").is_file() or (place / RECORD_NAME).is_file():
+        return []
+    found = find_outputs(place, "frames.csv")
+    return found if len(found) > 1 else []
+
+
+def _of_dataset(files: Sequence[Path], remarks: list[str]) -> Iterator[SessionFolder]:
+    """Yield the sessions of a dataset; those without a number count on for their participant."""
+    latest: Counter[str] = Counter()
+    without_trials = 0
+    for file in files:
+        session = _read(file)
+        if session is None:
+            without_trials += 1
+            continue
+        latest[session.participant] += 1
+        if math.isnan(session.number):
+            session = replace(session, number=float(latest[session.participant]))
+        yield session
+    if without_trials:
+        remarks.append(f"{without_trials} sessions without trials are left out")
+
+
+def _folders(study: Path, remarks: list[str]) -> Iterator[Path]:
+    states = read_batch_states(study / "batch.csv")
+    for folder in sorted(study.iterdir()):
+        if folder.name.startswith(".") or not (folder / RECORD_NAME).is_file():
+            continue
+        if states.get(folder.name, "done") in {"done", "skipped"}:
+            yield folder
+        else:
+            remarks.append(f"{folder.name} ({states[folder.name]} in the last run) is left out")
+
+
+def _read(folder: Path) -> SessionFolder | None:
+    """A session's folder, None where it has no trials."""
+    if (folder / RECORD_NAME).is_file():
+        record = read_record(folder)
+        if not record.trials:
+            return None
+        settings = _conditioning(folder, record.request.settings)
+        labels = (record.participant, record.number, record.group)
+        return SessionFolder(folder, *labels, record.trials, settings)
+    try:
+        trials = read_trials_csv(find_output(folder, "trials.csv")).trials
+    except StudyFolderError:
+        return None
+    path = find_output(folder, "provenance.json")
+    try:
+        plain = dict(json.loads(path.read_text(encoding="utf-8"))["settings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyFolderError(f"{path}: has no settings that can be read ({error})") from error
+    labels_there = plain.get("labels") or {}
+    number = session_number(str(labels_there.get("session") or ""))
+    participant = str(labels_there.get("subject") or "")
+    return SessionFolder(folder, participant, number, "", trials, _conditioning(folder, plain))
+
+
+def _conditioning(folder: Path, settings: Mapping[str, Any]) -> ConditioningSettings:
+    try:
+        return conditioning_from_plain(settings.get("conditioning", {}))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise StudyFolderError(f"{folder}: its conditioning settings cannot be read") from error
+
+
+def _is_session(folder: Path) -> bool:
+    if (folder / RECORD_NAME).is_file():
+        return True
+    if (folder / "batch.csv").is_file():
+        return False
+    try:
+        return find_output(folder, "frames.csv").is_file()
+    except StudyFolderError:
+        return False

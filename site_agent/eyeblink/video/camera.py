@@ -1,0 +1,183 @@
+"""Cameras as streams of frames: the one door to OpenCV's `VideoCapture`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+
+from site_agent.errors import CameraError
+from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
+from site_agent.eyeblink.video.recorder import VideoRecorder
+
+
+class CameraReader:
+    """Reads a camera until it is stopped.
+
+    Times are those of this machine's monotonic clock when a picture arrived, from the first one:
+    cameras differ too much in what they say themselves. They contain the camera's own delay.
+
+    Parameters
+    ----------
+    device : int or str
+        Number of the camera (0 is the first), or a device file or address of a stream.
+    seconds : float, optional
+        Stop by itself after this time.
+    size : (width, height), optional
+        Asked of the camera, which may choose another.
+    frame_rate_hz : float, optional
+        The same.
+    record : path, optional
+        Write what is analysed to a video, with the same times; a file of this name is replaced
+        once the first picture is there.
+
+    Raises
+    ------
+    CameraError
+        There is no such camera, or another program uses it.
+    VideoFileError
+        The recording cannot be written.
+    """
+
+    def __init__(
+        self,
+        device: int | str,
+        *,
+        seconds: float | None = None,
+        size: tuple[int, int] | None = None,
+        frame_rate_hz: float | None = None,
+        record: Path | str | None = None,
+    ) -> None:
+        import cv2
+
+        self.name = f"camera {device}"
+        self._seconds = seconds
+        self._stopped = threading.Event()
+        _silence_opencv()
+        self._capture = cv2.VideoCapture(device)
+        if not self._capture.isOpened():
+            raise CameraError(
+                f"{self.name} cannot be opened: no camera of this number, no permission, or "
+                "another program uses it"
+            )
+        if size is not None:
+            self._capture.set(cv2.CAP_PROP_FRAME_WIDTH, size[0])
+            self._capture.set(cv2.CAP_PROP_FRAME_HEIGHT, size[1])
+        if frame_rate_hz is not None:
+            self._capture.set(cv2.CAP_PROP_FPS, frame_rate_hz)
+        rate_hz = float(self._capture.get(cv2.CAP_PROP_FPS))
+        self.info = VideoInfo(
+            path=Path(self.name),
+            container="camera",
+            codec=str(self._capture.getBackendName()).lower(),
+            width_px=int(self._capture.get(cv2.CAP_PROP_FRAME_WIDTH)),
+            height_px=int(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT)),
+            declared_frames=None,
+            declared_rate_hz=rate_hz if rate_hz > 0 else None,
+            duration_s=seconds,
+        )
+        self.report = DecodingReport(times_from="camera")
+        self._recorder = VideoRecorder(Path(record)) if record is not None else None
+
+    @property
+    def recording(self) -> Path | None:
+        """Where the recording is; None where there is none, or nothing to record came."""
+        return self._recorder.path if self._recorder and self._recorder.begun else None
+
+    def stop(self) -> None:
+        """End after the frame that is being read; from any thread."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        self.stop()
+        self._capture.release()
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield grey frames as they come.
+
+        Raises
+        ------
+        CameraError
+            When not a single picture comes.
+        """
+        import cv2
+
+        report = self.report
+        start_s: float | None = None
+        while not self._stopped.is_set():
+            delivered, picture = self._capture.read()
+            arrived_s = time.monotonic()
+            if not delivered:
+                self._note_end()
+                return
+            start_s = arrived_s if start_s is None else start_s
+            time_s = arrived_s - start_s
+            if self._seconds is not None and time_s > self._seconds:
+                return
+            if report.decoded_frames:
+                # The clock's ticks may be as long as a fast camera's frames.
+                time_s = max(time_s, report.last_time_s + 1e-6)
+                step_s = time_s - report.last_time_s
+                report.longest_step_s = max(report.longest_step_s, step_s)
+            if self._recorder is not None:
+                self._recorder.write(np.asarray(picture, dtype=np.uint8), time_s)
+            report.last_time_s = time_s
+            index = report.decoded_frames
+            report.decoded_frames += 1
+            yield Frame(index, time_s, _grey(picture, cv2.COLOR_BGR2GRAY))
+
+    def _note_end(self) -> None:
+        if self.report.decoded_frames == 0:
+            raise CameraError(
+                f"{self.name} is open but delivers no picture: is it covered by another program, "
+                "or does it not know this size?"
+            )
+        self.report.warnings.append(
+            f"{self.name} delivered no more pictures after {self.report.last_time_s:.1f} s"
+        )
+
+
+@contextmanager
+def stopped_by_interrupt(camera: CameraReader) -> Iterator[None]:
+    """Let Ctrl-C end the recording instead of the program; a second one ends the program.
+
+    Only in the main thread, where signals arrive; elsewhere nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        camera.stop()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _grey(picture: object, code: int) -> UInt8:
+    import cv2
+
+    pixels = np.asarray(picture, dtype=np.uint8)
+    if pixels.ndim == 2:
+        return pixels
+    return np.asarray(cv2.cvtColor(pixels, code), dtype=np.uint8)
+
+
+def _silence_opencv() -> None:
+    """OpenCV writes to the terminal about cameras that are not there; the error says enough."""
+    import cv2
+
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

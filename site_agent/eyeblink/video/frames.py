@@ -1,0 +1,396 @@
+"""Video files as streams of frames with their presentation times.
+
+PyAV rather than OpenCV's `VideoCapture`: the latter hides decoding errors (a damaged video just
+ends), derives times from the nominal rate on some back ends, so that variable frame rates shift
+every blink, and does not tell lost frames from the end of the file. PyAV gives each frame's own
+time, the rotation that a phone wrote, and every error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.errors import VideoFileError
+from site_agent.eyeblink.video.deep_video import deep_picture, used_bits
+from site_agent.eyeblink.video.luma import grey_picture
+from site_agent.eyeblink.video.square_pixels import pixel_aspect, with_square_pixels
+from site_agent.pictures.sample_depth import FULL_BITS, depth_remark
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+
+UInt8 = NDArray[np.uint8]
+
+MOST_DECODE_ERRORS = 1000
+"""After so many errors in a row the rest of the file is given up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One picture: uint8, (height, width) grey or (height, width, 3) RGB, as it is to be shown."""
+
+    index: int
+    timestamp_s: float
+    image: UInt8
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What the container says before anything is decoded.
+
+    Attributes
+    ----------
+    declared_frames : int or None
+        None where the container has no count.
+    declared_rate_hz, duration_s : float or None
+    creation_time : str or None
+        When the recording was made, as the camera wrote it (usually ISO 8601).
+    """
+
+    path: Path
+    container: str
+    codec: str
+    width_px: int
+    height_px: int
+    declared_frames: int | None
+    declared_rate_hz: float | None
+    duration_s: float | None
+    creation_time: str | None = None
+
+
+@dataclass
+class DecodingReport:
+    """What happened while decoding; complete once the frames have been read.
+
+    Attributes
+    ----------
+    decoded_frames : int
+    decoding_errors : int
+        Packets that could not be decoded.
+    repaired_times : int
+        Frames without a time of their own, or one not after the frame before: they got the time
+        of the frame before plus one frame interval.
+    rotation_deg : int
+        How far pictures were turned anticlockwise, as the file asks.
+    pixel_aspect : float
+        Width over height of the file's pixels; pictures are stretched so that it is 1.
+    longest_step_s : float
+        Longest time between two frames.
+    last_time_s : float
+    times_from : str
+        What says when the frames were taken: ``container``, ``camera``, ``table NAME`` or
+        ``frame rate N Hz``.
+    """
+
+    decoded_frames: int = 0
+    decoding_errors: int = 0
+    first_error: str = ""
+    repaired_times: int = 0
+    rotation_deg: int = 0
+    pixel_aspect: float = 1.0
+    longest_step_s: float = 0.0
+    last_time_s: float = 0.0
+    times_from: str = "container"
+    warnings: list[str] = field(default_factory=list)
+
+
+class FrameSource(Protocol):
+    """What frames come from: a video file, a folder of images, a camera.
+
+    `info` is known before the first frame, `report` complete after the last one.
+    """
+
+    @property
+    def info(self) -> VideoInfo: ...
+
+    @property
+    def report(self) -> DecodingReport: ...
+
+    def frames(self) -> Iterator[Frame]: ...
+
+    def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Says when frames were taken, instead of the file (see `video_times`)."""
+
+    @property
+    def told(self) -> str: ...
+
+    def time_s(self, pts: int | None, /) -> float: ...
+
+
+class VideoReader:
+    """Reads one video file from the beginning, once.
+
+    Parameters
+    ----------
+    path : path
+        Any container and codec that FFmpeg decodes.
+    pixels : "grey" or "rgb"
+        Grey is the picture's luma and costs a fraction of RGB.
+    clock : Clock, optional
+        Times to use instead of those in the file.
+
+    Raises
+    ------
+    VideoFileError
+        The file is missing, empty, no video, has no picture, or an unknown codec.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        pixels: Literal["grey", "rgb"] = "grey",
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._grey = pixels == "grey"
+        self._container, self._stream = _open(self.path)
+        self.info = _describe(self.path, self._container, self._stream)
+        self.report = DecodingReport(
+            times_from=clock.told if clock else "container",
+            pixel_aspect=pixel_aspect(self._stream),
+        )
+        self._bits = used_bits(self.path, self._stream)
+        if self._bits < FULL_BITS:
+            self.report.warnings.append(depth_remark(self._bits))
+
+    def __enter__(self) -> VideoReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._container.close()
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in presentation order.
+
+        Raises
+        ------
+        VideoFileError
+            When not a single frame could be decoded.
+        """
+        interval_s = 1.0 / (self.info.declared_rate_hz or 30.0)
+        origin_s = origin_of(self._container, self._stream)
+        last_s = float("-inf")
+        for picture in self._pictures():
+            if self._clock is not None:
+                time_s: float | None = self._clock.time_s(picture.pts)
+            else:
+                time_s = self._time_s(picture, origin_s)
+            if time_s is None or time_s <= last_s:
+                self.report.repaired_times += 1
+                time_s = last_s + interval_s if self.report.decoded_frames else 0.0
+            elif self.report.decoded_frames:
+                self.report.longest_step_s = max(self.report.longest_step_s, time_s - last_s)
+            last_s = self.report.last_time_s = time_s
+            index = self.report.decoded_frames
+            self.report.decoded_frames += 1
+            yield Frame(index, time_s, self._upright(picture))
+        self._conclude()
+
+    def _time_s(self, picture: VideoFrame, origin_s: float) -> float | None:
+        # The frame's own time base is unset for the last ones, which the decoder had kept back.
+        if picture.pts is None or self._stream.time_base is None:
+            return None
+        return float(picture.pts * self._stream.time_base) - origin_s
+
+    def _pictures(self) -> Iterator[VideoFrame]:
+        """Decode packet by packet, past the damaged ones."""
+        errors_in_a_row = 0
+        for packet in self._packets():
+            try:
+                pictures = self._stream.codec_context.decode(packet)
+            except (OSError, ValueError) as error:  # FFmpeg's errors are both
+                errors_in_a_row += 1
+                self._note(error)
+                if errors_in_a_row >= MOST_DECODE_ERRORS:
+                    return
+                continue
+            errors_in_a_row = 0
+            for picture in pictures:
+                if picture.is_corrupt:
+                    self.report.decoding_errors += 1
+                else:
+                    yield picture
+
+    def _packets(self) -> Iterator[Packet[VideoStream] | None]:
+        """Yield the packets of the stream that hold data, and None at the end to flush."""
+        try:
+            for packet in self._container.demux(self._stream):
+                if packet.size:
+                    yield packet
+        except (OSError, ValueError) as error:
+            self._note(error)
+        yield None
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, EOFError):
+            return
+        self.report.decoding_errors += 1
+        self.report.first_error = self.report.first_error or str(error)
+
+    def _upright(self, picture: VideoFrame) -> UInt8:
+        if self._bits < FULL_BITS:
+            pixels = deep_picture(picture, self._bits, grey=self._grey)
+        else:
+            pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
+        pixels = with_square_pixels(pixels, self.report.pixel_aspect)
+        turn_deg = round(picture.rotation / 90.0) * 90 % 360
+        self.report.rotation_deg = turn_deg
+        # FFmpeg's display matrix counts anticlockwise, as rot90 does.
+        upright = np.rot90(pixels, turn_deg // 90) if turn_deg else pixels
+        return np.ascontiguousarray(upright)
+
+    def _conclude(self) -> None:
+        report, info = self.report, self.info
+        if report.decoded_frames == 0:
+            reason = f" ({report.first_error})" if report.first_error else ""
+            raise VideoFileError(
+                f"{self.path}: no frame of the {info.codec} video could be decoded{reason}; "
+                "the file is damaged or cut off before its first frame"
+            )
+        if report.decoding_errors:
+            report.warnings.append(
+                f"{report.decoding_errors} packets could not be decoded "
+                f"({report.first_error or 'damaged picture'}); all other frames are used"
+            )
+        declared = info.declared_frames
+        if declared is not None and declared != report.decoded_frames:
+            report.warnings.append(
+                f"the file declares {declared} frames, {report.decoded_frames} could be decoded"
+            )
+        elif declared is None and info.duration_s and self._clock is None:
+            interval_s = 1.0 / (info.declared_rate_hz or 30.0)
+            if report.last_time_s < 0.95 * info.duration_s - interval_s:
+                report.warnings.append(
+                    f"the file declares {info.duration_s:.1f} s, its frames end at "
+                    f"{report.last_time_s:.1f} s"
+                )
+        if report.pixel_aspect != 1.0:
+            report.warnings.append(
+                f"the file's pixels are {report.pixel_aspect:.3g} times as wide as high: its "
+                f"pictures of {info.width_px} x {info.height_px} were stretched to square pixels"
+            )
+        if report.repaired_times:
+            report.warnings.append(
+                f"{report.repaired_times} frames had no time of their own or one that did not come "
+                "after the frame before; they were given the next interval"
+            )
+
+
+class PacketTimes:
+    """Presentation times of a video's packets, read without decoding a picture.
+
+    Raises
+    ------
+    VideoFileError
+        As `VideoReader`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._container, self._stream = _open(path)
+
+    def close(self) -> None:
+        self._container.close()
+
+    def ascending(self) -> list[int]:
+        """Return them in the file's ticks; nothing where some are missing or not unique."""
+        found: list[int] = []
+        # What cannot be read behind damage holds no frame.
+        with contextlib.suppress(OSError, ValueError):
+            for packet in self._container.demux(self._stream):
+                if not packet.size or packet.is_discard:
+                    continue
+                if packet.pts is None:
+                    return []
+                found.append(packet.pts)
+        ascending = sorted(found)
+        return ascending if len(set(ascending)) == len(ascending) else []
+
+    def seconds(self, ticks: list[int]) -> NDArray[np.float64]:
+        """Return them as `VideoReader` does."""
+        tick_s = float(self._stream.time_base) if self._stream.time_base else 0.0
+        origin_s = origin_of(self._container, self._stream)
+        return np.array(ticks, dtype=np.float64) * tick_s - origin_s
+
+
+def _open(path: Path) -> tuple[InputContainer, VideoStream]:
+    import av
+
+    if not path.exists():
+        raise VideoFileError(f"{path}: no such file")
+    if not path.is_file():
+        raise VideoFileError(f"{path}: is no file, expected a video")
+    if path.stat().st_size == 0:
+        raise VideoFileError(f"{path}: the file is empty, expected a video")
+    try:
+        container = av.open(str(path), metadata_errors="replace")
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise VideoFileError(
+            f"{path}: cannot be opened as a video ({getattr(error, 'strerror', None) or error}); "
+            "it is no video file, or it was cut off before its index was written"
+        ) from error
+    streams = [
+        stream for stream in container.streams.video if not _is_cover_picture(stream.disposition)
+    ]
+    if not streams:
+        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+        container.close()
+        raise VideoFileError(f"{path}: found {kinds}, expected a video stream")
+    stream = streams[0]
+    # The type says that there always is one; for a codec unknown to FFmpeg there is not.
+    if getattr(stream, "codec_context", None) is None:
+        container.close()
+        raise VideoFileError(f"{path}: no decoder is known for its video stream")
+    stream.thread_type = "AUTO"
+    return container, stream
+
+
+def _rgb_picture(picture: VideoFrame) -> UInt8:
+    return picture.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
+
+
+def _is_cover_picture(disposition: object) -> bool:
+    return "attached_pic" in str(disposition).lower()
+
+
+def _describe(path: Path, container: InputContainer, stream: VideoStream) -> VideoInfo:
+    duration_s = float(container.duration) / 1e6 if container.duration else None
+    rate = stream.average_rate or stream.guessed_rate
+    return VideoInfo(
+        path=path,
+        container=container.format.name,
+        codec=stream.codec_context.name,
+        width_px=stream.codec_context.width,
+        height_px=stream.codec_context.height,
+        declared_frames=stream.frames or None,
+        declared_rate_hz=float(rate) if rate else None,
+        duration_s=duration_s,
+        creation_time=container.metadata.get("creation_time"),
+    )
+
+
+def origin_of(container: InputContainer, stream: VideoStream) -> float:
+    """Return the time that a player shows as 0: where the container starts."""
+    container_start: int | None = container.start_time  # None for raw streams
+    if container_start is not None:
+        return float(container_start) / 1e6
+    if stream.start_time is not None and stream.time_base is not None:
+        return float(stream.start_time * stream.time_base)
+    return 0.0

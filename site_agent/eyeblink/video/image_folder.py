@@ -1,0 +1,201 @@
+"""Folders of images as streams of frames, with the times of a table or a steady rate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from site_agent.errors import ImageFileError, TrialFileError, VideoFileError
+from site_agent.eyeblink.conditioning.delimited_text import read_text_table
+from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
+from site_agent.eyeblink.video.times import TIME_COLUMNS, read_time
+from site_agent.pictures.images import film_bits, list_images, read_image
+from site_agent.pictures.sample_depth import FULL_BITS, depth_remark
+
+TIMESTAMPS_NAME = "timestamps.csv"
+_FILE_COLUMNS = ("file", "file_name", "filename", "image", "frame_file")
+
+
+@dataclass(frozen=True)
+class TimedImage:
+    path: Path
+    timestamp_s: float
+
+
+class ImageFolderReader:
+    """Reads the images of a folder in the order of their times.
+
+    Images of 16 bits a pixel that use fewer are all scaled alike, and the report says so.
+
+    Parameters
+    ----------
+    folder : path
+    timestamps : path, optional
+        A table with the columns ``file`` and ``timestamp_s`` (or ``timestamp_ms``);
+        ``timestamps.csv`` in the folder when there is one and nothing else is said.
+    frame_rate_hz : float, optional
+        Images per second in the order of the numbers in their names, where there is no table.
+    pixels : "grey" or "rgb"
+
+    Raises
+    ------
+    VideoFileError
+        No image, no times, or a table that does not fit.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        timestamps: Path | str | None = None,
+        frame_rate_hz: float | None = None,
+        pixels: Literal["grey", "rgb"] = "grey",
+    ) -> None:
+        self.path = Path(folder)
+        self._grey = pixels == "grey"
+        self.report = DecodingReport()
+        self.images = self._timed(Path(timestamps) if timestamps else None, frame_rate_hz)
+        self.sample_bits = film_bits([image.path for image in self.images])
+        if self.sample_bits < FULL_BITS:
+            self.report.warnings.append(depth_remark(self.sample_bits))
+        first = self._first_readable()
+        height, width = first.shape[:2]
+        steps_s = np.diff([image.timestamp_s for image in self.images])
+        rate_hz = 1.0 / float(np.median(steps_s)) if len(steps_s) else None
+        self.info = VideoInfo(
+            path=self.path,
+            container="images",
+            codec=self.images[0].path.suffix.lower().lstrip("."),
+            width_px=width,
+            height_px=height,
+            declared_frames=len(self.images),
+            declared_rate_hz=rate_hz,
+            duration_s=None,
+        )
+
+    def close(self) -> None:
+        """Nothing stays open between two images."""
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the images that can be read; the others are counted."""
+        report = self.report
+        for image in self.images:
+            try:
+                picture = self._picture(image.path)
+            except ImageFileError as error:
+                report.decoding_errors += 1
+                report.first_error = report.first_error or str(error)
+                continue
+            if report.decoded_frames:
+                step_s = image.timestamp_s - report.last_time_s
+                report.longest_step_s = max(report.longest_step_s, step_s)
+            report.last_time_s = image.timestamp_s
+            index = report.decoded_frames
+            report.decoded_frames += 1
+            yield Frame(index, image.timestamp_s, picture)
+        if report.decoding_errors:
+            report.warnings.append(
+                f"{report.decoding_errors} of {len(self.images)} images cannot be read "
+                f"({report.first_error})"
+            )
+
+    def _timed(self, timestamps: Path | None, frame_rate_hz: float | None) -> list[TimedImage]:
+        try:
+            found = list_images(self.path)
+        except ImageFileError as error:
+            raise VideoFileError(str(error)) from error
+        beside = self.path / TIMESTAMPS_NAME
+        if timestamps is None and frame_rate_hz is None and beside.is_file():
+            timestamps = beside
+        if timestamps is not None:
+            self.report.times_from = f"table {timestamps.name}"
+            timed, missing = read_timestamps(timestamps, self.path)
+            if missing:
+                self.report.warnings.append(
+                    f"{len(missing)} images of {timestamps.name} are not in the folder "
+                    f"({missing[0]} is the first)"
+                )
+            return timed
+        if frame_rate_hz is None or not frame_rate_hz > 0:
+            raise VideoFileError(
+                f"{self.path}: found {len(found)} images without times; expected a table "
+                f"{TIMESTAMPS_NAME} with the columns file and timestamp_s, or a frame rate"
+            )
+        self.report.times_from = f"frame rate {frame_rate_hz:g} Hz"
+        found.sort(key=_natural_order)
+        return [TimedImage(path, number / frame_rate_hz) for number, path in enumerate(found)]
+
+    def _first_readable(self) -> UInt8:
+        error: ImageFileError | None = None
+        for image in self.images[:100]:
+            try:
+                return self._picture(image.path)
+            except ImageFileError as problem:
+                error = error or problem
+        raise VideoFileError(f"{self.path}: no image can be read ({error})") from error
+
+    def _picture(self, path: Path) -> UInt8:
+        picture = read_image(path, sample_bits=self.sample_bits)
+        if not self._grey:
+            return picture
+        import cv2
+
+        return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), dtype=np.uint8)
+
+
+def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[str]]:
+    """Read the times of images.
+
+    Returns
+    -------
+    images : list of TimedImage
+        Those that are there, in the order of their times.
+    missing : list of str
+        Names in the table of which the folder has no file.
+
+    Raises
+    ------
+    VideoFileError
+        With the line of the table that is at fault.
+    """
+    try:
+        table = read_text_table(path)
+    except TrialFileError as error:
+        raise VideoFileError(str(error)) from error
+    file_column = next((name for name in _FILE_COLUMNS if name in table.columns), None)
+    time_column = next((name for name in TIME_COLUMNS if name in table.columns), None)
+    if file_column is None or time_column is None:
+        raise VideoFileError(
+            f"{path}: found the columns {', '.join(table.columns)}; expected file and "
+            "timestamp_s (or timestamp_ms)"
+        )
+    images, missing = [], []
+    seen: dict[float, int] = {}
+    for row in table.rows:
+        text = row.cells[time_column]
+        time_s = read_time(path, row, time_column)
+        if time_s in seen:
+            raise VideoFileError(
+                f"{path}, line {row.line}: the same time as line {seen[time_s]} ({text})"
+            )
+        seen[time_s] = row.line
+        image = folder / row.cells[file_column]
+        if image.is_file():
+            images.append(TimedImage(image, time_s))
+        else:
+            missing.append(row.cells[file_column])
+    if not images:
+        raise VideoFileError(f"{path}: none of its {len(missing)} images is in {folder}")
+    images.sort(key=lambda image: image.timestamp_s)
+    return images, missing
+
+
+def _natural_order(path: Path) -> list[tuple[int, str]]:
+    """Order ``frame2`` before ``frame10``."""
+    words = re.split(r"(\d+)", path.name)
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]

@@ -1,0 +1,98 @@
+"""Recordings that can be read more than once: a video file, or a folder of images."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from aggregators.formats import file_digest
+from site_agent.eyeblink.session import SourceFile
+from site_agent.eyeblink.video.frame_timing import FrameTiming
+from site_agent.eyeblink.video.frames import DecodingReport, FrameSource, VideoInfo, VideoReader
+from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
+from site_agent.eyeblink.video.times import open_clock, were_given
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Where a recording lies, and when its pictures were taken where they do not say.
+
+    Attributes
+    ----------
+    path : Path
+        A video file, or a folder of images.
+    timestamps : Path or None
+        Times of a folder's images (see `image_folder`), or of a video's frames, one row each,
+        instead of those in the file (see `video_times`).
+    frame_rate_hz : float or None
+        Rate of a folder's images, where no table says when they were taken; or of a video,
+        instead of the times in the file.
+    """
+
+    path: Path
+    timestamps: Path | None = None
+    frame_rate_hz: float | None = None
+
+    def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
+        """Open it from the beginning.
+
+        Raises
+        ------
+        VideoFileError
+        """
+        if self.path.is_dir():
+            return ImageFolderReader(
+                self.path,
+                timestamps=self.timestamps,
+                frame_rate_hz=self.frame_rate_hz,
+                pixels=pixels,
+            )
+        clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
+        return VideoReader(self.path, pixels=pixels, clock=clock)
+
+    def source(self) -> SourceFile:
+        """Return name and digest; of a folder, the digest of its images' names and digests."""
+        if not self.path.is_dir():
+            return SourceFile("video", self.path.name, file_digest(self.path))
+        reader = ImageFolderReader(
+            self.path, timestamps=self.timestamps, frame_rate_hz=self.frame_rate_hz
+        )
+        whole = hashlib.sha256()
+        for image in reader.images:
+            whole.update(f"{file_digest(image.path)}  {image.path.name}\n".encode())
+        return SourceFile("images", self.path.name, whole.hexdigest())
+
+    def sources(self) -> tuple[SourceFile, ...]:
+        """Return the recording, and the table of its times where there is one."""
+        table = self.timestamps
+        if table is None and self.frame_rate_hz is None and self.path.is_dir():
+            table = self.path / TIMESTAMPS_NAME
+        if table is None or not table.is_file():
+            return (self.source(),)
+        return self.source(), SourceFile("timestamps", table.name, file_digest(table))
+
+
+def describe_recording(
+    info: VideoInfo, report: DecodingReport, timing: FrameTiming
+) -> dict[str, Any]:
+    """Return what is known of a recording, JSON-able, without its folder's name."""
+    described = asdict(info)
+    described["path"] = info.path.name
+    counted = asdict(report)
+    del counted["warnings"]
+    measured = {"frame_rate_hz": timing.frame_rate_hz, "steady_rate": timing.steady}
+    return {**described, **counted, **measured, "lost_frames": timing.lost_frames}
+
+
+def other_times(source: FrameSource, timing: FrameTiming) -> str | None:
+    """Say that a video's times are not those of its file; None where they are."""
+    info, told = source.info, source.report.times_from
+    if info.container == "images" or not were_given(told):
+        return None
+    declared = f"{info.declared_rate_hz:.3g}" if info.declared_rate_hz else "no"
+    return (
+        f"times come from the {told} ({timing.frame_rate_hz:.4g} frames/s), not from the video "
+        f"file, which says {declared} frames/s"
+    )

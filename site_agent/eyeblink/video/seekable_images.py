@@ -1,0 +1,76 @@
+"""Single frames of a folder of images by their number, in any order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from site_agent.errors import ImageFileError, VideoFileError
+from site_agent.eyeblink.records import Float64, UInt8
+from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
+from site_agent.pictures.images import read_image
+
+
+class SeekableFrames(Protocol):
+    """A recording whose frames can be had in any order: a video, or a folder of images."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def picture(self, frame: int) -> UInt8: ...
+
+    def close(self) -> None: ...
+
+
+class SeekableImages:
+    """Reads the images that are asked for.
+
+    Parameters
+    ----------
+    folder : path
+    timestamps_s : float64, shape (n,)
+        Times of all frames as in frames.csv; images that could not be read have none.
+    frame_rate_hz : float or None
+        Rate of the images, where the folder has no table of times.
+
+    Raises
+    ------
+    VideoFileError
+        The images are not those of the analysis.
+    """
+
+    def __init__(self, folder: Path, timestamps_s: Float64, frame_rate_hz: float | None) -> None:
+        self.path = folder
+        has_table = (folder / TIMESTAMPS_NAME).is_file()
+        reader = ImageFolderReader(folder, frame_rate_hz=None if has_table else frame_rate_hz)
+        self._sample_bits = reader.sample_bits
+        self._files = [image.path for image in reader.images]
+        if len(self._files) == len(timestamps_s):
+            return
+        times_s = np.array([image.timestamp_s for image in reader.images])
+        places = np.minimum(np.searchsorted(times_s, timestamps_s - 2e-6), len(times_s) - 1)
+        if (np.abs(times_s[places] - timestamps_s) > 2e-6).any():
+            raise VideoFileError(
+                f"{folder}: found {len(times_s)} images, whose times are not those of the "
+                f"{len(timestamps_s)} frames that were analysed"
+            )
+        self._files = [self._files[place] for place in places.tolist()]
+
+    def picture(self, frame: int) -> UInt8:
+        """Return one frame: uint8, shape (height, width, 3), RGB.
+
+        Raises
+        ------
+        VideoFileError
+        """
+        if not 0 <= frame < len(self._files):
+            raise VideoFileError(f"{self.path}: has no frame {frame}, only {len(self._files)}")
+        try:
+            return read_image(self._files[frame], sample_bits=self._sample_bits)
+        except ImageFileError as error:
+            raise VideoFileError(str(error)) from error
+
+    def close(self) -> None:
+        """Nothing stays open between two images."""

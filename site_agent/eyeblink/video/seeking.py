@@ -1,0 +1,229 @@
+"""Single frames of a video by their number, in any order.
+
+The number of a frame is the one that `VideoReader` gives it: its place among all frames that can
+be decoded. Containers do not know it, so the times of all frames must be known, from frames.csv.
+A frame is found by seeking to the key frame before it and decoding up to it; whatever has a time
+that is known says where the decoder is, and frames without one are counted from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from site_agent.errors import VideoFileError
+from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.video.frames import UInt8, VideoInfo, VideoReader, origin_of
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
+
+CACHE_BYTES = 256 * 1024 * 1024
+MOST_STEPS_FORWARD = 400
+"""Decoding on costs less than seeking as long as the wanted frame is not farther ahead."""
+
+
+class _Decoder(VideoReader):
+    """The reader's way of decoding, from anywhere in the file.
+
+    Attributes
+    ----------
+    tick_s, origin_s : float
+        Time of a picture is ``pts * tick_s - origin_s``; `tick_s` is 0 where there are no times.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, pixels="rgb")
+        self.origin_s = origin_of(self._container, self._stream)
+        self.tick_s = float(self._stream.time_base) if self._stream.time_base else 0.0
+
+    def key_frames(self) -> list[int]:
+        """Read through the packets without decoding, and return the times of the key frames."""
+        found = []
+        with contextlib.suppress(OSError, ValueError):  # behind damage nothing can be sought
+            for packet in self._container.demux(self._stream):
+                if packet.is_keyframe and packet.size and packet.pts is not None:
+                    found.append(packet.pts)
+        return sorted(found)
+
+    def pictures_from(self, pts: int) -> Iterator[VideoFrame]:
+        """Decode from the key frame at or before a time."""
+        try:
+            self._container.seek(pts, stream=self._stream, backward=True)
+        except (OSError, ValueError):
+            return iter(())
+        self._stream.codec_context.flush_buffers()
+        return self._pictures()
+
+    def pictures_from_start(self) -> Iterator[VideoFrame]:
+        """Decode a file that has just been opened."""
+        return self._pictures()
+
+    def time_s(self, picture: VideoFrame) -> float | None:
+        return self._time_s(picture, self.origin_s)
+
+    def upright(self, picture: VideoFrame) -> UInt8:
+        return self._upright(picture)
+
+
+class SeekableVideo:
+    """Decodes the frames that are asked for and keeps those around them; safe between threads.
+
+    Parameters
+    ----------
+    path : path
+    timestamps_s : float64, shape (n,)
+        Times of all frames as `VideoReader` gives them, from the start of the recording.
+
+    Raises
+    ------
+    VideoFileError
+        The file is missing or no video.
+    """
+
+    def __init__(self, path: Path | str, timestamps_s: Float64) -> None:
+        self.path = Path(path)
+        self.frame_count = len(timestamps_s)
+        self._timestamps_s = timestamps_s
+        # Times in frames.csv are rounded to a microsecond.
+        steps_s = np.diff(timestamps_s)
+        self._tolerance_s = min(2e-5, float(steps_s.min()) / 3.0) if len(steps_s) else 2e-5
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[int, VideoFrame] = OrderedDict()
+        self._decoder = _Decoder(self.path)
+        self._key_pts = self._decoder.key_frames()
+        self._pictures: Iterator[VideoFrame] = iter(())
+        self._position: int | None = None
+        self._trusted_from = 0
+        self._rewind()
+
+    @property
+    def info(self) -> VideoInfo:
+        return self._decoder.info
+
+    def close(self) -> None:
+        with self._lock:
+            self._pictures = iter(())
+            self._decoder.close()
+
+    def picture(self, frame: int) -> UInt8:
+        """Return one frame: uint8, shape (height, width, 3), RGB, upright.
+
+        Raises
+        ------
+        VideoFileError
+            There is no such frame, or it cannot be decoded (any more).
+        """
+        if not 0 <= frame < self.frame_count:
+            raise VideoFileError(f"{self.path}: has no frame {frame}, only {self.frame_count}")
+        with self._lock:
+            found = self._cache.get(frame)
+            if found is None:
+                found = self._decode(frame)
+            else:
+                self._cache.move_to_end(frame)
+            return self._decoder.upright(found)
+
+    def _decode(self, frame: int) -> VideoFrame:
+        position = self._position
+        ahead = frame - position if position is not None else -1
+        if 0 < ahead <= MOST_STEPS_FORWARD and not self._key_frame_between(position, frame):
+            found = self._advance(frame)
+            if found is not None:
+                return found
+        for key_pts in self._ways_to(frame):
+            self._seek(key_pts)
+            found = self._advance(frame)
+            if found is not None:
+                return found
+        self._rewind()
+        found = self._advance(frame)
+        if found is None:
+            raise VideoFileError(
+                f"{self.path}: frame {frame} cannot be decoded; the file is another one than the "
+                "one that was analysed, or is damaged"
+            )
+        return found
+
+    def _key_frame_between(self, position: int | None, frame: int) -> bool:
+        if position is None:
+            return True
+        before, after = self._pts(position), self._pts(frame)
+        return bisect_right(self._key_pts, after) > bisect_right(self._key_pts, before) + 1
+
+    def _ways_to(self, frame: int) -> Iterator[int]:
+        """Yield times to seek to: the key frame before, then earlier ones, ever farther back."""
+        place = bisect_right(self._key_pts, self._pts(frame)) - 1
+        step = 1
+        while place >= 0:
+            yield self._key_pts[place]
+            place -= step
+            step *= 4
+
+    def _seek(self, pts: int) -> None:
+        self._position = None
+        # Pictures shown before the key frame may refer to others that were not decoded.
+        self._trusted_from = self._frame_at(pts * self._decoder.tick_s - self._decoder.origin_s)
+        self._pictures = self._decoder.pictures_from(pts)
+
+    def _rewind(self) -> None:
+        """Begin anew: what can be decoded at all comes this way, whatever cannot be sought."""
+        self._decoder.close()
+        self._decoder = _Decoder(self.path)
+        self._position = -1
+        self._trusted_from = 0
+        self._pictures = self._decoder.pictures_from_start()
+
+    def _advance(self, frame: int) -> VideoFrame | None:
+        """Decode up to a frame; None where it does not come."""
+        for picture in self._pictures:
+            number = self._number_of(picture)
+            if number is None:
+                continue
+            self._position = number
+            if number < self._trusted_from:
+                continue
+            self._keep(number, picture)
+            if number == frame:
+                return picture
+            if number > frame:
+                return None
+        self._position = None
+        return None
+
+    def _number_of(self, picture: VideoFrame) -> int | None:
+        """Return the number of the decoder's next picture, None while that is not known.
+
+        Counted on from the picture before, as the reader counts. Its time says more only when
+        pictures were left out in between: not all damaged ones are found from everywhere.
+        """
+        counted = None if self._position is None else self._position + 1
+        time_s = self._decoder.time_s(picture)
+        if time_s is None:
+            return counted
+        near = self._frame_at(time_s)
+        if near == self.frame_count or self._timestamps_s[near] - time_s > self._tolerance_s:
+            return counted
+        return near if counted is None else max(near, counted)
+
+    def _frame_at(self, time_s: float) -> int:
+        """Return the first frame that is not before a time."""
+        return int(np.searchsorted(self._timestamps_s, time_s - self._tolerance_s))
+
+    def _keep(self, number: int, picture: VideoFrame) -> None:
+        self._cache[number] = picture
+        self._cache.move_to_end(number)
+        size = max(1, picture.width * picture.height * 3 // 2)
+        while len(self._cache) > max(8, CACHE_BYTES // size):
+            self._cache.popitem(last=False)
+
+    def _pts(self, frame: int) -> int:
+        tick_s, origin_s = self._decoder.tick_s, self._decoder.origin_s
+        return round((float(self._timestamps_s[frame]) + origin_s) / tick_s) if tick_s else 0

@@ -1,0 +1,364 @@
+"""Faces and landmarks of still images: what `poolctl predict` does.
+
+A detector finds the boxes, a landmark model places landmarks in them; each can be used without
+the other. Without a detector the boxes of an annotated data set are used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.predictors import LandmarkPredictor
+from site_agent.datasets import (
+    AnnotatedImage,
+    FaceBox,
+    FaceDataset,
+    find_model_parts,
+    numbered_parts,
+    part_names,
+    write_imglab_xml,
+)
+from site_agent.errors import ImageFileError, PredictionInputError
+from site_agent.evaluation.image_workers import (
+    DetectedImage,
+    DetectionTask,
+    detect_in_images,
+    in_threads,
+)
+from site_agent.faces.detector import FaceDetector, open_detector
+from site_agent.faces.landmarks import open_landmarks
+from site_agent.pictures.images import (
+    FIRST_LYING,
+    as_stored,
+    exif_orientation,
+    list_images,
+    read_image,
+)
+
+Float64 = NDArray[np.float64]
+ProgressCallback = Callable[[float | None, str], None]
+
+_MOST_THREADS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedFace:
+    """One face of an image.
+
+    Attributes
+    ----------
+    box : (left, top, right, bottom)
+        Pixels, all four edges inside the box.
+    score : float or None
+        The detector's, None for a box of a data set.
+    detector_index : int or None
+        Which of several detectors in the file found it.
+    landmarks : float64, shape (parts, 2), or None
+        (x, y) in pixels, not rounded.
+    """
+
+    box: tuple[float, float, float, float]
+    score: float | None = None
+    detector_index: int | None = None
+    landmarks: Float64 | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        left, top, right, bottom = self.box
+        return {
+            "left": left,
+            "top": top,
+            "right": right,
+            "bottom": bottom,
+            "width": right - left + 1,
+            "height": bottom - top + 1,
+            "score": self.score,
+            "detector_index": self.detector_index,
+            "landmarks": None if self.landmarks is None else self.landmarks.tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class ImagePrediction:
+    """The faces of one image.
+
+    Attributes
+    ----------
+    path : Path
+    width_px, height_px : int
+    faces : tuple of PredictedFace
+        Best score first, or in the order of the data set.
+    upright : bool
+        Whether coordinates are in the picture as its EXIF data turn it.
+    part_names : tuple of str
+        Of the landmarks, where the data set names them.
+    problem : str
+        Why the image could not be read; empty for one that was.
+    """
+
+    path: Path
+    width_px: int
+    height_px: int
+    faces: tuple[PredictedFace, ...]
+    upright: bool = True
+    part_names: tuple[str, ...] = field(default=(), repr=False)
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "image": str(self.path),
+            "width_px": self.width_px,
+            "height_px": self.height_px,
+            "faces": [face.to_dict() for face in self.faces],
+        } | ({"problem": self.problem} if self.problem else {})
+
+
+def find_images(paths: Iterable[Path | str]) -> list[Path]:
+    """Return the images that files and folders name, each once, in the order given.
+
+    Raises
+    ------
+    PredictionInputError
+        No path was given.
+    ImageFileError
+        A path that does not exist, or a folder without images.
+    """
+    found = list(dict.fromkeys(image for path in paths for image in list_images(path)))
+    if not found:
+        raise PredictionInputError("no images were given; name image files, folders or an XML file")
+    return found
+
+
+def predict_images(
+    images: Sequence[Path] | FaceDataset,
+    *,
+    detector: FaceDetector | Path | str | None = None,
+    landmarks: LandmarkPredictor | Path | str | None = None,
+    upsample: int | None = None,
+    threshold: float = 0.0,
+    workers: int = 1,
+    skip_unreadable: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Iterator[ImagePrediction]:
+    """Find faces, place landmarks, or both.
+
+    What is wrong with the request is raised at once, before the first image is asked for; images
+    are then read as they are asked for.
+
+    Parameters
+    ----------
+    images : sequence of paths, or FaceDataset
+        Image files as from `find_images`; or a data set, whose images are read without turning
+        them by their EXIF data (as annotation tools show them), and whose boxes are used when
+        there is no detector.
+    detector : FaceDetector or path, optional
+    landmarks : LandmarkPredictor or path, optional
+    upsample : int, optional
+        How often images are doubled before detection; by default what the detector asks for.
+    threshold : float
+        Added to the score that a face needs.
+    workers : int
+        Processes for detection; 0: as many as the machine has processors. A script that asks for
+        more than one must guard its main part with ``if __name__ == "__main__":``.
+    skip_unreadable : bool
+        Go on past images that cannot be read; their predictions say why (`problem`).
+    progress : callable, optional
+        Called with the fraction done and a text after each image.
+
+    Raises
+    ------
+    PredictionInputError
+        Neither model, no images, or a landmark model without anything that gives boxes.
+    FaceModelError
+        A file that is no such model.
+    ImageFileError
+        While iterating: an image that cannot be read, unless such are skipped.
+    """
+    annotated = _annotated(images)
+    from_dataset = isinstance(images, FaceDataset)
+    has_boxes = any(not box.ignore for image in annotated for box in image.boxes)
+    _check_request(annotated, detector, landmarks, has_boxes=has_boxes)
+    if detector is not None and not isinstance(detector, FaceDetector):
+        detector = open_detector(detector)
+    if landmarks is not None and not isinstance(landmarks, LandmarkPredictor):
+        landmarks = open_landmarks(landmarks)
+    names: tuple[str, ...] = ()
+    if landmarks is not None and isinstance(images, FaceDataset):
+        names, _ = find_model_parts(part_names(images), landmarks.initial_shape)
+    found = (
+        _boxes_of_dataset(annotated)
+        if detector is None
+        else _detected(
+            detector,
+            [
+                DetectionTask(im.path, upsample, threshold, not from_dataset, skip_unreadable)
+                for im in annotated
+            ],
+            workers,
+        )
+    )
+    predictions = _with_landmarks(
+        found, landmarks, not from_dataset, names, skip_unreadable=skip_unreadable
+    )
+    return _counted(predictions, len(annotated), progress)
+
+
+def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "") -> FaceDataset:
+    """Make a data set of predictions, to correct by hand or to start a model from.
+
+    Coordinates are of the pictures as they are stored: annotation tools ignore EXIF data.
+    """
+    images = tuple(_annotated_image(each) for each in predictions if not each.problem)
+    return FaceDataset(None, name, "found by models, not marked by a person", images)
+
+
+def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
+    orientation = exif_orientation(prediction.path) if prediction.upright else 1
+    width_px, height_px = prediction.width_px, prediction.height_px
+
+    def stored(face: PredictedFace) -> PredictedFace:
+        corners = as_stored(np.reshape(face.box, (2, 2)), orientation, width_px, height_px)
+        (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
+        points = face.landmarks
+        return replace(
+            face,
+            box=(float(left), float(top), float(right), float(bottom)),
+            landmarks=None
+            if points is None
+            else as_stored(points, orientation, width_px, height_px),
+        )
+
+    sides = (height_px, width_px) if orientation >= FIRST_LYING else (width_px, height_px)
+    return AnnotatedImage(
+        path=prediction.path,
+        boxes=tuple(_face_box(stored(face), prediction.part_names) for face in prediction.faces),
+        width_px=sides[0],
+        height_px=sides[1],
+    )
+
+
+def write_predictions_xml(predictions: Iterable[ImagePrediction], path: Path | str) -> None:
+    """Write predictions as a file of dlib's imglab; coordinates are rounded to whole pixels."""
+    write_imglab_xml(predictions_to_dataset(predictions, "predictions"), path)
+
+
+def prediction_rows(predictions: Iterable[ImagePrediction]) -> list[dict[str, Any]]:
+    """Return one plain row for each image, for JSON."""
+    return [prediction.to_dict() for prediction in predictions]
+
+
+def _annotated(images: Sequence[Path] | FaceDataset) -> tuple[AnnotatedImage, ...]:
+    if isinstance(images, FaceDataset):
+        return images.images
+    return tuple(AnnotatedImage(Path(path)) for path in images)
+
+
+def _check_request(
+    images: Sequence[AnnotatedImage], detector: object, landmarks: object, *, has_boxes: bool
+) -> None:
+    if detector is None and landmarks is None:
+        raise PredictionInputError(
+            "no model was given; give a detector (--detector), a landmark model (--landmarks), "
+            "or both"
+        )
+    if not images:
+        raise PredictionInputError("no images were given; name image files, folders or an XML file")
+    if detector is None and not has_boxes:
+        raise PredictionInputError(
+            "a landmark model alone needs to be told where the faces are: "
+            "give --detector, or annotations with boxes"
+        )
+
+
+_Found = tuple[Path, DetectedImage | None, tuple[PredictedFace, ...]]
+"""An image, what the detector says of it (None where there is none), and its faces."""
+
+
+def _boxes_of_dataset(images: Sequence[AnnotatedImage]) -> Iterator[_Found]:
+    for image in images:
+        faces = tuple(PredictedFace(box.corners) for box in image.boxes if not box.ignore)
+        yield image.path, None, faces
+
+
+def _detected(
+    detector: FaceDetector, tasks: Sequence[DetectionTask], workers: int
+) -> Iterator[_Found]:
+    results = detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
+    for task, result in zip(tasks, results, strict=True):
+        faces = tuple(
+            PredictedFace((d.left, d.top, d.right, d.bottom), d.score, d.detector_index)
+            for d in result.detections
+        )
+        yield task.path, result, faces
+
+
+def _with_landmarks(
+    found: Iterable[_Found],
+    landmarks: LandmarkPredictor | None,
+    upright: bool,
+    names: tuple[str, ...],
+    *,
+    skip_unreadable: bool,
+) -> Iterator[ImagePrediction]:
+    def finish(item: _Found) -> ImagePrediction:
+        try:
+            return place(item)
+        except ImageFileError as error:
+            if not skip_unreadable:
+                raise
+            return ImagePrediction(item[0], 0, 0, (), upright, names, str(error))
+
+    def place(item: _Found) -> ImagePrediction:
+        path, detected, faces = item
+        if detected is not None and detected.problem:
+            return ImagePrediction(path, 0, 0, (), upright, names, detected.problem)
+        if detected is not None and (landmarks is None or not faces):
+            width, height = detected.width_px, detected.height_px
+            return ImagePrediction(path, width, height, faces, upright, names)
+        image = read_image(path, apply_orientation=upright)
+        if landmarks is not None and faces:
+            placed = landmarks.predict(image, [face.box for face in faces])
+            faces = tuple(
+                PredictedFace(face.box, face.score, face.detector_index, points)
+                for face, points in zip(faces, placed, strict=True)
+            )
+        return ImagePrediction(path, image.shape[1], image.shape[0], faces, upright, names)
+
+    threads = 1 if landmarks is None else min(_MOST_THREADS, os.cpu_count() or 1)
+    return in_threads(finish, found, threads)
+
+
+def _counted(
+    predictions: Iterable[ImagePrediction], total: int, progress: ProgressCallback | None
+) -> Iterator[ImagePrediction]:
+    for done, prediction in enumerate(predictions, 1):
+        if progress:
+            progress(done / total, f"image {done} of {total}")
+        yield prediction
+
+
+def _face_box(face: PredictedFace, names: Sequence[str]) -> FaceBox:
+    left, top, right, bottom = (int(np.floor(value + 0.5)) for value in face.box)
+    points = face.landmarks
+    if points is None:
+        parts: dict[str, tuple[float, float]] = {}
+    elif names:
+        parts = {name: (float(x), float(y)) for name, (x, y) in zip(names, points, strict=True)}
+    else:
+        parts = numbered_parts(points)
+    return FaceBox(
+        left=left,
+        top=top,
+        width=max(1, right - left + 1),
+        height=max(1, bottom - top + 1),
+        parts=parts,
+        detection_score=face.score or 0.0,
+    )

@@ -1,0 +1,327 @@
+"""Downloaded models on this machine, by content.
+
+::
+
+    blobs/<sha256>               a whole, verified file (read-only)
+    blobs/<sha256>.part          a download under way, or interrupted
+    locks/<sha256>               held by whoever writes, copies or removes that blob
+    refs/<pool>/<site>/<name>/<reference>.json
+                                 what the pool said of an address: the version with its digest
+
+No links are needed, and any number of processes may use one cache. What is made here is for its
+owner only, for a model may be one that its site shares with few.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pool_server.wire.names import DIGEST_PATTERN, ModelAddress
+from site_agent.errors import DigestMismatchError, NotFoundError
+from site_agent.pool import profiles
+
+_CHUNK_BYTES = 1 << 20
+_PART = ".part"
+_FOLDER_MODE, _FILE_MODE, _BLOB_MODE = 0o700, 0o600, 0o400
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One file of the cache.
+
+    Attributes
+    ----------
+    digest : str
+    size_bytes : int
+    last_used_s : float
+        Seconds since 1970.
+    complete : bool
+        False for an interrupted download.
+    addresses : tuple of str
+        Under which addresses it was downloaded.
+    """
+
+    digest: str
+    size_bytes: int
+    last_used_s: float
+    complete: bool
+    addresses: tuple[str, ...] = field(default_factory=tuple)
+
+
+class ModelCache:
+    """The cache in one folder.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where it is; that of ``POOL_CACHE``, ``POOL_HOME`` or the platform when None.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or profiles.cache_folder()
+        self._blobs = self.folder / "blobs"
+        self._locks = self.folder / "locks"
+        self._refs = self.folder / "refs"
+
+    def find(self, digest: str) -> Path | None:
+        """Return the path of a whole blob and note that it was used; None if it is not here."""
+        path = self._blob(digest)
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        return path
+
+    def part_file(self, digest: str) -> Path:
+        """Return where a download of `digest` is written until it is whole."""
+        self._make(self._blobs)
+        return self._blob(digest).with_suffix(_PART)
+
+    def open_part(self, digest: str) -> BinaryIO:
+        """Open the part file of `digest`, to be read and added to."""
+        return open(self.part_file(digest), "a+b", opener=_private)
+
+    def adopt(self, digest: str) -> Path:
+        """Move a part file into place; its bytes must have been verified by the caller."""
+        blob, part = self._blob(digest), self.part_file(digest)
+        part.chmod(_BLOB_MODE)
+        part.replace(blob)
+        _sync_folder(blob.parent)
+        return blob
+
+    @contextmanager
+    def locked(self, digest: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock of one blob, across processes and threads.
+
+        Gives False, without holding it, when `wait` is False and somebody else does. A process
+        that is killed lets go of its locks.
+        """
+        self._make(self._locks)
+        with open(self._locks / _checked(digest), "wb", opener=_private) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def copy_to(self, digest: str, destination: Path) -> None:
+        """Copy a blob to a file, verified on the way and moved into place as a whole.
+
+        Raises
+        ------
+        NotFoundError
+            When the blob is not here.
+        DigestMismatchError
+            When the blob has been damaged; it is removed from the cache.
+        """
+        temporary = destination.with_name(
+            f".{destination.name}.{secrets.token_hex(4)}.{os.getpid()}{_PART}"
+        )
+        remove_leftovers(destination)
+        try:
+            with self._open(digest) as source, temporary.open("wb") as target:
+                found = _copy_hashed(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+            if found != digest:
+                self.remove(digest)
+                raise DigestMismatchError(
+                    f"{self._blob(digest)}: expected the digest {digest}, found {found}; "
+                    "the damaged file was removed",
+                    hint="run the same command again to fetch it anew",
+                )
+            temporary.replace(destination)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def remember(self, pool: str, version: dict[str, Any], reference: str) -> None:
+        """Keep what the pool said of a version, under each name that leads to it.
+
+        Parameters
+        ----------
+        pool : str
+            Host and port (`profiles.host_of`).
+        version : dict
+            JSON form of `ModelVersionResponse`.
+        reference : str
+            The reference that was asked for: a number, ``latest``, an alias, ``sha256:...``.
+        """
+        self._make(self._refs)
+        folder = self._refs / pool / str(version["site"]) / str(version["name"])
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {reference or "latest", str(version["version"]), f"sha256:{version['digest']}"}
+        text = json.dumps(version, ensure_ascii=False, indent=2)
+        for name in names:
+            path = folder / f"{name.replace(':', '-')}.json"
+            temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            with open(temporary, "w", encoding="utf-8", opener=_private) as file:
+                file.write(text)
+            temporary.replace(path)
+
+    def recall(self, pool: str, address: ModelAddress) -> dict[str, Any] | None:
+        """Return what the pool once said of an address; None if it was never asked."""
+        name = (address.reference or "latest").replace(":", "-")
+        path = self._refs / pool / address.site / address.name / f"{name}.json"
+        return _read_reference(path)
+
+    def versions_of_size(self, size_bytes: int) -> list[dict[str, Any]]:
+        """Return what pools said of files of one size: candidates for a file that is at hand."""
+        return [
+            version
+            for _path, version in self._references()
+            if version.get("size_bytes") == size_bytes
+        ]
+
+    def entries(self) -> list[CacheEntry]:
+        """Return everything in the cache, last used first."""
+        addresses: dict[str, set[str]] = {}
+        for _path, version in self._references():
+            address = f"pool://{version['site']}/{version['name']}@{version['version']}"
+            addresses.setdefault(str(version["digest"]), set()).add(address)
+        entries = []
+        for path in self._blobs.glob("*") if self._blobs.is_dir() else ():
+            digest = path.name.removesuffix(_PART)
+            if not re.fullmatch(DIGEST_PATTERN, digest):
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # another process removed or finished it
+            entries.append(
+                CacheEntry(
+                    digest,
+                    status.st_size,
+                    status.st_mtime,
+                    path.suffix != _PART,
+                    tuple(sorted(addresses.get(digest, ()))),
+                )
+            )
+        return sorted(entries, key=lambda entry: entry.last_used_s, reverse=True)
+
+    def remove(self, digest: str) -> bool:
+        """Remove a blob, its part file and the references to it, unless somebody is using it.
+
+        Returns
+        -------
+        bool
+            False when another process holds it.
+        """
+        with self.locked(digest, wait=False) as held:
+            if not held:
+                return False
+            self._blob(digest).unlink(missing_ok=True)
+            self._blob(digest).with_suffix(_PART).unlink(missing_ok=True)
+            for path, version in self._references():
+                if version["digest"] == digest:
+                    path.unlink(missing_ok=True)
+            return True
+
+    def prunable(
+        self, *, max_bytes: int | None = None, max_age_s: float | None = None
+    ) -> list[CacheEntry]:
+        """Return what has to go to keep to a size and an age: the longest unused first."""
+        entries = sorted(self.entries(), key=lambda entry: entry.last_used_s)
+        total = sum(entry.size_bytes for entry in entries)
+        oldest_s = time.time() - max_age_s if max_age_s is not None else float("-inf")
+        surplus = []
+        for entry in entries:
+            too_large = max_bytes is not None and total > max_bytes
+            if entry.last_used_s < oldest_s or too_large:
+                surplus.append(entry)
+                total -= entry.size_bytes
+        return surplus
+
+    def is_intact(self, digest: str) -> bool:
+        """Tell whether a blob's bytes have the digest they should have."""
+        with self._open(digest) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == digest
+
+    def _open(self, digest: str) -> BufferedReader:
+        try:
+            return self._blob(digest).open("rb")
+        except FileNotFoundError:
+            raise NotFoundError(f"no file with the digest {digest} in {self.folder}") from None
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / _checked(digest)
+
+    def _make(self, folder: Path) -> None:
+        """Make one of the cache's own folders; one that is there stays as it is."""
+        for each in (self.folder, folder):
+            each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+
+    def _references(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        for path in self._refs.glob("*/*/*/*.json") if self._refs.is_dir() else ():
+            version = _read_reference(path)
+            if version is not None:
+                yield path, version
+
+
+def _checked(digest: str) -> str:
+    """Refuse what could lead out of the cache's folder."""
+    if not re.fullmatch(DIGEST_PATTERN, digest):
+        raise NotFoundError(f"{digest!r} is no digest: expected 64 digits 0-9, a-f")
+    return digest
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody else can read, should it be made now."""
+    return os.open(path, flags, _FILE_MODE)
+
+
+def _read_reference(path: Path) -> dict[str, Any] | None:
+    try:
+        version = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # absent, or written by a process that was killed: as good as absent
+    known = isinstance(version, dict) and {"site", "name", "version", "digest"} <= version.keys()
+    return version if known else None
+
+
+def _copy_hashed(source: BinaryIO, target: BinaryIO) -> str:
+    hasher = hashlib.sha256()
+    while chunk := source.read(_CHUNK_BYTES):
+        hasher.update(chunk)
+        target.write(chunk)
+    return hasher.hexdigest()
+
+
+def remove_leftovers(destination: Path) -> None:
+    """Remove temporary files of copies to `destination` whose process was killed."""
+    for path in destination.parent.glob(f".{glob.escape(destination.name)}.*{_PART}"):
+        process = path.name.removesuffix(_PART).rsplit(".", 1)[-1]
+        if process.isdigit() and not _is_running(int(process)):
+            path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

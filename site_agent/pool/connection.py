@@ -1,0 +1,322 @@
+"""Requests to a pool: sent, repeated where that is safe, and failures told apart.
+
+This module, `storage_connection` and `certificates` are the only ones that know httpx.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from pool_server.wire.errors import ErrorBody, ErrorResponse
+from site_agent.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    NotLoggedInError,
+    PoolAnswerError,
+    PoolClientError,
+    PoolRefusedFileError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+    WithdrawnError,
+)
+from site_agent.pool.certificates import trusted_certificates
+from site_agent.pool.transfers.storage_connection import StorageConnection
+
+Answer = TypeVar("Answer", bound=BaseModel)
+Content = bytes | Callable[[], Iterable[bytes]]
+"""Bytes to send, or a function that starts giving them anew for each attempt."""
+
+_PASSING_STATUS = frozenset({408, 429, 502, 503, 504})
+_LEADING_STATUS = frozenset({302, 303, 307, 308})
+_FILE_REFUSALS = frozenset(
+    {
+        "format_refused",
+        "digest_mismatch",
+        "recipe_refused",
+        "contribution_refused",
+        "statement_refused",
+    }
+)
+_WITHDRAWN = frozenset({"version_withdrawn", "bytes_withdrawn"})
+_LONGEST_WAIT_S = 60.0
+
+
+class Patience:
+    """How often to try again, and how long to wait before.
+
+    Parameters
+    ----------
+    attempts : int
+        Tries in a row without any progress, the first one included.
+    first_wait_s : float
+        Wait after the first failure; doubled each time, with a little chance in it so that
+        several clients do not come back at once.
+    """
+
+    def __init__(self, attempts: int, first_wait_s: float) -> None:
+        self._attempts = attempts
+        self._first_wait_s = first_wait_s
+        self._failures = 0
+
+    def wait_or_raise(self, error: PoolClientError, wanted_s: float | None = None) -> None:
+        """Wait, or raise `error` when there have been enough attempts."""
+        self._failures += 1
+        if self._failures >= self._attempts or (wanted_s or 0.0) > _LONGEST_WAIT_S:
+            raise error
+        backoff_s = self._first_wait_s * 2 ** (self._failures - 1) * random.uniform(0.8, 1.2)
+        time.sleep(min(max(backoff_s, wanted_s or 0.0), _LONGEST_WAIT_S))
+
+    def renew(self) -> None:
+        """Forget the failures, because something got through."""
+        self._failures = 0
+
+
+class PoolConnection:
+    """A connection to one pool.
+
+    Parameters
+    ----------
+    endpoint : str
+        Address without a slash at the end.
+    token : str
+        Sent to this pool only; ``""`` sends none.
+    timeout_s : float
+        Longest silence to put up with.
+    attempts : int
+        Tries of a request that may safely be repeated.
+
+    Attributes
+    ----------
+    storage : StorageConnection
+        For addresses that the pool gives where its storage takes and gives the bytes itself.
+    """
+
+    def __init__(
+        self, endpoint: str, token: str, *, timeout_s: float = 30.0, attempts: int = 5
+    ) -> None:
+        self.endpoint = endpoint
+        self.storage = StorageConnection(timeout_s=timeout_s)
+        self._attempts = attempts
+        # A pool on this machine is not reached through a proxy.
+        is_local = urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
+        self._client = httpx.Client(
+            base_url=endpoint,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
+            verify=trusted_certificates(trust_env=not is_local),
+            trust_env=not is_local,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+        self.storage.close()
+
+    def patience(self) -> Patience:
+        return Patience(self._attempts, first_wait_s=0.25)
+
+    def get(
+        self, path: str, answer: type[Answer], params: Mapping[str, Any] | None = None
+    ) -> Answer:
+        """Ask for something; repeated when the pool does not answer."""
+        return self._read(self.send("GET", path, params=params), answer)
+
+    def post(
+        self,
+        path: str,
+        answer: type[Answer],
+        body: BaseModel | None = None,
+        *,
+        repeatable: bool = False,
+        timeout_s: float | None = None,
+        exclude_unset: bool = False,
+    ) -> Answer:
+        """Have something done; repeated only where doing it twice is the same as once.
+
+        Parameters
+        ----------
+        exclude_unset : bool
+            Leave out fields that `body` was not given.
+        """
+        content = b""
+        if body is not None:
+            content = body.model_dump_json(exclude_unset=exclude_unset).encode()
+        response = self.send(
+            "POST",
+            path,
+            content=content,
+            headers={"Content-Type": "application/json"},
+            repeatable=repeatable,
+            timeout_s=timeout_s,
+        )
+        return self._read(response, answer)
+
+    def write(
+        self, method: Literal["PUT", "PATCH"], path: str, answer: type[Answer], body: BaseModel
+    ) -> Answer:
+        """Set something to what `body` says: doing it twice is the same as once.
+
+        Fields that `body` was not given are not sent.
+        """
+        response = self.send(
+            method,
+            path,
+            content=body.model_dump_json(exclude_unset=True).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        return self._read(response, answer)
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        content: Content = b"",
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = True,
+        timeout_s: float | None = None,
+    ) -> httpx.Response:
+        """Send one request, several times if need be, and return the answer.
+
+        Raises
+        ------
+        PoolClientError
+            One of its leaves, by what the pool said or did not say.
+        """
+        patience = self.patience() if repeatable else Patience(1, 0.0)
+        while True:
+            request = self._client.build_request(
+                method,
+                url,
+                params=params,
+                content=content if isinstance(content, bytes) else content(),
+                headers=headers,
+                timeout=httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s,
+            )
+            self._guard_token(request)
+            try:
+                response = self._client.send(request)
+            except httpx.TransportError as error:
+                patience.wait_or_raise(self._unreachable(error))
+                continue
+            if response.is_success:
+                return response
+            failure = self._failure(response)
+            if response.status_code not in _PASSING_STATUS:
+                raise failure
+            patience.wait_or_raise(failure, _retry_after_s(response))
+
+    @contextmanager
+    def stream(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """Start receiving bytes; one attempt.
+
+        An answer that leads elsewhere, to the pool's storage, is given as it is.
+
+        Raises
+        ------
+        PoolUnreachableError
+            Also from inside the block, when the line breaks while reading.
+        PoolClientError
+            When the pool says no.
+        """
+        request = self._client.build_request("GET", url, headers=headers)
+        self._guard_token(request)
+        try:
+            response = self._client.send(request, stream=True)
+            try:
+                if not response.is_success and response.status_code not in _LEADING_STATUS:
+                    response.read()
+                    raise self._failure(response)
+                yield response
+            finally:
+                response.close()
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise self._unreachable(error) from error
+
+    def _guard_token(self, request: httpx.Request) -> None:
+        """Keep the token from other hosts: a pool may send us to its storage."""
+        own = httpx.URL(self.endpoint)
+        if (request.url.scheme, request.url.netloc) != (own.scheme, own.netloc):
+            request.headers.pop("Authorization", None)
+
+    def _read(self, response: httpx.Response, answer: type[Answer]) -> Answer:
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(step) for step in first["loc"]) or "the whole answer"
+            raise PoolAnswerError(
+                f"{self.endpoint} gave an answer that is no {answer.__name__}: "
+                f"{place}: {first['msg']}",
+                hint="is this the address of a pool, and of one that this version can talk to?",
+            ) from error
+
+    def _unreachable(self, error: Exception) -> PoolUnreachableError:
+        why = str(error).strip() or type(error).__name__
+        return PoolUnreachableError(
+            f"no answer from the pool at {self.endpoint}: {why}",
+            hint="is it running, and is the address right (poolctl env)? Then run the same "
+            "command again; transfers go on where they stopped",
+        )
+
+    def _failure(self, response: httpx.Response) -> PoolClientError:
+        """Turn an answer of 300 or more into an error."""
+        status = response.status_code
+        try:
+            body = ErrorResponse.model_validate_json(response.content).error
+        except ValidationError:
+            body = ErrorBody(
+                code="", message=f"{self.endpoint} answered {status} {response.reason_phrase}"
+            )
+        kind = _error_type(status, body.code)
+        wait_s = _retry_after_s(response)
+        hint = body.hint or (f"try again in {wait_s:.0f} s" if wait_s else "")
+        return kind(body.message, hint=hint, code=body.code)
+
+
+def _error_type(status: int, code: str) -> type[PoolClientError]:
+    by_status: dict[int, type[PoolClientError]] = {
+        401: NotLoggedInError,
+        403: ForbiddenError,
+        404: NotFoundError,
+        409: ConflictError,
+        410: NotFoundError,
+        413: ConflictError,
+        507: ConflictError,
+    }
+    if code in _FILE_REFUSALS:
+        return PoolRefusedFileError
+    if code in _WITHDRAWN:
+        return WithdrawnError
+    if status in by_status:
+        return by_status[status]
+    if status in _PASSING_STATUS or status >= 500:
+        return PoolUnreachableError
+    return PoolAnswerError if status < 400 else PoolRefusedRequestError
+
+
+def _retry_after_s(response: httpx.Response) -> float | None:
+    """Read ``Retry-After``: seconds or a date; None where it is missing or makes no sense."""
+    text = response.headers.get("Retry-After", "").strip()
+    if not text:
+        return None
+    if text.isdigit():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:  # "-0000": a time in UTC that does not say so
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

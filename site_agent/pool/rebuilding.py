@@ -1,0 +1,334 @@
+"""Making a merged model again without something that is in it, however deep.
+
+What is left out may be an input of the recipe, or stand in the recipe of an input, or further
+down. Every merged input that holds it is then made again first, from its own recipe, and takes
+the old one's place with the old one's weight; an input that held nothing else is left out, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods import (
+    LeftOut,
+    Merged,
+    Recipe,
+    RecipeInput,
+    recipe_path,
+    recipe_without,
+    replay,
+)
+from site_agent.errors import RebuildError
+from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.pool.transfers.transfer import Progress
+
+
+@dataclass(frozen=True)
+class Step:
+    """One merge that is made again.
+
+    Attributes
+    ----------
+    old : str
+        Digest of the file that is replaced.
+    recipe : Recipe
+        The old recipe.
+    dropped : tuple of str
+        Inputs that have no place in the new one.
+    rebuilt : tuple of str
+        Inputs that are taken as an earlier step made them.
+    """
+
+    old: str
+    recipe: Recipe
+    dropped: tuple[str, ...]
+    rebuilt: tuple[str, ...]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The inputs that stay as they are."""
+        changed = {*self.dropped, *self.rebuilt}
+        return tuple(each for each in self.recipe.input_digests if each not in changed)
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """What has to be made again, in this order; the last step is the model that was asked for.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    left_out : tuple of LeftOut
+    emptied : tuple of str
+        Digests of merged inputs of which nothing is left.
+    """
+
+    steps: tuple[Step, ...]
+    left_out: tuple[LeftOut, ...]
+    emptied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A merge that was made again.
+
+    Attributes
+    ----------
+    step : Step
+    path : Path
+    recipe_file : Path
+    merged : Merged
+    """
+
+    step: Step
+    path: Path
+    recipe_file: Path
+    merged: Merged
+
+
+@dataclass
+class Family:
+    """All recipes that lie behind one merge.
+
+    Attributes
+    ----------
+    root : Recipe
+    recipes : dict of str to Recipe
+        By the digest of what they make; without the root's.
+    """
+
+    root: Recipe
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+
+    @classmethod
+    def collect(cls, root: Recipe, sources: RecipeSources) -> Family:
+        """Find the recipes of all inputs, of their inputs, and so on."""
+        if root.output is not None:
+            # One request tells of the whole family, where the pool has the model.
+            sources.trace(root.output.digest)
+        family = cls(root)
+        waiting, seen = list(root.input_digests), set(root.input_digests)
+        while waiting:
+            digest = waiting.pop()
+            recipe = sources.recipe_of(digest)
+            if recipe is None:
+                continue
+            family.recipes[digest] = recipe
+            waiting += [each for each in recipe.input_digests if each not in seen]
+            seen.update(recipe.input_digests)
+        return family
+
+    def entries(self) -> dict[str, list[RecipeInput]]:
+        """Return every mention of a file in any of the recipes, by digest."""
+        found: dict[str, list[RecipeInput]] = {}
+        for recipe in (self.root, *self.recipes.values()):
+            for entry in recipe.inputs:
+                found.setdefault(entry.digest, []).append(entry)
+        return found
+
+    def holders(self, digests: Collection[str]) -> set[str]:
+        """Return all files that hold one of these, themselves among them."""
+        heirs: dict[str, list[str]] = {}
+        for digest, recipe in self.recipes.items():
+            for each in recipe.input_digests:
+                heirs.setdefault(each, []).append(digest)
+        found, waiting = set(digests), list(digests)
+        while waiting:
+            fresh = [each for each in heirs.get(waiting.pop(), []) if each not in found]
+            found.update(fresh)
+            waiting += fresh
+        return found
+
+
+def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
+    """Say what has to be made again so that nothing of `without` is left.
+
+    Raises
+    ------
+    RebuildError
+        Nothing would be left, something of `without` is nowhere in the model, or recipes are
+        made from each other in a circle.
+    """
+    entries = family.entries()
+    strangers = sorted(set(without) - set(entries))
+    if strangers:
+        raise RebuildError(
+            f"{strangers[0]} is neither an input of the recipe nor in any of its inputs",
+            hint="poolctl models lineage ADDRESS shows what a model was merged from",
+        )
+    touched = family.holders(without)
+    gone: set[str] = set(without)
+    steps: list[Step] = []
+    for digest in _inputs_first(family, touched - gone):
+        step = _step(digest, family.recipes[digest], gone, touched)
+        if step.kept or step.rebuilt:
+            steps.append(step)
+        else:
+            gone.add(digest)
+    old = family.root.output.digest if family.root.output is not None else ""
+    last = _step(old, family.root, gone, touched)
+    if not last.kept and not last.rebuilt:
+        raise RebuildError(
+            "nothing is left to merge: every input of the recipe is left out, or holds nothing "
+            "but what is left out",
+            hint="there is no successor to make; withdraw the model itself",
+        )
+    return RebuildPlan(
+        steps=(*_needed(steps, last), last),
+        left_out=tuple(_named(digest, entries[digest]) for digest in dict.fromkeys(without)),
+        emptied=tuple(sorted(gone - set(without))),
+    )
+
+
+def carry_out(
+    plan: RebuildPlan,
+    find: Callable[[str], Path],
+    target: Path,
+    *,
+    name_of: Callable[[Step], Path],
+    progress: Progress | None = None,
+) -> list[Rebuilt]:
+    """Make everything that a plan names, inputs first.
+
+    Parameters
+    ----------
+    find : callable
+        Gives the file of a digest that stays as it is; raises `LookupError` where it has none.
+    target : Path
+        Where the model that was asked for is written.
+    name_of : callable
+        Where to write each of the others.
+
+    Raises
+    ------
+    RebuildError
+        Contributions to a round fit the model that they were made for and no other.
+    AggregatorError, OSError
+        As `aggregators.replay`.
+    """
+    made: list[Rebuilt] = []
+    inputs: dict[str, RecipeInput] = {}
+    files: dict[str, Path] = {}
+
+    def find_any(digest: str) -> Path:
+        return files.get(digest) or find(digest)
+
+    for step in plan.steps:
+        path = target if step is plan.steps[-1] else name_of(step)
+        try:
+            merged = replay(
+                step.recipe,
+                find_any,
+                path,
+                without=step.dropped,
+                rebuilt={digest: inputs[digest] for digest in step.rebuilt},
+                left_out=plan.left_out,
+                progress=progress,
+            )
+        except IncompatibleModelsError as error:
+            if step.recipe.method.name != "leaf-refit":
+                raise
+            raise RebuildError(
+                f"{step.recipe.output.digest if step.recipe.output else path.name} was refined in "
+                "a round, and what the sites contributed fits the model that the round began with "
+                f"and no other: {error}",
+                hint="merge the base anew without it, and refine that in a new round",
+            ) from error
+        assert merged.digest is not None, "what is written has a digest"
+        files[merged.digest] = path
+        inputs[step.old] = RecipeInput(digest=merged.digest, file_name=path.name)
+        made.append(Rebuilt(step, path, recipe_path(path), merged))
+    return made
+
+
+def carry_out_elsewhere(
+    plan: RebuildPlan, make: Callable[[Step, Recipe], RecipeInput | None]
+) -> None:
+    """Have others make everything that a plan names, inputs first.
+
+    Parameters
+    ----------
+    make : callable
+        Gets a step, and the recipe to be carried out, whose output is open where it is not the
+        old one; returns what came out, as an input of later steps. None ends it.
+
+    Raises
+    ------
+    AggregatorError
+        As `aggregators.replay`.
+    """
+    inputs: dict[str, RecipeInput] = {}
+    for step in plan.steps:
+        recipe = recipe_without(
+            step.recipe,
+            step.dropped,
+            rebuilt={digest: inputs[digest] for digest in step.rebuilt},
+            left_out=plan.left_out,
+        )
+        made = make(step, recipe)
+        if made is None:
+            return
+        inputs[step.old] = made
+
+
+def plan_replay(recipe: Recipe) -> RebuildPlan:
+    """Return the plan of a merge that is carried out as it is."""
+    old = recipe.output.digest if recipe.output is not None else ""
+    return RebuildPlan(steps=(Step(old, recipe, (), ()),), left_out=())
+
+
+def _step(digest: str, recipe: Recipe, gone: Collection[str], touched: Collection[str]) -> Step:
+    return Step(
+        old=digest,
+        recipe=recipe,
+        dropped=tuple(each for each in recipe.input_digests if each in gone),
+        rebuilt=tuple(
+            each for each in recipe.input_digests if each in touched and each not in gone
+        ),
+    )
+
+
+def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
+    """Return digests so that each comes after those that it is made from."""
+    waiting = {
+        digest: {each for each in family.recipes[digest].input_digests if each in touched}
+        for digest in touched
+        if digest in family.recipes
+    }
+    order: list[str] = []
+    while waiting:
+        ready = sorted(digest for digest, inputs in waiting.items() if not inputs)
+        if not ready:
+            raise RebuildError(f"the recipe of {min(waiting)} leads back to itself")
+        order += ready
+        for digest in ready:
+            del waiting[digest]
+        for inputs in waiting.values():
+            inputs.difference_update(ready)
+    return order
+
+
+def _needed(steps: Sequence[Step], last: Step) -> list[Step]:
+    """Return those steps that the last one needs, in their order."""
+    wanted = set(last.rebuilt)
+    needed = []
+    for step in reversed(steps):
+        if step.old in wanted:
+            needed.append(step)
+            wanted.update(step.rebuilt)
+    return needed[::-1]
+
+
+def _named(digest: str, mentions: Sequence[RecipeInput]) -> LeftOut:
+    """Return what the new recipe says of something that was left out."""
+    named = LeftOut(digest=digest)
+    for entry in mentions:
+        named = LeftOut(
+            digest=digest,
+            address=named.address or entry.address,
+            file_name=named.file_name or entry.file_name,
+        )
+    return named

@@ -1,0 +1,96 @@
+"""Where the recipes of merged models are: beside their files here, and in the pool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aggregators.errors import RecipeError
+from aggregators.methods import RECIPE_SUFFIX, Recipe, parse_recipe, read_recipe
+from site_agent.errors import ForbiddenError, NotFoundError, NotLoggedInError, PoolUnreachableError
+
+if TYPE_CHECKING:
+    from site_agent.pool.client import PoolClient
+
+
+class RecipeSources:
+    """Finds the recipe that makes a file, by the file's digest.
+
+    Parameters
+    ----------
+    folders : iterable of Path
+        Their ``*.recipe.json`` are looked through, once; what is no recipe is passed over.
+    pool : PoolClient, optional
+        Asked for what no folder has; one that cannot be asked is as good as none.
+
+    Attributes
+    ----------
+    silence : str
+        Why the pool was not asked any more; empty while it answers.
+    """
+
+    def __init__(self, folders: Iterable[Path] = (), pool: PoolClient | None = None) -> None:
+        self._recipes: dict[str, Recipe | None] = {}
+        self._addresses: dict[str, list[str]] = {}
+        self._pool = pool
+        self.silence = "" if pool is not None else "no pool was asked"
+        for folder in dict.fromkeys(folders):
+            for recipe in _recipes_in(folder):
+                self.add(recipe)
+
+    def add(self, recipe: Recipe) -> None:
+        """Know a recipe from now on; the first that makes a file counts."""
+        if recipe.output is not None:
+            self._recipes.setdefault(recipe.output.digest, recipe)
+
+    def recipe_of(self, digest: str) -> Recipe | None:
+        """Return the recipe of a merged file; None for one that was trained, or is not known."""
+        if digest not in self._recipes:
+            self.trace(digest)
+        return self._recipes.setdefault(digest, None)
+
+    def addresses_of(self, digest: str) -> list[str]:
+        """Return where the pool has a file, as far as it was asked about its family."""
+        return self._addresses.get(digest, [])
+
+    def trace(self, digest: str) -> None:
+        """Ask the pool for a file's whole family with all recipes, in one request."""
+        if self._pool is None or self.silence:
+            return
+        try:
+            family = self._pool.lineage_of_digest(digest, recipes=True)
+        except NotFoundError:
+            return
+        except (ForbiddenError, NotLoggedInError, PoolUnreachableError) as error:
+            self.silence = str(error)
+            return
+        for node in family.nodes:
+            self._addresses[node.digest] = node.addresses
+            if node.recipe is None:
+                # Of an ancestor the pool has told all that it knows.
+                if node.depth <= 0:
+                    self._recipes.setdefault(node.digest, None)
+                continue
+            self._recipes.setdefault(node.digest, parse_recipe(json.dumps(node.recipe)))
+
+    def holdings(self, digest: str) -> dict[str, str]:
+        """Return the digests of all that a file was merged from, and what to call each."""
+        found: dict[str, str] = {}
+        waiting = [digest]
+        while waiting:
+            recipe = self.recipe_of(waiting.pop())
+            for entry in recipe.inputs if recipe is not None else ():
+                if entry.digest not in found and entry.digest != digest:
+                    found[entry.digest] = entry.address or entry.file_name or entry.digest[:12]
+                    waiting.append(entry.digest)
+        return found
+
+
+def _recipes_in(folder: Path) -> Iterator[Recipe]:
+    for path in sorted(folder.glob(f"*{RECIPE_SUFFIX}")):
+        try:
+            yield read_recipe(path)
+        except RecipeError:
+            continue

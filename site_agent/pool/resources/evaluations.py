@@ -1,0 +1,223 @@
+"""What a site asks of its pool about evaluations; `PoolClient` has all of it.
+
+Scores leave the site, data do not: what is sent is made here of numbers that stand for whole data
+sets, never of images, their names, paths, or values of one image.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from pool_server.wire.evaluations import (
+    DatasetName,
+    EvaluationMatrix,
+    EvaluationPage,
+    EvaluationRequest,
+    EvaluationResponse,
+    SplitName,
+)
+from pool_server.wire.names import ModelAddress
+from site_agent.pool.addresses import version_path
+from site_agent.pool.connection import PoolConnection
+from site_agent.pool.requests import build_request
+
+if TYPE_CHECKING:
+    from site_agent.evaluation import DetectionScores, LandmarkScores
+
+_PATH = "/api/v1/evaluations"
+_DIGEST_SHOWN = 12
+
+
+class _Names(BaseModel):
+    dataset: DatasetName
+    split: SplitName
+
+
+@dataclass(frozen=True)
+class DatasetWords:
+    """How a data set is spoken of in the pool.
+
+    Attributes
+    ----------
+    digest : str
+        `site_agent.datasets.dataset_digest`: tells equal data from different ones.
+    name : str
+        What the site wants to call it; made of the digest where empty. Never a path.
+    split, note : str
+
+    Raises
+    ------
+    PoolRefusedRequestError
+        A name that is none: a path, or too long.
+    """
+
+    digest: str
+    name: str = ""
+    split: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        build_request(_Names, dataset=self.shown_name, split=self.split)
+
+    @property
+    def shown_name(self) -> str:
+        return self.name or f"dataset-{self.digest[:_DIGEST_SHOWN]}"
+
+
+@dataclass(frozen=True)
+class MatrixQuery:
+    """What a matrix shows; everything given has to hold.
+
+    Attributes
+    ----------
+    score : str
+    kind, site, name : str
+        Of the models.
+    measured_by, dataset_digest, protocol : str
+        Of the evaluations.
+    """
+
+    score: str
+    kind: str = ""
+    site: str = ""
+    name: str = ""
+    measured_by: str = ""
+    dataset_digest: str = ""
+    protocol: str = field(default="")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the query as the pool's interface spells it."""
+        words = {
+            "score": self.score,
+            "kind": self.kind,
+            "site": self.site,
+            "name": self.name,
+            "measured_by": self.measured_by,
+            "dataset_digest": self.dataset_digest,
+            "protocol": self.protocol,
+        }
+        return {key: value for key, value in words.items() if value}
+
+
+class PoolEvaluations(ABC):
+    """The part of `PoolClient` that is about evaluations."""
+
+    @property
+    @abstractmethod
+    def _connection(self) -> PoolConnection: ...
+
+    def post_evaluation(
+        self,
+        model: str,
+        scores: DetectionScores | LandmarkScores,
+        dataset: DatasetWords,
+        *,
+        protocol: str = "",
+        site: str = "",
+    ) -> EvaluationResponse:
+        """Tell the pool how a model did on one's own data.
+
+        Parameters
+        ----------
+        model : str
+            Address, or ``sha256:DIGEST`` of a file that the pool has.
+        scores : DetectionScores or LandmarkScores
+            Their metrics and intervals are sent, and how many faces and images there were.
+        dataset : DatasetWords
+        protocol : str
+            How it was measured; `protocol_of` says it of `scores`.
+        site : str
+            Who measured; one's own site where empty.
+
+        Raises
+        ------
+        NotFoundError
+            The pool does not have the model, or does not show it to us.
+        PoolClientError
+        """
+        request = build_request(
+            EvaluationRequest,
+            model=model,
+            site=site or None,
+            dataset=dataset.shown_name,
+            dataset_digest=dataset.digest,
+            split=dataset.split,
+            note=dataset.note,
+            protocol=protocol or protocol_of(scores),
+            images=scores.images,
+            faces=scores.faces,
+            scores=scores_to_send(scores),
+        )
+        return self._connection.post(_PATH, EvaluationResponse, request)
+
+    def evaluations(
+        self, address: str | ModelAddress, *, history: bool = False, page_size: int = 100
+    ) -> Iterator[EvaluationResponse]:
+        """Yield who measured what of a version, newest first.
+
+        Parameters
+        ----------
+        history : bool
+            Also what the same site measured on the same data in the same way before.
+        """
+        path = f"{version_path(address)}/evaluations"
+        parameters: dict[str, Any] = {"limit": page_size}
+        parameters |= {"history": "true"} if history else {}
+        while True:
+            page = self._connection.get(path, EvaluationPage, parameters)
+            yield from page.items
+            if not page.next_cursor:
+                return
+            parameters["cursor"] = page.next_cursor
+
+    def evaluation_matrix(self, query: MatrixQuery, *, most_models: int = 100) -> EvaluationMatrix:
+        """Return models x sites for one score, newest models first.
+
+        `next_cursor` is set where there are more than `most_models`.
+        """
+        parameters = query.parameters() | {"limit": min(most_models, 100)}
+        whole = self._connection.get(_PATH, EvaluationMatrix, parameters)
+        while whole.next_cursor and len(whole.rows) < most_models:
+            parameters["cursor"] = whole.next_cursor
+            page = self._connection.get(_PATH, EvaluationMatrix, parameters)
+            whole = page.model_copy(
+                update={
+                    "rows": [*whole.rows, *page.rows],
+                    "sites": sorted({*whole.sites, *page.sites}),
+                }
+            )
+        return whole
+
+
+def protocol_of(scores: DetectionScores | LandmarkScores) -> str:
+    """Return in a few words how scores were measured, so that only like is compared with like."""
+    from site_agent.evaluation import LandmarkScores
+
+    if isinstance(scores, LandmarkScores):
+        return f"{scores.normaliser}, {scores.parts} landmarks"
+    return (
+        f"overlap {scores.match_threshold:g}, threshold {scores.threshold:g}, "
+        f"upsampling {scores.upsample}"
+    )
+
+
+def scores_to_send(
+    scores: DetectionScores | LandmarkScores,
+) -> Mapping[str, Mapping[str, float]]:
+    """Return metrics with their intervals; nothing of single images or faces is in them."""
+    sent = {}
+    for name, value in scores.metrics.items():
+        if not math.isfinite(value):
+            continue
+        entry = {"value": float(value)}
+        low, high = scores.intervals.get(name, (math.nan, math.nan))
+        if math.isfinite(low) and math.isfinite(high):
+            entry |= {"low": float(low), "high": float(high)}
+        sent[name] = entry
+    return sent

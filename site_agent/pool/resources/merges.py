@@ -1,0 +1,106 @@
+"""What a site asks of its pool about merges made there; `PoolClient` has all of it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
+from pool_server.wire.models.data_use import Term
+from pool_server.wire.models.data_use_rules import IntendedUse
+from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.names import ModelAddress
+from site_agent.pool.connection import PoolConnection
+from site_agent.pool.requests import build_request
+from site_agent.pool.transfers.transfer import Progress
+
+_PATH = "/api/v1/merges"
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
+
+
+class PoolMerges(ABC):
+    """The part of `PoolClient` that is about merges made by the pool."""
+
+    @property
+    @abstractmethod
+    def _connection(self) -> PoolConnection: ...
+
+    def request_merge(
+        self,
+        address: ModelAddress,
+        recipe: Mapping[str, Any],
+        *,
+        output_format: str | None = None,
+        file_name: str | None = None,
+        description: str = "",
+        labels: Mapping[str, str] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        terms: Sequence[Term] = (),
+        intended_use: IntendedUse | None = None,
+        card: str = "",
+        draft: bool = False,
+        visibility: Visibility | None = None,
+    ) -> MergeJobResponse:
+        """Have the pool carry out a recipe and publish the result as a version of `address`.
+
+        What is said of the result is as for an upload. The pool cannot sign it: where signatures
+        are demanded it is a draft, until it is signed (`sign`) and published (`publish`).
+
+        Raises
+        ------
+        PoolClientError
+            `PoolRefusedRequestError` where recipe, inputs or rights are against it.
+        """
+        request = build_request(
+            MergeRequest,
+            site=address.site,
+            name=address.name,
+            recipe=dict(recipe),
+            format=output_format,
+            file_name=file_name,
+            description=description,
+            labels=dict(labels or {}),
+            metrics=dict(metrics or {}),
+            terms=list(terms),
+            intended_use=intended_use,
+            card=card,
+            draft=draft,
+            visibility=visibility,
+        )
+        return self._connection.post(_PATH, MergeJobResponse, request)
+
+    def merges(self, state: str = "", *, page_size: int = 100) -> Iterator[MergeJobResponse]:
+        """Yield the merges that one's own site asked for, newest first."""
+        parameters: dict[str, Any] = {"limit": page_size} | ({"state": state} if state else {})
+        while True:
+            page = self._connection.get(_PATH, MergeJobPage, parameters)
+            yield from page.items
+            if not page.next_cursor:
+                return
+            parameters["cursor"] = page.next_cursor
+
+    def merge_job(self, merge_id: str) -> MergeJobResponse:
+        """Return one merge."""
+        return self._connection.get(f"{_PATH}/{merge_id}", MergeJobResponse)
+
+    def cancel_merge(self, merge_id: str) -> MergeJobResponse:
+        """Call a merge off; one that is over stays as it is."""
+        return self._connection.post(
+            f"{_PATH}/{merge_id}/cancel", MergeJobResponse, repeatable=True
+        )
+
+    def wait_for_merge(
+        self, merge_id: str, *, progress: Progress | None = None
+    ) -> MergeJobResponse:
+        """Return a merge once it is over, asking now and then; the merge goes on without us."""
+        wait_s = _FIRST_WAIT_S
+        while True:
+            job = self.merge_job(merge_id)
+            if progress is not None:
+                progress(job.progress, job.activity or job.state)
+            if job.ended_at is not None:
+                return job
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 1.5, _LONGEST_WAIT_S)

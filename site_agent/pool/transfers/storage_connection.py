@@ -1,0 +1,149 @@
+"""Requests to the storage of a pool, where that takes and gives the bytes itself.
+
+An address there carries its own permission, for some minutes. Nothing of the pool's is sent
+along, least of all the token.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import httpx
+
+from site_agent.errors import (
+    AddressGoneError,
+    AddressRefusedError,
+    PartDamagedError,
+    PoolAnswerError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+)
+from site_agent.pool.certificates import trusted_certificates
+
+# After a large part some servers think for a while.
+_LEAST_TIMEOUT_S = 60.0
+_GONE_STATUS = 404
+_PASSING_STATUS = frozenset({408, 429})
+# What S3 says of bytes that do not have the checksum that was announced.
+_DAMAGED_CODES = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"})
+
+
+class StorageConnection:
+    """Connections to whatever hosts the pool's addresses name.
+
+    Parameters
+    ----------
+    timeout_s : float
+        Longest silence to put up with.
+    """
+
+    def __init__(self, *, timeout_s: float) -> None:
+        limit_s = max(timeout_s, _LEAST_TIMEOUT_S)
+        self._timeout = httpx.Timeout(limit_s, connect=min(timeout_s, 10.0))
+        self._clients: dict[str, httpx.Client] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def put(
+        self, url: str, headers: Mapping[str, str], content: Callable[[], Iterable[bytes]]
+    ) -> None:
+        """Send bytes to an address; one attempt.
+
+        Raises
+        ------
+        AddressRefusedError, AddressGoneError, PartDamagedError, PoolUnreachableError
+            Another attempt with a new address may succeed.
+        PoolRefusedRequestError
+            None will.
+        """
+        client = self._client(url)
+        request = client.build_request("PUT", url, headers=headers, content=content())
+        try:
+            response = client.send(request)
+        except httpx.TransportError as error:
+            raise _unreachable(url, error) from error
+        if not response.is_success:
+            raise _failure(response)
+
+    @contextmanager
+    def stream(self, url: str, first: int, last: int) -> Iterator[Iterator[bytes]]:
+        """Start receiving the bytes `first` to `last`, both included; one attempt.
+
+        Raises
+        ------
+        AddressRefusedError, AddressGoneError, PoolUnreachableError
+            Also from inside the block, when the line breaks while reading.
+        PoolAnswerError
+            The storage does not give ranges.
+        """
+        client = self._client(url)
+        headers = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
+        request = client.build_request("GET", url, headers=headers)
+        try:
+            response = client.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    response.read()
+                    raise _failure(response)
+                if response.status_code != 206 and first > 0:
+                    raise PoolAnswerError(f"{_host(url)} gave a whole file for a range of it")
+                yield response.iter_raw()
+            finally:
+                response.close()
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise _unreachable(url, error) from error
+
+    def _client(self, url: str) -> httpx.Client:
+        host = _host(url)
+        # Several threads send their first parts at once.
+        with self._lock:
+            if host not in self._clients:
+                # One on this machine is not reached through a proxy.
+                is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+                self._clients[host] = httpx.Client(
+                    timeout=self._timeout,
+                    verify=trusted_certificates(trust_env=not is_local),
+                    trust_env=not is_local,
+                )
+            return self._clients[host]
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _unreachable(url: str, error: Exception) -> PoolUnreachableError:
+    why = str(error).strip() or type(error).__name__
+    return PoolUnreachableError(
+        f"no answer from the pool's storage at {_host(url)}: {why}",
+        hint="can it be reached from this network? Then run the same command again; transfers "
+        "go on where they stopped",
+    )
+
+
+def _failure(response: httpx.Response) -> PoolUnreachableError | PoolRefusedRequestError:
+    """Turn an answer of 300 or more into an error; addresses are secret and not repeated."""
+    status = response.status_code
+    found = re.search(r"<Code>([A-Za-z0-9]{1,64})</Code>", response.text[:4000])
+    code = found[1] if found else ""
+    said = f"{_host(str(response.url))}, the pool's storage, answered {status} {code}".rstrip()
+    if code in _DAMAGED_CODES:
+        return PartDamagedError(f"{said}: the bytes were damaged on the way")
+    if status in {401, 403} or code == "ExpiredToken":
+        return AddressRefusedError(
+            said, hint="is the clock of this machine right? Otherwise tell the pool's admin"
+        )
+    if status == _GONE_STATUS:
+        return AddressGoneError(said, hint="tell the pool's admin if it stays so")
+    if status in _PASSING_STATUS or status >= 500:
+        return PoolUnreachableError(said, hint="run the same command again")
+    return PoolRefusedRequestError(said, hint="tell the pool's admin")

@@ -1,0 +1,167 @@
+"""Whose signatures are trusted on this machine: keys of sites, pinned when first met.
+
+``trust.toml`` beside the profiles holds, for each pool and site, the keys that its signatures may
+be made with. Where nothing is known of a site, the keys that the pool names are taken, and that
+is said; from then on any other key is refused until somebody says, having asked the site, that
+it is to be trusted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pool_server.wire.signatures.keys import PublicKey
+from pool_server.wire.signatures.signatures import KeyResponse
+from site_agent.errors import ProfileError
+from site_agent.pool import profiles
+
+How = Literal["first use", "trusted"]
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A key that a site's signatures may be made with.
+
+    Attributes
+    ----------
+    key_id : str
+        SHA-256 of the raw key.
+    public_key : str
+        In base64.
+    name : str
+        What the site calls it.
+    origin : str
+        ``SITE@POOL`` for the key of an imported version; empty for one of the site itself.
+    how : str
+        ``first use``, or ``trusted`` by whoever works here.
+    since : str
+        When that was, in ISO 8601.
+    registered_at : str
+        When the pool says that the site registered it.
+    """
+
+    key_id: str
+    public_key: str
+    name: str
+    origin: str
+    how: str
+    since: str
+    registered_at: str
+
+    @property
+    def public(self) -> PublicKey:
+        """The key itself.
+
+        Raises
+        ------
+        ProfileError
+            The file was changed so that it is no key, or another than it says.
+        """
+        try:
+            key = PublicKey.from_text(self.public_key)
+        except ValueError as error:
+            raise ProfileError(f"{trust_file()}: key {self.key_id}: {error}") from error
+        if key.key_id != self.key_id:
+            raise ProfileError(f"{trust_file()}: key {self.key_id} is in truth {key.key_id}")
+        return key
+
+
+def trust_file() -> Path:
+    """Return the path of ``trust.toml``."""
+    return profiles.config_folder() / "trust.toml"
+
+
+def trusted_keys(pool: str, site: str) -> dict[str, TrustedKey]:
+    """Return the keys pinned for a site of a pool, by their identifier.
+
+    Parameters
+    ----------
+    pool : str
+        Host and port (`profiles.host_of`).
+
+    Raises
+    ------
+    ProfileError
+        The file cannot be read.
+    """
+    return _keys_in(profiles.read_toml(trust_file()), pool, site)
+
+
+def all_trusted_keys() -> Iterator[tuple[str, str, TrustedKey]]:
+    """Yield pool, site and key of everything that is pinned."""
+    content = profiles.read_toml(trust_file())
+    for pool in sorted(content):
+        for site in sorted(_table(content, pool)):
+            for key in _keys_in(content, pool, site).values():
+                yield pool, site, key
+
+
+def trust_keys(pool: str, site: str, keys: Iterable[KeyResponse], how: How) -> list[TrustedKey]:
+    """Pin keys of a site, beside those that are pinned; return the new ones."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with _changing() as content:
+        entries = content.setdefault(pool, {}).setdefault(site, {})
+        added = []
+        for key in keys:
+            if key.key_id in entries:
+                continue
+            entry = TrustedKey(
+                key_id=key.key_id,
+                public_key=key.public_key,
+                name=key.name,
+                origin=key.origin or "",
+                how=how,
+                since=now,
+                registered_at=key.created_at.isoformat(timespec="seconds"),
+            )
+            fields = asdict(entry)
+            entries[fields.pop("key_id")] = fields
+            added.append(entry)
+        return added
+
+
+def forget_keys(pool: str, site: str, key_ids: Iterable[str]) -> None:
+    """Take pinned keys away."""
+    with _changing() as content:
+        entries = content.get(pool, {}).get(site, {})
+        for key_id in key_ids:
+            entries.pop(key_id, None)
+        if not entries:
+            content.get(pool, {}).pop(site, None)
+        if not content.get(pool, True):
+            content.pop(pool, None)
+
+
+@contextmanager
+def _changing() -> Iterator[dict[str, Any]]:
+    """Give the content to be changed, to one process at a time."""
+    file = trust_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_name(f".{file.name}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        content = profiles.read_toml(file)
+        yield content
+        profiles.write_private_toml(content, file)
+
+
+def _keys_in(content: dict[str, Any], pool: str, site: str) -> dict[str, TrustedKey]:
+    found = {}
+    for key_id, fields in _table(_table(content, pool), site).items():
+        try:
+            found[key_id] = TrustedKey(key_id=key_id, **fields)
+        except TypeError as error:
+            raise ProfileError(f"{trust_file()}: key {key_id} of {site}: {error}") from error
+    return found
+
+
+def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    value = parent.get(name, {})
+    if not isinstance(value, dict):
+        raise ProfileError(f"{trust_file()}: {name!r} should be a table, found {value!r}")
+    return value

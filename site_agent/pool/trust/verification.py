@@ -1,0 +1,338 @@
+"""Whether a version is signed by whom it should be, before its file is used.
+
+What protects from what: a pool, or whoever has broken into it, cannot pass a file off as one of a
+site, nor change its labels, metrics, terms or parents, because it cannot sign with the site's
+key; and it cannot come with a key of its own, because the site's keys were pinned when first met
+(`site_agent.pool.trust.decisions`). It can keep back newer versions, and it can call a version
+older than it is: a version without a signature that claims to be from before the site signed
+anything is only warned of.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from pool_server.wire.models.data_use_rules import PERMISSIVE
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
+from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
+from pool_server.wire.signatures.statements import SignatureSummary, Statement, open_statement
+from site_agent.errors import (
+    KeyNotTrustedError,
+    ProfileError,
+    SignatureMissingError,
+    SignatureRefusedError,
+)
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.trust import decisions
+
+SignaturePolicy = Literal["check", "require", "ignore"]
+POLICIES: tuple[SignaturePolicy, ...] = ("check", "require", "ignore")
+"""``check``: what is signed must hold, and a site that signs must go on signing; ``require``:
+everything must be signed; ``ignore``: nothing is looked at."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a version's signature was found.
+
+    Attributes
+    ----------
+    status : str
+        ``verified``, ``unsigned`` or ``unchecked``.
+    key_id : str
+        The key; empty where there is no signature.
+    origin : str
+        ``SITE@POOL`` of an imported version.
+    note : str
+        Something to be told once: a key that was met for the first time.
+    warning : str
+        Something to be told always.
+    """
+
+    status: Literal["verified", "unsigned", "unchecked"]
+    key_id: str = ""
+    origin: str = ""
+    note: str = ""
+    warning: str = ""
+
+    @property
+    def words(self) -> str:
+        """The finding in a few words."""
+        if self.status != "verified":
+            return self.status
+        by = f" by {self.origin}" if self.origin else ""
+        return f"signed{by} with {self.key_id[:16]}"
+
+
+def chosen_policy() -> SignaturePolicy:
+    """Return what ``POOL_SIGNATURES`` says; ``check`` where it says nothing.
+
+    Raises
+    ------
+    ProfileError
+        It is no policy.
+    """
+    import os
+
+    word = os.environ.get("POOL_SIGNATURES", "").strip().lower() or "check"
+    if word not in POLICIES:
+        raise ProfileError(f"POOL_SIGNATURES={word!r}: expected one of {', '.join(POLICIES)}")
+    return word
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Checks versions of one pool.
+
+    Attributes
+    ----------
+    pool : str
+        Host and port (`profiles.host_of`).
+    policy : SignaturePolicy
+    cache : ModelCache
+        Statements are kept in its folder, so that what is there needs no request.
+    fetch_statement : callable
+        Asks the pool for the statement of a version; None while offline.
+    fetch_keys : callable
+        Asks the pool for the keys of a site; None while offline.
+    """
+
+    pool: str
+    policy: SignaturePolicy
+    cache: ModelCache
+    fetch_statement: Callable[[ModelVersionResponse], StatementResponse] | None
+    fetch_keys: Callable[[str], list[KeyResponse]] | None
+
+    def verify(self, version: ModelVersionResponse, *, pin: bool = True) -> Verification:
+        """Check the signature of a version.
+
+        Parameters
+        ----------
+        pin : bool
+            Remember keys that are met for the first time.
+
+        Raises
+        ------
+        SignatureRefusedError
+            It does not hold.
+        KeyNotTrustedError
+            It was made with another key than those known of the site.
+        SignatureMissingError
+            There is none, though the site signs, or though the policy requires one.
+        """
+        if self.policy == "ignore":
+            return Verification("unchecked")
+        pinned = decisions.trusted_keys(self.pool, version.site)
+        summary = version.signed_by
+        if summary is None:
+            return self._unsigned(version, pinned)
+        _require_valid(version, summary)
+        answer = self._statement(version, summary)
+        if answer is None:
+            if self.policy == "require":
+                raise SignatureMissingError(
+                    f"{version.address}: its statement is not on this machine, and POOL_OFFLINE "
+                    "is set"
+                )
+            return Verification(
+                "unchecked", warning=f"{version.address}: its signature cannot be checked offline"
+            )
+        known = pinned.get(summary.key_id)
+        if known is None and pinned:
+            raise self._untrusted(version, answer.key)
+        if known is not None and known.origin != (summary.origin or ""):
+            raise SignatureRefusedError(
+                f"{version.address}: key {summary.key_id[:16]}... is trusted for "
+                f"{known.origin or version.site}, and here it signs for "
+                f"{summary.origin or version.site}"
+            )
+        key = known.public if known is not None else _key_of(version, summary, answer)
+        statement = _open(version, answer, key)
+        if difference := difference_of(version, statement):
+            raise SignatureRefusedError(
+                f"{version.address}: the pool shows something else than the site signed: "
+                f"{difference}",
+                hint="do not use this version; tell the site and the pool's admin",
+            )
+        note = ""
+        if known is None:
+            note = self._pin(version, answer.key) if pin else "its key was never met before"
+        self._remember(version, answer)
+        return Verification("verified", summary.key_id, summary.origin or "", note)
+
+    def _unsigned(
+        self, version: ModelVersionResponse, pinned: dict[str, decisions.TrustedKey]
+    ) -> Verification:
+        own = [each for each in pinned.values() if not each.origin]
+        signs_since = min(
+            (datetime.fromisoformat(each.registered_at) for each in own), default=None
+        )
+        hint = (
+            f"the site can still sign it (poolctl keys sign {version.site}/{version.name}"
+            f"@{version.version}); to use it all the same: POOL_SIGNATURES=ignore"
+        )
+        if self.policy == "require":
+            raise SignatureMissingError(f"{version.address}: is not signed", hint=hint)
+        if signs_since is None:
+            return Verification("unsigned")
+        if version.created_at >= signs_since:
+            raise SignatureMissingError(
+                f"{version.address}: is not signed, although {version.site} signs what it "
+                f"publishes since {signs_since:%Y-%m-%d}; somebody may have put another file in "
+                "its place",
+                hint=hint,
+            )
+        return Verification(
+            "unsigned",
+            warning=f"{version.address}: is not signed; the pool says that it is from before "
+            f"{version.site} signed anything",
+        )
+
+    def _statement(
+        self, version: ModelVersionResponse, summary: SignatureSummary
+    ) -> StatementResponse | None:
+        """Return the statement: the one on this machine, if it is the one that is meant."""
+        try:
+            kept = StatementResponse.model_validate_json(self._file(version).read_bytes())
+        except (OSError, ValidationError):
+            kept = None
+        if kept is not None and kept.key.key_id == summary.key_id:
+            return kept
+        return None if self.fetch_statement is None else self.fetch_statement(version)
+
+    def _remember(self, version: ModelVersionResponse, answer: StatementResponse) -> None:
+        path = self._file(version)
+        if path.exists() and path.read_text(encoding="utf-8") == answer.model_dump_json():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        temporary.write_text(answer.model_dump_json(), encoding="utf-8")
+        temporary.replace(path)
+
+    def _file(self, version: ModelVersionResponse) -> Path:
+        place = self.cache.folder / "statements" / self.pool / version.site / version.name
+        return place / f"{version.digest}.json"
+
+    def _pin(self, version: ModelVersionResponse, key: KeyResponse) -> str:
+        """Take over the keys of a site that was never met before; say what was done.
+
+        With the key itself come the site's other valid ones: they are taken on the same word, and
+        a site that has several would seem to have changed its key at the next version else.
+        """
+        keys = [key]
+        if self.fetch_keys is not None:
+            keys += [
+                each
+                for each in self.fetch_keys(version.site)
+                if not each.origin and each.revoked_as != "compromised"
+            ]
+        decisions.trust_keys(self.pool, version.site, keys, "first use")
+        elsewhere = [
+            f"{site} at {pool}"
+            for pool, site, each in decisions.all_trusted_keys()
+            if each.key_id == key.key_id and (pool, site) != (self.pool, version.site)
+        ]
+        where = f" (imported from {key.origin})" if key.origin else ""
+        again = f"; it is also the key of {elsewhere[0]}" if elsewhere else ""
+        return (
+            f"{version.site} signs with key {readable_fingerprint(key.key_id)}{where}: met for "
+            f"the first time and trusted from now on{again}. Best ask {version.site} whether it "
+            "is theirs"
+        )
+
+    def _untrusted(self, version: ModelVersionResponse, key: KeyResponse) -> KeyNotTrustedError:
+        where = f", imported from {key.origin}," if key.origin else ""
+        return KeyNotTrustedError(
+            f"{version.address}: signed with key {readable_fingerprint(key.key_id)}{where} which "
+            f"is none of those known of {version.site}; the site may have a new one, or somebody "
+            "else may have signed",
+            hint=f"ask {version.site} for the fingerprint of its key; if it is this one: "
+            f"poolctl keys trust {version.site} {key.key_id[:16]}",
+        )
+
+
+def difference_of(version: ModelVersionResponse, statement: Statement) -> str:
+    """Say in what a version as a pool shows it differs from what was signed; empty if in nothing.
+
+    Terms that came from the inputs of a merge, or were added, bind more and are no difference;
+    terms that are missing are one.
+    """
+    said = statement.predicate
+    origin = version.signed_by.origin if version.signed_by is not None else None
+    shown: dict[str, tuple[Any, Any]] = {
+        "digest": (statement.digest, version.digest),
+        "site": (said.site, origin.partition("@")[0] if origin else version.site),
+        "name": (said.name, version.name),
+        "file name": (statement.file_name, version.file_name),
+        "size": (said.size_bytes, version.size_bytes),
+        "kind": (said.kind or version.kind, version.kind),
+        "description": (said.description, version.description),
+        "labels": (said.labels, version.labels),
+        "metrics": (said.metrics, version.metrics),
+        "parents": (set(said.parents), set(version.parent_digests)),
+    }
+    for name, (signed, found) in shown.items():
+        if signed != found:
+            return f"{name} {_short(found)}, signed was {_short(signed)}"
+    # A merge drops what would allow more than its inputs do.
+    binding = {(each.code, each.detail) for each in said.terms if each.code not in PERMISSIVE}
+    missing = binding - {(each.code, each.detail) for each in version.terms}
+    if missing:
+        return f"terms without {_short(missing)}"
+    return ""
+
+
+def _require_valid(version: ModelVersionResponse, summary: SignatureSummary) -> None:
+    if summary.revoked_at is None:
+        return
+    if summary.revoked_as == "compromised":
+        raise SignatureRefusedError(
+            f"{version.address}: signed with key {summary.key_id[:16]}..., which {version.site} "
+            f"declared compromised on {summary.revoked_at:%Y-%m-%d}: anybody may have signed it",
+            hint=f"{version.site} can sign it anew: poolctl keys sign "
+            f"{version.site}/{version.name}@{version.version}",
+        )
+    if summary.accepted_at > summary.revoked_at:
+        raise SignatureRefusedError(
+            f"{version.address}: signed on {summary.accepted_at:%Y-%m-%d} with key "
+            f"{summary.key_id[:16]}..., which was retired on {summary.revoked_at:%Y-%m-%d}"
+        )
+
+
+def _key_of(
+    version: ModelVersionResponse, summary: SignatureSummary, answer: StatementResponse
+) -> PublicKey:
+    try:
+        key = PublicKey.from_text(answer.key.public_key)
+    except ValueError as error:
+        raise SignatureRefusedError(f"{version.address}: {error}") from error
+    if not key.key_id == answer.key.key_id == summary.key_id:
+        raise SignatureRefusedError(
+            f"{version.address}: the pool names key {summary.key_id[:16]}... and gives "
+            f"{key.key_id[:16]}..."
+        )
+    return key
+
+
+def _open(version: ModelVersionResponse, answer: StatementResponse, key: PublicKey) -> Statement:
+    try:
+        return open_statement(answer.envelope, key)
+    except ValueError as error:
+        raise SignatureRefusedError(
+            f"{version.address}: {error}",
+            hint="do not use this version; tell the site and the pool's admin",
+        ) from error
+
+
+def _short(value: object) -> str:
+    text = json.dumps(sorted(value)) if isinstance(value, set) else repr(value)
+    return text if len(text) <= 160 else f"{text[:160]}..."

@@ -1,0 +1,390 @@
+"""Taking part in a round: what a site computes at home, and what it sends.
+
+A contribution takes minutes to compute. It is written to the workspace before anything is sent
+and stays there until the pool has taken it, so that a killed process goes on with the upload::
+
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.contribution   not taken yet
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of what was taken
+
+<inputs> stands for the faces and the settings that the contribution was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.rounds import RoundResponse
+from site_agent.errors import ConflictError, PoolAnswerError
+from site_agent.pool import profiles
+from site_agent.pool.transfers.transfer import Progress
+
+if TYPE_CHECKING:
+    from aggregators.methods.refitting import RefitSettings
+    from site_agent.datasets import FaceDataset
+    from site_agent.pool.client import PoolClient
+
+_READING, _FITTING = 0.1, 0.8
+"""Shares of a progress bar up to which images are read, and leaves are fitted."""
+
+
+@dataclass(frozen=True)
+class Contributed:
+    """What a site gave.
+
+    Attributes
+    ----------
+    round : RoundResponse
+        As it is afterwards.
+    site : str
+    digest : str
+        Of the contribution.
+    size_bytes : int
+    sent_bytes : int
+        What this call sent; 0 where the pool had it.
+    computed : bool
+        False where an earlier call had computed it.
+    left_out : tuple of (line, text)
+        Faces that lack landmarks, by their lines in the annotation file.
+    """
+
+    round: RoundResponse
+    site: str
+    digest: str
+    size_bytes: int
+    sent_bytes: int
+    computed: bool
+    left_out: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class FinishedRound:
+    """How a round ended.
+
+    Attributes
+    ----------
+    round : RoundResponse
+    version : ModelVersionResponse
+        The result.
+    left_out : tuple of str
+        Sites that did not contribute in time.
+    ended_here : bool
+        False where somebody else had ended the round.
+    """
+
+    round: RoundResponse
+    version: ModelVersionResponse
+    left_out: tuple[str, ...]
+    ended_here: bool
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The files of one contribution in the workspace."""
+
+    contribution: Path
+    taken: Path
+
+
+def contribute(
+    pool: PoolClient,
+    round_id: str,
+    dataset: FaceDataset | Path,
+    *,
+    site: str = "",
+    parts: Sequence[str] = (),
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Contributed:
+    """Fit a round's base to the faces of one site, and send the changes.
+
+    Only the changes of leaves and the numbers of samples they rest on leave the site. The same
+    call again goes on where it was killed: what was computed is not computed again, what was sent
+    is not sent again, and a contribution that was taken is told as such.
+
+    Parameters
+    ----------
+    dataset : FaceDataset or Path
+        Annotated faces, or where they are, in any format that `site_agent.datasets` knows.
+    site : str
+        One's own where empty.
+    parts : sequence of str
+        The model's landmarks, where the faces have more: names, ranges (36-47) and groups
+        (eyes). A group is known by the model's mean shape, too.
+    seed : int
+        Of the starting shapes; each round of a series adds its number; level by
+        level, each time through all levels.
+    threads : int
+        0: as many as the machine has processors.
+
+    Raises
+    ------
+    ConflictError
+        The round takes nothing any more, or the site has contributed something else.
+    TrainingDataError, AnnotationFileError, ImageFileError
+        The faces cannot be used.
+    PoolClientError
+        After `PoolUnreachableError` the same call goes on.
+    """
+    from aggregators.methods.refitting import refit_settings
+    from site_agent.datasets import FaceDataset, dataset_digest, read_faces
+
+    tell = progress or (lambda _fraction, _text: None)
+    found = pool.round(round_id)
+    site = site or pool.whoami().site
+    faces = dataset if isinstance(dataset, FaceDataset) else read_faces(dataset)
+    settings = refit_settings(**{**found.options, "seed": seed + _times_through(pool, found)})
+    inputs = [dataset_digest(faces), settings.model_dump(mode="json"), list(parts)]
+    kept = _kept_files(pool, found, site, inputs)
+    if (done := _find_taken(found, site, kept)) is not None:
+        return _brought_back(pool, kept, done)
+    computed = not kept.contribution.is_file()
+    left_out: tuple[tuple[int, str], ...] = ()
+    if computed:
+        _require_open(found, site)
+        left_out = _compute(
+            pool, found, faces, settings, kept.contribution,
+            parts=parts, threads=threads, progress=tell,
+        )  # fmt: skip
+    digest, size_bytes = _digest_of(kept.contribution), kept.contribution.stat().st_size
+    sent_bytes = pool.send_contribution(
+        round_id,
+        kept.contribution,
+        site,
+        progress=lambda share, text: tell(_FITTING + share * (1 - _FITTING), text),
+    )
+    kept.taken.write_text(digest, encoding="ascii")
+    after = pool.round(round_id)
+    return Contributed(after, site, digest, size_bytes, sent_bytes, computed, left_out)
+
+
+def finish(
+    pool: PoolClient,
+    round_id: str,
+    *,
+    upload_to: str | ModelAddress = "",
+    early: bool = False,
+    by_pool: bool = False,
+    progress: Progress | None = None,
+) -> FinishedRound:
+    """Combine what was contributed to a round, and publish the result.
+
+    Parameters
+    ----------
+    upload_to : str or ModelAddress
+        Where the result goes; one's own site and the base's name where empty.
+    early : bool
+        Do not wait for sites that have not contributed; for who started the round, and admins.
+    by_pool : bool
+        The pool combines: the same bytes, and nothing to download or send.
+
+    Raises
+    ------
+    ConflictError
+        Sites are waited for, or the round expired or was cancelled.
+    PoolClientError
+    """
+    from site_agent.pool.client import parse_address
+
+    tell = progress or (lambda _fraction, _text: None)
+    found = pool.round(round_id)
+    address = parse_address(str(upload_to)) if upload_to else None
+    ended_here = found.state != "finished"
+    if ended_here:
+        if early and found.state == "open" and not found.ready:
+            found = pool.close_round(round_id)
+        _require_ready(found)
+        who = pool.whoami()
+        address = address or ModelAddress(who.site, parse_address(found.base).name)
+        if by_pool:
+            pool.let_pool_finish(round_id, address)
+        else:
+            _combine_and_send(pool, found, address, tell)
+        found = pool.round(round_id)
+        ended_here = found.ended_by == f"{who.site}/{who.token_name}"
+    if found.result is None:
+        raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
+    left_out = tuple(found.sites("late", "missing", "waiting"))
+    return FinishedRound(found, pool.version(found.result), left_out, ended_here)
+
+
+def _times_through(pool: PoolClient, found: RoundResponse) -> int:
+    """Return how often the series of a round has been through all levels before it.
+
+    Sites that go level by level draw their samples once for all levels.
+    """
+    if found.options.get("level") is None:
+        return found.number - 1
+    levels = int(pool.version(found.base).fingerprint["levels"])
+    return (found.number - 1) // levels
+
+
+def _compute(
+    pool: PoolClient,
+    found: RoundResponse,
+    dataset: FaceDataset,
+    settings: RefitSettings,
+    output: Path,
+    *,
+    parts: Sequence[str],
+    threads: int,
+    progress: Progress,
+) -> tuple[tuple[int, str], ...]:
+    """Fit the leaves and write the contribution; return the faces that were left out."""
+    from aggregators.methods.refitting import contribute as fit_contribution
+    from aggregators.methods.refitting import write_contribution
+    from site_agent.refinement import load_site, read_base
+    from site_agent.refinement.site_faces import CROP_MARGIN
+
+    base = read_base(_fetch_base(pool, found, progress))
+
+    def tell_reading(share: float | None, text: str) -> None:
+        progress((share or 0.0) * _READING, text)
+
+    site = load_site(
+        dataset,
+        base.part_count,
+        parts=parts,
+        initial_shape=base.initial_shape,
+        margin=CROP_MARGIN + settings.jitter,
+        progress=tell_reading,
+    )
+    contribution = fit_contribution(
+        base,
+        site.faces,
+        settings,
+        threads=threads,
+        progress=lambda share, text: progress(_READING + share * (_FITTING - _READING), text),
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_contribution(contribution, output)
+    return site.left_out
+
+
+def _combine_and_send(
+    pool: PoolClient, found: RoundResponse, address: ModelAddress, progress: Progress
+) -> None:
+    """Combine here and send the result."""
+    from aggregators.methods import merge
+    from aggregators.methods.registry import find_method
+
+    base = pool.version(found.base)
+    inputs: list[tuple[Path, str | None, str]] = [
+        (_fetch_base(pool, found, progress), found.base, base.file_name)
+    ]
+    contributions = sorted(found.contributions().items(), key=lambda item: item[1].digest)
+    for number, (site, contribution) in enumerate(contributions, start=1):
+        progress(_READING * number / len(contributions), f"fetching the contribution of {site}")
+        inputs.append((pool.fetch_contribution(found, site), None, contribution.file_name))
+    possible = find_method(found.method).output_formats
+    with tempfile.TemporaryDirectory(prefix="poolctl-round-") as folder:
+        result = Path(folder) / "result"
+        merged = merge(
+            found.method,
+            [path for path, _, _ in inputs],
+            output=result,
+            output_format=base.format if base.format in possible else possible[0],
+            addresses=[where for _, where, _ in inputs],
+            file_names=[name for _, _, name in inputs],
+            progress=_share(progress, _READING, _FITTING),
+        )
+        recipe: dict[str, Any] = json.loads(merged.recipe.to_json())
+        pool.send_result(
+            found.round_id,
+            result,
+            address,
+            file_name=base.file_name,
+            recipe=recipe,
+            description=f"Round {found.number} of {found.rounds_total} ({found.round_id})",
+            progress=_share(progress, _FITTING, 1.0),
+        )
+
+
+def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
+    return pool.fetch(pool.version(found.base), progress=_share(progress, 0.0, _READING)).path
+
+
+def _share(progress: Progress, start: float, end: float) -> Callable[[float, str], None]:
+    return lambda share, text: progress(start + share * (end - start), text)
+
+
+def _kept_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Kept:
+    words = json.dumps([found.base_digest, *inputs], sort_keys=True)
+    name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+    folder = pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / found.round_id
+    return _Kept(folder / f"{name}.contribution", folder / f"{name}.taken")
+
+
+def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | None:
+    """Return the contribution of the same faces and settings that the pool has taken already."""
+    there = found.contributions().get(site)
+    if there is None:
+        return None
+    known = kept.taken.read_text(encoding="ascii") if kept.taken.is_file() else ""
+    if not known and kept.contribution.is_file():
+        # Killed between the pool's answer and the note of it.
+        known = _digest_of(kept.contribution)
+    if known != there.digest:
+        raise ConflictError(
+            f"site {site!r} has contributed to round {found.round_id} on "
+            f"{there.created_at:%Y-%m-%d %H:%M} UTC (by {there.created_by}), not from these faces "
+            "and settings; a site contributes once per round",
+            code="contribution_exists",
+        )
+    return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
+
+
+def _brought_back(pool: PoolClient, kept: _Kept, done: Contributed) -> Contributed:
+    """Send what the pool has taken again, as long as its storage may have lost it since."""
+    if not kept.contribution.is_file():
+        return done
+    if done.round.state in {"finished", "cancelled"}:
+        kept.contribution.unlink(missing_ok=True)
+        return done
+    sent_bytes = pool.send_contribution(done.round.round_id, kept.contribution, done.site)
+    return replace(done, sent_bytes=sent_bytes)
+
+
+def _require_open(found: RoundResponse, site: str) -> None:
+    """Refuse before minutes of computing what the pool would refuse afterwards."""
+    if site not in [each.site for each in found.participants]:
+        raise ConflictError(
+            f"site {site!r} was not asked to take part in round {found.round_id}",
+            hint="poolctl rounds ls lists your rounds",
+        )
+    if found.state in {"finished", "cancelled"}:
+        following = f"; the next one is {found.successor}" if found.successor else ""
+        raise ConflictError(f"round {found.round_id} is {found.state}{following}")
+    if found.state != "open":
+        raise ConflictError(
+            f"round {found.round_id} takes no contributions any more: its deadline "
+            f"{found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+            code="round_closed",
+        )
+
+
+def _require_ready(found: RoundResponse) -> None:
+    if found.ready:
+        return
+    if found.state in {"expired", "cancelled"}:
+        raise ConflictError(f"round {found.round_id} is {found.state}; it has no result")
+    waiting = ", ".join(found.sites("waiting"))
+    raise ConflictError(
+        f"round {found.round_id} waits for {waiting} until {found.deadline:%Y-%m-%d %H:%M} UTC",
+        hint=f"who started it may go on without them: "
+        f"poolctl rounds finish {found.round_id} --early",
+        code="round_open",
+    )
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

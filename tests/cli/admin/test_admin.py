@@ -1,0 +1,197 @@
+"""``poolctl admin``, invitations and sharing, against a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from site_agent.pool.resources.people import accept_invitation
+from tests.aggregators.small_models import make_detector
+from tests.cli.conftest import Run
+from tests.site_agent.live_pool import LivePool, live_pool
+
+Be = Callable[[str], Run]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture
+def be(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Be:
+    """Return `poolctl` as the holder of a token."""
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+
+    def be(token: str) -> Run:
+        monkeypatch.setenv("POOL_TOKEN", token)
+        return poolctl
+
+    return be
+
+
+def test_inviting_somebody_who_comes(
+    pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = be(pool.admin_token)
+    words = ("admin", "invitations", "create", "site-a", "--role", "curator")
+    made = admin(*words, "--email", "ada@lab.example", "--json").data
+    monkeypatch.delenv("POOL_TOKEN")
+    accept = ("auth", "accept-invitation", pool.url, "--name", "ada", "--display-name", "Ada")
+    assert admin(*accept).code == 2, "nobody can be asked here"
+    monkeypatch.setattr("sys.stdin", io.StringIO(made["secret"] + "\n"))
+    shown = admin(*accept, "--token-name", "desk", "--invitation-stdin", "--json")
+    assert (shown.data["user"], shown.data["role"], shown.data["name"]) == (
+        "ada", "curator", "desk",
+    )  # fmt: skip
+    assert "secret" not in shown.data
+    assert "curator, user ada" in admin("auth", "whoami").out, "the new login is kept"
+    monkeypatch.setattr("sys.stdin", io.StringIO(made["secret"] + "\n"))
+    again = admin(*accept, "--invitation-stdin", "--json")
+    assert (again.code, again.error["code"]) == (3, "forbidden")
+    admin = be(pool.admin_token)
+    [invitation] = admin("admin", "invitations", "ls", "--json").data["items"]
+    assert invitation["used_by"] == "ada"
+    assert made["secret"] not in json.dumps(invitation)
+    assert "site-a/ada" in admin("admin", "users", "ls", "-q").out.split()
+
+
+def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = be(pool.admin_token)
+    secret = admin("admin", "invitations", "create", "site-b", "-q").out
+    monkeypatch.setattr("sys.stdin", io.StringIO(secret))
+    admin("auth", "accept-invitation", pool.url, "--name", "bea", "--invitation-stdin")
+    created = admin("tokens", "create", "site-b", "cluster", "--user", "bea", "-q")
+    token = created.out.strip()
+    assert (
+        "admin (pool)" in admin("admin", "roles", "set", "site-b/bea", "admin", "--pool-wide").out
+    )
+    assert "now viewer" in admin("admin", "roles", "set", "site-b/bea", "viewer", "--own-site").out
+    assert be(token)("auth", "whoami", "--json").data["role"] == "viewer"
+    admin = be(pool.admin_token)
+    admin("admin", "users", "change", "site-b/bea", "--email", "bea@lab.example")
+    [user] = [
+        each
+        for each in admin("admin", "users", "ls", "--json").data["items"]
+        if each["name"] == "bea"
+    ]
+    assert (user["role"], user["email"]) == ("viewer", "bea@lab.example")
+    assert admin("admin", "users", "disable", "site-b/bea").code == 2, "nobody can be asked here"
+    assert admin("admin", "users", "disable", "site-b/bea", "-y").code == 0
+    assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
+    assert be(pool.admin_token)("admin", "users", "enable", "site-b/bea").code == 0
+    assert be(token)("models", "ls").code == 0
+    assert be(token)("admin", "users", "change", "bea").code == 2, "SITE/USER"
+
+
+def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
+    def come(run: Run, name: str, *words: str) -> str:
+        made = run("admin", "invitations", "create", "site-b", *words, "-q").out.strip()
+        return accept_invitation(pool.url, made, name).secret
+
+    site_admin = come(be(pool.admin_token), "eva", "--role", "admin")
+    eva = be(site_admin)
+    made = eva("tokens", "create", "site-b", "eva-laptop", "--role", "admin", "--json")
+    laptop, told = made.data["secret"], made.err
+    assert "user eva" in told
+    nightly = eva("tokens", "create", "site-b", "nightly", "--for-machine", "--json").data
+    assert nightly["user"] is None
+    both = eva("tokens", "create", "site-b", "x", "--for-machine", "--user", "eva")
+    assert (both.code, "not both" in both.err) == (2, True)
+    open_one = eva("admin", "invitations", "create", "site-b", "--json").data
+    invitation_id = open_one["invitation_id"]
+    come(eva, "finn")
+    ls = be(pool.admin_token)("tokens", "ls", "--json").data["items"]
+    assert {t["name"] for t in ls if t["made_by"] == "site-b/eva"} == {"eva-laptop", "nightly"}
+
+    admin = be(pool.admin_token)
+    disable = ("admin", "users", "disable", "site-b/eva")
+    tried = admin(*disable, "--dry-run").out
+    assert "would disable" in tried
+    assert be(laptop)("models", "ls").code == 0, "nothing was done yet"
+    shown = be(pool.admin_token)(*disable, "-y").out
+    for said in (tried, shown):
+        _, tokens, invitations, *_ = said.splitlines()
+        assert set(tokens.split(": ")[1].split(", ")) == {"site-b/eva", "site-b/eva-laptop"}
+        assert invitations.endswith(f": {invitation_id}")
+        assert f"poolctl admin tokens revoke {nightly['token_id']}" in said
+        assert "let in: site-b/finn" in said
+    for token in (site_admin, laptop):
+        assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
+    assert be(nightly["secret"])("models", "ls").code == 0
+    admin = be(pool.admin_token)
+    assert admin("admin", "tokens", "revoke", nightly["token_id"], "-y").code == 0
+    data = admin(*disable, "-y", "--json").data
+    assert data["disabled_at"] is not None
+    assert [each["invitation_id"] for each in data["refused"]["invitations"]] == [invitation_id]
+    assert (data["staying"]["tokens"], data["staying"]["users"][0]["name"]) == ([], "finn")
+
+
+def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
+    admin = be(pool.admin_token)
+    words = ("admin", "tokens", "create", "site-a", "reading", "--scope", "models:read")
+    narrowed = be(admin(*words, "-q").out.strip())
+    assert narrowed("models", "ls").code == 0
+    assert "only models:read" in narrowed("auth", "whoami").out
+    refused = narrowed("rounds", "ls", "--json")
+    assert refused.code == 3
+    assert "rounds" in refused.error["message"]
+    assert "models:read" in narrowed("admin", "roles", "ls").out
+
+
+def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) -> None:
+    admin = be(pool.admin_token)
+    admin("admin", "sites", "create", "site-q", "--quota", "1.5GB")
+    assert admin("admin", "sites", "change", "site-q", "--contact", "room 3").code == 0
+    token = admin("admin", "tokens", "create", "site-q", "desk", "-q").out.strip()
+    [usage] = [
+        each for each in admin("admin", "usage", "--json").data["items"] if each["site"] == "site-q"
+    ]
+    assert (usage["quota_bytes"], usage["tokens"]) == (1_500_000_000, 1)
+    assert "at most 2.0 MB" in admin("admin", "quota", "set", "site-q", "2MB").out
+    assert "no limit" in admin("admin", "quota", "set", "site-q", "none").out
+    assert admin("admin", "quota", "set", "site-q", "much").code == 2
+    assert admin("admin", "sites", "suspend", "site-q", "-y").code == 0
+    assert "suspended" in admin("sites", "ls").out
+    suspended = be(token)("models", "ls", "--json")
+    assert (suspended.code, suspended.error["code"]) == (3, "forbidden")
+    assert be(pool.admin_token)("sites", "resume", "site-q").code == 0
+    assert be(token)("models", "ls").code == 0
+
+
+def test_sharing_a_model(pool: LivePool, be: Be, tmp_path: Path) -> None:
+    model = tmp_path / "mine.svm"
+    write_model(make_detector(11), model)
+    owner, address = be(pool.tokens["site-a"]), "site-a/shared"
+    sent = owner("upload", model, "--name", "shared", "--visibility", "private")
+    assert "private" in sent.out
+    assert be(pool.tokens["site-b"])("models", "info", address).code == 4
+    owner = be(pool.tokens["site-a"])
+    tried = owner("models", "share", address, "--with", "site-b", "--dry-run", "--json").data
+    assert tried["shared"] is False
+    share = ("models", "share", address)
+    shared = owner(*share, "--with", "site-b=download,merge", "--json").data
+    assert shared["visibility"] == "sites"
+    assert shared["sites"] == [{"site": "site-b", "rights": ["see", "download", "merge"]}]
+    other = be(pool.tokens["site-b"])
+    assert other("models", "info", address).code == 0
+    assert other(*share).out.split("you may")[1].strip() == "see, download, merge"
+    forbidden = other(*share, "--visibility", "consortium", "--json")
+    assert forbidden.error["code"] == "forbidden"
+    owner = be(pool.tokens["site-a"])
+    owner(*share, "--visibility", "consortium", "--rights", "")
+    refused = be(pool.tokens["site-b"])("download", address, "-o", tmp_path / "x.svm", "--json")
+    assert refused.code == 3
+    assert "download" in refused.error["message"]
+    for wrong in (
+        ("--rights", "merge"),
+        ("--with", "site-b", "--visibility", "private"),
+        ("--with", "site-b=everything"),
+    ):
+        assert be(pool.tokens["site-a"])(*share, *wrong).code == 2

@@ -1,0 +1,104 @@
+"""`poolctl db`, on both databases, and the server that wants it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pool_server.database.schema import newest_revision
+from tests.cli.conftest import Run
+from tests.pool_server.postgres_server import PostgresServer
+
+
+def test_a_data_folder_is_set_up_and_upgraded(poolctl: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "pool"
+    assert poolctl("db", "current", "--data", folder, "--json").data["revision"] is None
+    assert not folder.exists(), "looking makes nothing"
+    made = poolctl("db", "upgrade", "--data", folder, "--json").data
+    assert (made["found"], made["revision"]) == (None, newest_revision())
+    assert made["admin_token"].startswith("pool_")
+    again = poolctl("db", "upgrade", "--data", folder, "--json").data
+    assert (again["found"], again["admin_token"]) == (newest_revision(), None)
+    shown = poolctl("db", "current", "--data", folder, "--json").data
+    assert (shown["is_newest"], shown["database"]) == (True, str(folder / "pool.sqlite3"))
+    assert poolctl("db", "current", "--data", folder, "-q").out.strip() == newest_revision()
+
+
+@pytest.mark.postgres
+def test_postgresql_is_set_up_by_hand_and_never_by_the_server(
+    poolctl: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", postgres.make_database())
+    refused = poolctl("serve", "--port", "0", "--json").error
+    assert refused["code"] == "schema_older"
+    assert "poolctl db upgrade" in refused["hint"]
+    current = poolctl("db", "current", "--json").data
+    assert (current["revision"], current["is_newest"]) == (None, False)
+    made = poolctl("db", "upgrade")
+    assert "shown this once" in made.out
+    assert postgres.password not in made.out + made.err
+    assert poolctl("db", "current", "--json").data["is_newest"]
+    again = poolctl("db", "upgrade").out
+    assert "shown this once" not in again
+    assert "up to date already" in again
+
+
+@pytest.mark.postgres
+def test_the_index_of_text_is_made_once_it_can_be(
+    poolctl: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = postgres.free_name()
+    with closing(postgres.connect("postgres")) as connection:
+        for statement in (
+            f"CREATE ROLE {name} LOGIN PASSWORD 'word'",
+            f"CREATE DATABASE {name} OWNER {name} TEMPLATE template0",
+            # As where the extension's files are not installed: the pool cannot have it.
+            f"REVOKE CREATE ON DATABASE {name} FROM {name}",
+        ):
+            connection.execute(statement.encode())
+    url = f"postgresql://{name}:word@/{name}?host={postgres.folder}"
+    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", url)
+    monkeypatch.setenv("POOL_SERVER_DATA_FOLDER", str(tmp_path))
+    for _ in range(2):
+        lacking = poolctl("db", "upgrade", "--json")
+        assert lacking.data["text_index"] is False
+        assert "CREATE EXTENSION pg_trgm" in lacking.err
+        assert index_names(postgres, name) == ["ix_search_entries_terms"]
+    warned = poolctl("admin", "check-config")
+    assert warned.code == 0
+    words = " ".join(warned.err.split())
+    assert "CREATE EXTENSION pg_trgm in the database, then `poolctl db upgrade`" in words
+    with closing(postgres.connect(name)) as connection:
+        connection.execute("CREATE EXTENSION pg_trgm")
+    assert "pg_trgm" in poolctl("admin", "check-config").err, "the index is not there yet"
+    for _ in range(2):
+        made = poolctl("db", "upgrade", "--json")
+        assert (made.data["text_index"], made.err) == (True, "")
+        assert index_names(postgres, name) == ["ix_search_entries_terms_words"]
+    assert "pg_trgm" not in poolctl("admin", "check-config").err
+
+
+def index_names(postgres: PostgresServer, database: str) -> list[str]:
+    query = (
+        "SELECT indexname FROM pg_indexes WHERE tablename = 'search_entries' "
+        "AND indexdef LIKE '%USING gin%' ORDER BY indexname"
+    )
+    with closing(postgres.connect(database)) as connection:
+        return [each for (each,) in connection.execute(query.encode())]
+
+
+def test_what_is_said_wrongly_is_told_without_the_password(
+    poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = poolctl("db", "current", "--data", tmp_path, "--database-url", "postgresql://h/d")
+    assert (both.code, "choose" in both.err) == (2, True)
+    gone = poolctl("db", "current", "--database-url", "postgresql://u:geheim@127.0.0.1:1/d")
+    assert gone.code == 5
+    assert "postgresql://u@127.0.0.1:1/d" in gone.err
+    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", "mysql://u:geheim@h/d")
+    wrong = [poolctl("db", "current"), poolctl("serve")]
+    assert [each.code for each in wrong] == [2, 2]
+    assert all("POOL_SERVER_DATABASE_URL" in each.err for each in wrong)
+    assert "geheim" not in "".join(each.out + each.err for each in [*wrong, gone])

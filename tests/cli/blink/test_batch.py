@@ -1,0 +1,263 @@
+"""``poolctl blink batch`` and ``poolctl blink compare-criteria``."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from tests.cli.conftest import Run, start_process
+from tests.site_agent.eyeblink.drawn_studies import (
+    write_long_trace,
+    write_session,
+    write_study_files,
+)
+from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.faces.test_detector import small_detector, small_predictor
+
+
+def states_of(study: Path) -> dict[str, str]:
+    try:
+        with (study / "batch.csv").open(encoding="utf-8", newline="") as file:
+            return {row["session"]: row["state"] for row in csv.DictReader(file)}
+    except FileNotFoundError:
+        return {}
+
+
+def written_at(study: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in study.glob("*/study.json")}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_study_files(tmp_path_factory.mktemp("recordings"), participants=2)
+
+
+@pytest.fixture(scope="module")
+def long_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sessions that are done soon, and two that take seconds."""
+    folder = tmp_path_factory.mktemp("long")
+    lines = ["session,trace,fps"]
+    for name in ("quick1", "slow1", "quick2", "slow2"):
+        write_long_trace(folder / f"{name}.txt", 900 if name.startswith("quick") else 60_000)
+        lines.append(f"{name},{name}.txt,100")
+    (folder / "sessions.csv").write_text("\n".join(lines) + "\n")
+    return folder / "sessions.csv"
+
+
+def test_a_study_from_a_table(table: Path, tmp_path: Path, poolctl: Run) -> None:
+    study = tmp_path / "study"
+    planned = poolctl("blink", "batch", table, "-o", study, "--dry-run", "--json").data
+    assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
+    assert not study.exists()
+    shown = poolctl("blink", "batch", table, "-o", study)
+    assert shown.code == 0, shown.err
+    assert "4 analysed, 0 were finished" in shown.out
+    assert "cr_percent" in shown.out
+    # Where it takes long, how far it is comes in between.
+    told = sorted({line.split()[0] for line in shown.err.splitlines()} - {"batch"})
+    assert told == ["p0s1", "p0s2", "p1s1", "p1s2"]
+    data = poolctl("blink", "batch", table, "-o", study, "--json").data
+    assert [item["state"] for item in data["sessions"]] == ["skipped"] * 4
+    assert data["sessions"][0]["conditioning"]["n_trials"] == 12
+    assert data["learning"][""][0]["measure"] == "cr_percent"
+    assert Path(data["files"]["learning_picture"]).is_file()
+    quiet = poolctl("blink", "batch", table, "-o", study, "-q", "--cr-threshold", "0.3", "--redo")
+    assert (quiet.out.strip(), quiet.err) == (str(study), "")
+    planned = poolctl("blink", "batch", table, "-o", study, "--dry-run", "--json").data
+    assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
+
+
+def test_a_conclusion_under_several_criteria(table: Path, tmp_path: Path, poolctl: Run) -> None:
+    study = tmp_path / "study"
+    assert poolctl("blink", "batch", table, "-o", study, "--cr-threshold", "0.2").code == 0
+    words = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
+    shown = poolctl("blink", "compare-criteria", study, *words, "--json")
+    rows = shown.data["rows"]
+    assert [row["criterion"].split(";")[0] for row in rows] == [
+        "own: amplitude >= 0.20 FEC",
+        "amplitude >= 0.05 FEC",
+        "mean >= baseline mean + 3 SD",
+    ]
+    assert rows[2]["criterion"].endswith("baseline_ms -300,0")
+    assert "over sessions" in shown.data["conclusion"]
+    for suffix in ("csv", "json", "png"):
+        assert (study / f"criteria.{suffix}").is_file()
+    told = json.loads((study / "criteria.json").read_text())
+    assert told["criteria"][0]["settings"]["cr_threshold"] == 0.2
+    plain = poolctl("blink", "compare-criteria", study, "-o", tmp_path / "all")
+    assert plain.code == 0, plain.err
+    with (tmp_path / "all" / "criteria.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 31
+    for word in ("fec", "fec:many", "no_such=3", "cr_rule=loud", " "):
+        refused = poolctl("blink", "compare-criteria", study, "--criteria", word)
+        assert refused.code == 2, word
+        assert "criterion" in refused.err
+    groups = poolctl("blink", "compare-criteria", study, "--question", "groups", "--json")
+    assert groups.code == 2
+    assert "two groups" in groups.error["message"]
+    missing = poolctl("blink", "compare-criteria", tmp_path / "none", "--json")
+    assert missing.error["code"] == "study_folder"
+
+
+def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
+    pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed")
+    rows = ["session,trace,trials,participant,session_number,age,sex,nwb,cs_channel,task"]
+    for number, nwb in ((1, "true"), (2, "")):
+        write_session(tmp_path, f"s{number}", number, n_trials=6)
+        drawn = f"s{number}.csv,s{number}_trials.csv"
+        rows.append(f"first{number},{drawn},p1,{number},P3M,female,{nwb},tone,")
+    rows.append("other,s1.csv,s1_trials.csv,p2,1,,,,,rest")
+    table = tmp_path / "sessions.csv"
+    table.write_text("\n".join(rows) + "\n")
+    study = tmp_path / "study"
+    words = ("blink", "batch", table, "-o", study, "--closed-from", "air-puffs", "--bids")
+    shown = poolctl(*words, "--filter", "savgol", "--json")
+    assert shown.code == 0, shown.err
+    bids = study / "bids"
+    assert Path(shown.data["files"]["bids"]) == bids
+    assert sorted(path.name for path in bids.rglob("*_events.tsv")) == [
+        "sub-p1_ses-01_task-ebc_events.tsv",
+        "sub-p1_ses-02_task-ebc_events.tsv",
+        "sub-p2_ses-01_task-rest_events.tsv",
+    ]
+    (nwb_file,) = bids.rglob("*.nwb")
+    with pynwb.NWBHDF5IO(str(nwb_file), "r") as stored:
+        subject = stored.read().subject
+        assert (subject.subject_id, subject.age, subject.sex) == ("p1", "P3M", "F")
+    (provenance,) = (bids / "sub-p1" / "ses-02").rglob("*_provenance.json")
+    settings = json.loads(provenance.read_text(encoding="utf-8"))["settings"]
+    assert settings["blinks"]["calibration"]["closed_from"] == "air-puffs"
+    assert settings["filter"]["filter"] == "savgol"
+    assert settings["trial_timing"]["ttl"]["cs_channel"] == "tone"
+    if (validator := shutil.which("bids-validator-deno")) is not None:
+        done = subprocess.run([validator, str(bids)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    # A review among the session's files outlives a new analysis, and nothing else is done again.
+    review = study / "first1" / "sub-p1" / "ses-01" / "beh" / "x_desc-blink_review"
+    review.mkdir()
+    (review / "corrections.jsonl").write_text("{}\n")
+    again = poolctl(*words, "--filter", "savgol", "--json").data
+    assert [item["state"] for item in again["sessions"]] == ["skipped"] * 3
+    redone = poolctl(*words, "--json").data
+    assert [item["state"] for item in redone["sessions"]] == ["done"] * 3
+    assert (review / "corrections.jsonl").is_file()
+    own = poolctl("blink", "compare-criteria", study, "--criteria", "fec:0.1", "--json")
+    dataset = poolctl(
+        "blink", "compare-criteria", bids, "--criteria", "fec:0.1", "--json", "-o", tmp_path / "c"
+    )
+    assert dataset.code == own.code, (own.err, dataset.err)
+    assert dataset.data["rows"] == own.data["rows"]
+    assert dataset.data["sessions"] == 3
+    # Without BIDS names the dataset is no longer the study's.
+    assert poolctl(*words[:-1], "-q").code == 0
+    assert not list(bids.rglob("*_events.tsv"))
+    table.write_text(table.read_text().replace("p1,2,", "p1,1,"))
+    refused = poolctl(*words, "--json")
+    assert refused.code == 2
+    assert "would have the same BIDS names" in refused.error["message"]
+
+
+def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
+    folder, study = tmp_path / "in", tmp_path / "in" / "study"
+    write_session(folder, "sub-1_ses-1", 1)
+    write_video(folder / "gray.mp4", [number / 30 for number in range(20)])
+    (folder / "cut.mp4").write_bytes((folder / "gray.mp4").read_bytes()[:300])
+    write_model(small_predictor(68), tmp_path / "points.dat")
+    write_model(small_detector(None), tmp_path / "faces.svm")
+    words = ("blink", "batch", folder, "-o", study)
+    refused = poolctl(*words, "--json")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert "landmark" in refused.error["message"]
+    models = ("--landmarks", tmp_path / "points.dat", "--detector", tmp_path / "faces.svm")
+    shown = poolctl(*words, *models, "--json")
+    assert shown.code == 5
+    assert shown.error["code"] == "batch_incomplete"
+    assert "1 of 3 sessions failed" in shown.error["message"]
+    assert "cut.mp4" in shown.error["message"]
+    assert states_of(study) == {"cut": "failed", "gray": "done", "sub-1_ses-1": "done"}
+    assert "cut  failed:" in shown.err
+    (folder / "cut.mp4").unlink()
+    assert poolctl(*words, *models).code == 0  # the study's own files are no recordings
+
+
+def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:
+    words = ("blink", "batch")
+    assert poolctl(*words, tmp_path / "none", "-o", tmp_path / "s").code == 4
+    (tmp_path / "empty").mkdir()
+    assert poolctl(*words, tmp_path / "empty", "-o", tmp_path / "s").code == 4
+    (tmp_path / "bad.csv").write_text("trace,fps\na.csv,fast\n")
+    shown = poolctl(*words, tmp_path / "bad.csv", "-o", tmp_path / "s", "--json")
+    assert (shown.code, shown.error["code"]) == (5, "session_table")
+    assert "bad.csv, line 2: fps is 'fast'" in shown.error["message"]
+
+
+def workers_of(parent: int) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == parent and b"batch.worker" in (folder / "cmdline").read_bytes():
+                yield int(folder.name)
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def wait_for(condition: object, what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen[str]:
+    """Start a batch, and stop it while a session is done and others are at work."""
+    process = start_process("blink", "batch", table, "-o", study, "--workers", "2")
+    wait_for(lambda: "done" in states_of(study).values(), "no session gets done")
+    workers = list(workers_of(process.pid))
+    assert workers
+    process.send_signal(how)
+    process.wait(timeout=60)
+    wait_for(lambda: not any(is_running(worker) for worker in workers), "a worker lives on")
+    return process
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_batch_that_is_stopped_goes_on(
+    how: signal.Signals, long_table: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    study = tmp_path / "study"
+    with interrupt(long_table, study, how) as process:
+        if how is signal.SIGINT:
+            assert process.returncode == 130
+            assert process.stderr is not None
+            assert "again to go on" in process.stderr.read()
+            assert "pending" in states_of(study).values()
+            assert not list(study.glob(".batch/work/*"))
+    before = written_at(study)
+    folders = {path.name for path in study.iterdir() if path.is_dir() and path.name[0] != "."}
+    assert folders == set(before)  # what is there is whole
+    assert 1 <= len(before) < 4
+    shown = poolctl("blink", "batch", long_table, "-o", study, "--json").data
+    states = {item["session"]: item["state"] for item in shown["sessions"]}
+    assert {name for name, state in states.items() if state == "skipped"} == set(before)
+    assert sorted(states.values()) == ["done"] * (4 - len(before)) + ["skipped"] * len(before)
+    after = written_at(study)
+    assert {name: after[name] for name in before} == before
+    assert not list(study.glob(".batch/work/*"))

@@ -1,0 +1,144 @@
+"""Commands that check, measure, split, convert and show data sets."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from site_agent.eyeblink.batch.sessions import find_sessions
+from site_agent.eyeblink.conditioning.trials import read_trials_csv
+from tests.cli.conftest import Run, run_process
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faces")
+    words = ("dataset", "synth", folder, "--images", 8, "--persons", 4, "--size", "160x160", "-q")
+    drawn = run_process(*words)
+    assert drawn.code == 0, drawn.err
+    return Path(drawn.out.strip())
+
+
+def test_splitting_by_person_and_checking_the_parts(
+    faces: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    words = ("dataset", "split", faces, "--sites", 2, "-o", tmp_path, "--by", "person")
+    table = faces.with_name("faces_truth.csv")
+    data = poolctl(*words, "--persons", table, "--json").data
+    first, second = data["items"]
+    assert (first["images"], first["groups"], second["groups"]) == (4, 2, 2)
+    assert poolctl("dataset", "check", first["dataset"], second["dataset"], "-q").out.split() == [
+        first["digest"],
+        second["digest"],
+    ]
+    shared = poolctl("dataset", "check", faces, second["dataset"], "--json")
+    assert (shared.code, shared.error["code"]) == (5, "integrity")
+    assert "faces-site-2.xml, line" in shared.error["message"]
+    again = poolctl(*words, "--persons", table, "--json")
+    assert (again.code, again.error["code"]) == (7, "file_exists")
+    by_name = poolctl(
+        *(*words, "--person-pattern", "person-([0-9]+)", "--copy", "--force", "--json")
+    ).data
+    assert [item["images"] for item in by_name["items"]] == [4, 4]
+    copies = tmp_path / "faces-site-1"
+    assert len(list(copies.iterdir())) == 4
+    assert str(copies) not in (tmp_path / "faces-site-1.xml").read_text(), "paths are relative"
+    for wrong, code in (
+        ((), "usage"),
+        (("--person-pattern", "("), "dataset_edit"),
+        (("--persons", tmp_path / "no.csv"), "file_not_found"),
+        (("--persons", table, "--person-column", "who"), "annotation_file"),
+    ):
+        assert poolctl(*words, "--force", *wrong, "--json").error["code"] == code
+    assert poolctl("dataset", "split", faces, "-o", tmp_path, "--json").code == 2
+    table_out = poolctl("dataset", "split", faces, "--test", "0.25", "-o", tmp_path).out
+    assert table_out.splitlines()[2].split()[:2] == ["test", "2"]
+
+
+def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    digest = poolctl("dataset", "check", faces, "-q").out
+    coco, back, pts = tmp_path / "f.json", tmp_path / "f.xml", tmp_path / "pts"
+    assert poolctl("dataset", "convert", faces, "-o", coco, "--json").data["parts"] == 68
+    assert poolctl("dataset", "convert", coco, "-o", back, "-q").out == f"{back}\n"
+    assert poolctl("dataset", "check", back, "-q").out == digest
+    data = poolctl("dataset", "convert", faces, "-o", pts, "--json").data
+    assert (data["format"], data["images"], data["missing_images"]) == ("pts", 8, [])
+    assert poolctl("dataset", "check", pts, "--parts", 68, "--json").data["boxes"] == 8
+    eyes = tmp_path / "eyes.xml"
+    words = ("dataset", "convert", pts, "-o", eyes)
+    assert poolctl(*words, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
+    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    assert poolctl(*words, "--force", "--parts", "ears", "--json").code == 2
+    assert (
+        poolctl(*words, "--force", "--detector", "stock", "--boxes", "points", "--json").code == 2
+    )
+    assert poolctl("dataset", "convert", pts, "-o", tmp_path / "f.txt", "--json").code == 2
+    assert poolctl("dataset", "convert", tmp_path / "no", "-o", eyes, "--json").code == 4
+    (pts / "broken.pts").write_text("1 1\n2 two\n")
+    broken = poolctl(*words, "--force", "--json")
+    assert (broken.code, broken.error["code"]) == (5, "annotation_file")
+    assert "broken.pts, line 2" in broken.error["message"]
+
+
+def test_boxes_of_a_detector(shared_data: Path, tmp_path: Path, poolctl: Run) -> None:
+    file = shared_data / "dlib_faces" / "training_with_face_landmarks.xml"
+    out = tmp_path / "f.xml"
+    words = ("dataset", "convert", file, "-o", out, "--boxes", "detector", "--upsample", 1)
+    data = poolctl(*words, "--json").data
+    assert data["boxes_found"] == 18
+    assert data["estimated"] == []
+
+
+def test_measures_and_pictures(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    data = poolctl("dataset", "stats", faces, "--json").data
+    assert data["distributions"]["eye_aspect_ratio"]["count"] == 8
+    assert len(data["digest"]) == 64
+    assert "inter ocular (px)" in poolctl("dataset", "stats", faces).out
+    sheet = tmp_path / "sheet.png"
+    words = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
+    data = poolctl(*words, "--tile-px", 60, "--json").data
+    assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+    report = tmp_path / "findings.json"
+    words = ("dataset", "check", faces, "--report", report)
+    told = poolctl(*words, "--target-size-px", "150x150")
+    assert told.code == 0
+    assert re.search(r"'train hog-svm' stops at \d+ of these boxes", told.out)
+    trained = poolctl(
+        *("train", "hog-svm", faces, "-o", tmp_path / "a.svm", "--target-size-px", "150x150")
+    )
+    assert trained.code == 5
+    assert "(--ignore-unreachable)" in trained.err.split("Hint: ")[1]
+    assert "\n\n" not in trained.err
+    findings = json.loads(report.read_text())["findings"]
+    assert {finding["code"] for finding in findings} == {"unreachable-box"}
+    assert findings[0]["line"] > 0
+    assert "--upsample 1" in findings[0]["text"]
+    strict = poolctl(*words, "--target-size-px", "150x150", "--strict", "--json")
+    assert strict.code == 5
+    assert poolctl(*words, "--no-detector", "--strict").code == 0
+    assert poolctl(*words, "--target-size-px", "150", "--json").code == 2
+    assert poolctl(*words, "--parts", 5, "--json").code == 5
+
+
+def test_a_conditioning_session_is_drawn_from_the_command_line(
+    tmp_path: Path, poolctl: Run
+) -> None:
+    video = tmp_path / "p1.mp4"
+    words = ("dataset", "video", video, "--conditioning", "1", "--size", "96x64")
+    drawn = poolctl(*words, "--frame-rate-hz", "20", "--json").data
+    listed = read_trials_csv(Path(drawn["trials"])).trials
+    assert [trial.trial for trial in listed] == ["1"]
+    truth = json.loads(Path(drawn["truth"]).read_text(encoding="utf-8"))
+    assert truth["frames"] == pytest.approx(20 * drawn["seconds"], abs=1)
+    assert set(truth["trials"][0]) >= {"cr", "onset_ms", "amplitude", "blink_near"}
+    (session,) = find_sessions(tmp_path).sessions
+    assert (session.source, session.trials) == (video, Path(drawn["trials"]))
+    refused = poolctl(*words, "--seconds", "3")
+    assert refused.code == 2

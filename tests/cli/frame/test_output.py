@@ -1,0 +1,145 @@
+"""Where a command's answer goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.frame.errors import UsageError, report_failure
+from cli.frame.output import Conventions, Invocation, Reply, TableText, print_json
+from cli.frame.progress import progress_lines
+from pool_server.wire.people.sites import SiteResponse
+from tests.cli.conftest import Run
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: Path
+    second: tuple[float, ...]
+
+
+def test_everything_that_commands_return_becomes_json(capsys: pytest.CaptureFixture[str]) -> None:
+    site = SiteResponse(
+        name="a", display_name="A", contact="", created_at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    value = {
+        "site": site,
+        "pair": Pair(Path("x/y"), (1.5, float("nan"), float("inf"))),
+        "array": np.array([[1, 2]], dtype=np.uint8),
+        "number": np.float64(0.25),
+        1: None,
+    }
+    print_json({"data": value})
+    assert json.loads(capsys.readouterr().out)["data"] == {
+        "site": {
+            "name": "a",
+            "display_name": "A",
+            "contact": "",
+            "created_at": "2026-01-01T00:00:00Z",
+            "suspended": False,
+        },
+        "pair": {"first": "x/y", "second": [1.5, None, None]},
+        "array": [[1, 2]],
+        "number": 0.25,
+        "1": None,
+    }
+
+
+def test_the_three_forms_of_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    reply = Reply({"n": 2}, [TableText(["name", "n"], [["long name", "1"]]), "two"], ["a", "b"])
+    Invocation(Conventions()).print_reply(reply)
+    assert capsys.readouterr().out == "name       n\nlong name  1\ntwo\n"
+    Invocation(Conventions(quiet=True)).print_reply(reply)
+    assert capsys.readouterr().out == "a\nb\n"
+    Invocation(Conventions(as_json=True)).print_reply(reply)
+    assert json.loads(capsys.readouterr().out) == {"success": True, "data": {"n": 2}}
+
+
+def test_notes_and_warnings_stay_out_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    loud = Invocation(Conventions())
+    loud.note("by the way")
+    loud.warn("look out")
+    Invocation(Conventions(quiet=True)).note("not heard")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "by the way" in captured.err
+    assert "look out" in captured.err
+    assert "not heard" not in captured.err
+
+
+def test_no_progress_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with Invocation(Conventions()).progress("work") as report:
+        report(0.5, "half")
+        report(None, "who knows")
+    assert capsys.readouterr().err == ""
+
+
+def test_long_work_tells_a_log_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_lines("draw video", first_s=0.0, every_s=3600.0) as report:
+        report(0.25, "drawing frame 5 of 20")
+        report(0.5, "drawing frame 10 of 20")
+    with progress_lines("read", first_s=0.0, every_s=0.0) as report:
+        report(None, "")
+        report(1.0, "all read")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "draw video 25 %: drawing frame 5 of 20",
+        "read",
+        "read 100 %: all read",
+    ]
+
+
+def test_env_answers_in_all_forms(poolctl: Run, tmp_path: Path) -> None:
+    assert str(tmp_path / "home") in poolctl("env").out
+    data = poolctl("env", "--json").data
+    assert data["cache_folder"] == str(tmp_path / "home" / "cache")
+    assert set(data["extras"]) == {"server", "vision", "gaze", "nwb"}
+    assert len(poolctl("env", "-q").out.splitlines()) == 1
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> str:
+    """Return what a terminal is sent while `act` writes to both outputs."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", terminal)
+        patched.setattr(sys, "stderr", terminal)
+        act()
+        terminal.flush()
+        sent = os.read(ours, 65536).decode()
+    os.close(ours)
+    return sent
+
+
+def test_words_of_others_command_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    words = "gone\x1b[2J\x9b2J\x07\rcome\r\nnext\tline"
+    said = Invocation(Conventions())
+    reply = Reply({"words": words}, [words, TableText([words], [[words]], words)], [words])
+    for act in (
+        lambda: said.print_reply(reply),
+        lambda: Invocation(Conventions(quiet=True)).print_reply(reply),
+        lambda: said.note(words),
+        lambda: said.warn(words),
+        lambda: report_failure(UsageError(words), []),
+    ):
+        sent = on_terminal(monkeypatch, act)
+        assert "\\x1b[2J\\x9b2J\\x07\\x0dcome" in sent
+        assert not set(sent) & set("\x1b\x9b\x07")
+    sent = on_terminal(monkeypatch, lambda: print_json({"words": words}))
+    assert not set(sent) & set("\x1b\x9b\x07")
+    assert json.loads(sent) == {"words": words}
+    # A file gets what was written, to be sent back as it is.
+    Invocation(Conventions()).print_reply(Reply({}, words))
+    assert capsys.readouterr().out == words + "\n"

@@ -1,0 +1,220 @@
+"""``poolctl agent`` as processes: killed at every step, stopped, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregators.formats import file_digest
+from site_agent.agent import EVENTS
+from tests.cli.conftest import Run, run_process, start_process
+from tests.site_agent.agent.lab import Lab, Materials, events, make_materials
+from tests.site_agent.live_pool import LivePool, live_pool
+
+STEPS = (
+    "model_fetched", "evaluated", "merged", "uploading", "uploaded", "contributing", "contributed",
+)  # fmt: skip
+"""Events after which something has just been, or is just being done."""
+
+
+@pytest.fixture(scope="module")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> Materials:
+    return make_materials(tmp_path_factory.mktemp("materials"))
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool"), part_bytes=1 << 16) as running:
+        yield running
+
+
+@pytest.fixture
+def lab(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    pool: LivePool,
+    materials: Materials,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Lab]:
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:40]
+    made = Lab(tmp_path / "lab", pool, materials, name)
+    yield made
+    made.cancel_rounds()
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    said = [json.loads(line) for line in text.splitlines()]
+    assert all(line["event"] in EVENTS for line in said)
+    return said
+
+
+def killed_at(process: subprocess.Popen[str], event: str) -> list[dict[str, Any]]:
+    """Read what an agent says, kill it when it says `event`, and return what was said."""
+    assert process.stdout is not None
+    said = []
+    for text in process.stdout:
+        said.append(json.loads(text))
+        if said[-1]["event"] == event:
+            process.kill()
+            break
+    process.communicate()
+    return said
+
+
+def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
+    lab: Lab, materials: Materials
+) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own", "published"]}
+    lab.rounds = {"data": str(materials.faces)}
+    base = f"site-b/{lab.name}-base"
+    with lab.client("site-b") as client:
+        client.upload(materials.others[1], base)
+        until = datetime.now(UTC) + timedelta(hours=1)
+        key = client.start_round(base, ["site-a", "site-b"], until, options={"starts": 2}).round_id
+    words = ("agent", "run", "--config", lab.write_config(), "--once")
+    seen: list[str] = []
+    for step in STEPS:
+        process = start_process(*words)
+        said = killed_at(process, step)
+        seen += [line["event"] for line in said]
+        assert not [line for line in said if line["event"] == "failed"]
+        if step not in seen:
+            # It was done and noted before an earlier kill: then it is not done again.
+            assert process.returncode == 0
+    last = run_process(*words)
+    assert last.code == 0, last.err
+    assert events(lines_of(last.out), "merged", "uploading", "contributing") == []
+    assert set(STEPS) <= set(seen)
+
+    assert lab.published() == [f"pool://site-a/{lab.name}@1"]
+    with lab.client("site-a") as client:
+        version = client.version(f"site-a/{lab.name}")
+        found = client.round(key)
+    best = lab.workspace / "best" / f"{lab.name}.dat"
+    assert file_digest(best) == version.digest
+    assert list(found.contributions()) == ["site-a"]
+    assert list((lab.workspace / "outgoing").iterdir()) == []
+    assert list((lab.workspace / "work").iterdir()) == []
+
+
+def test_a_running_agent_is_stopped_in_peace_and_alone_in_its_workspace(lab: Lab) -> None:
+    config = lab.write_config()
+    process = start_process("agent", "run", "--config", config)
+    assert process.stdout is not None
+    try:
+        for text in process.stdout:
+            if json.loads(text)["event"] == "waiting":
+                break
+        second = run_process("agent", "run", "--config", config, "--once")
+        assert second.code == 7
+        assert "another agent is at work" in second.err
+        assert second.out == ""
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    last = lines_of(out)[-1]
+    assert (last["event"], last["reason"]) == ("agent_stopped", "SIGTERM")
+    assert err == ""
+
+
+def test_ctrl_c_is_code_130(lab: Lab) -> None:
+    process = start_process("agent", "run", "--config", lab.write_config())
+    assert process.stdout is not None
+    for text in process.stdout:
+        if json.loads(text)["event"] == "cycle_started":
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert lines_of(out)[-1]["reason"] == "interrupted"
+    assert "Traceback" not in err
+
+
+def test_the_exit_code_of_one_cycle_says_what_happened(
+    lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = ("agent", "run", "--once", "--config")
+    done = poolctl(*run, lab.write_config())
+    assert done.code == 0
+    assert [line["event"] for line in lines_of(done.out)][-2:] == [
+        "cycle_finished", "agent_stopped",
+    ]  # fmt: skip
+    assert poolctl(*run, lab.config_file, "-q").out == ""
+
+    own = tmp_path / "own.dat"
+    own.write_bytes(materials.mine.read_bytes()[:3000])
+    lab.merge = {"own": [str(own)]}
+    failed = poolctl(*run, lab.write_config())
+    assert failed.code == 5
+    assert "own.dat" in failed.err
+    assert events(lines_of(failed.out), "failed")[0]["subject"] == lab.name
+
+    lab.merge = {"margin": "much"}
+    wrong = poolctl(*run, lab.write_config())
+    assert wrong.code == 2
+    assert f"{lab.config_file}: merge[0].margin: found 'much', expected" in wrong.err
+    assert wrong.out == ""
+    assert poolctl(*run, tmp_path / "none.toml").code == 4
+
+    lab.merge = {}
+    lab.write_config()
+    monkeypatch.setenv("POOL_TOKEN", "pool_of_nobody")
+    assert poolctl(*run, lab.config_file).code == 3
+    monkeypatch.setenv("POOL_ENDPOINT", "http://127.0.0.1:9")
+    away = poolctl(*run, lab.config_file)
+    assert away.code == 8
+    said = lines_of(away.out)
+    assert [line["event"] for line in said] == [
+        "agent_started", "pool_unreachable", "agent_stopped",
+    ]  # fmt: skip
+
+
+def test_every_event_is_listed(poolctl: Run) -> None:
+    listed = poolctl("agent", "events", "--json").data["items"]
+    assert {each["event"]: tuple(each["keys"][4:]) for each in listed} == {
+        name: kind.keys for name, kind in EVENTS.items()
+    }
+    assert "every line has: time level event cycle" in poolctl("agent", "events").out
+
+
+def test_a_configuration_is_made_and_checked(
+    lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert poolctl("agent", "init", "-q").out.strip() == "agent.toml"
+    assert "[[merge]]" in Path("agent.toml").read_text()
+    assert poolctl("agent", "init").code == 7
+    assert poolctl("agent", "init", "--force", "--json").data == {"config": "agent.toml"}
+    missing = poolctl("agent", "check")
+    assert missing.code == 2
+    assert "merge[0].validation: found" in missing.err
+
+    address = lab.share(materials.others[0], "face")
+    deep = lab.share(materials.deep, "deep")
+    shown = poolctl("agent", "check", "--config", lab.write_config())
+    assert shown.code == 0, shown.err
+    # The columns are as wide as the longest address, whose number this pool gives.
+    assert f"{address} fetch and merge" in " ".join(shown.out.split())
+    assert "cannot be merged by wba-cascade" in shown.out
+    plan = poolctl("agent", "run", "--dry-run", "--config", lab.config_file, "--json").data
+    actions = {each["model"]: each["action"] for each in plan["merges"][0]["models"]}
+    assert actions[deep] == "leave out"
+    assert not lab.workspace.exists()
+    monkeypatch.setenv("POOL_TOKEN", lab.pool.tokens["reader"])
+    assert "can neither upload nor contribute" in poolctl(
+        "agent", "check", "--config", lab.config_file
+    ).err  # fmt: skip

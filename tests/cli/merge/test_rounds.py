@@ -1,0 +1,295 @@
+"""``poolctl rounds`` against a real server: from the start to the next round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest
+from aggregators.methods.refitting import RefitSettings
+from cli.frame.errors import UsageError
+from cli.merge.rounds import read_deadline
+from site_agent import PoolClient
+from site_agent.datasets import read_imglab_xml
+from site_agent.datasets.synthetic import write_face_dataset
+from site_agent.errors import PoolUnreachableError
+from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
+from site_agent.training import ErtSettings, train_ert
+from tests.cli.conftest import Run
+from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+
+
+@pytest.fixture(scope="module")
+def pool_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pool")
+
+
+@pytest.fixture(scope="module")
+def pool(pool_folder: Path) -> Iterator[LivePool]:
+    with live_pool(pool_folder, part_bytes=1 << 14) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("faces")
+    return {
+        site: write_face_dataset(folder / site, 6, 3, seed, image_size=(160, 160))
+        for seed, site in enumerate(("site-a", "site-b"), start=1)
+    }
+
+
+@pytest.fixture(scope="module")
+def base(pool: LivePool, faces: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("models") / "base.dat"
+    settings = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3)
+    dataset = read_imglab_xml(faces["site-a"])
+    path = train_ert(dataset, output, settings, training_scores=False).model_path
+    with PoolClient(pool.url, pool.tokens["site-a"]) as client:
+        client.upload(path, "site-a/merged")
+    return path
+
+
+class Site:
+    """Runs `poolctl` as one site or another."""
+
+    def __init__(self, pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tokens = pool.tokens | {"admin": pool.admin_token}
+        self._run, self._monkeypatch = poolctl, monkeypatch
+        monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+
+    def be(self, name: str) -> Run:
+        self._monkeypatch.setenv("POOL_TOKEN", self.tokens[name])
+        return self._run
+
+
+@pytest.fixture
+def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch, base: Path) -> Site:
+    return Site(pool, poolctl, monkeypatch)
+
+
+START = ("rounds", "start", "--base", "site-a/merged", "--sites", "site-a,site-b", "--starts", 3)
+
+
+def test_two_rounds_give_what_refine_gives_on_one_machine(
+    site: Site,
+    base: Path,
+    faces: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q").out.strip()
+    assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
+    for name in ("site-a", "site-b"):
+        words = ("rounds", "contribute", key, "--data", faces[name])
+        done = site.be(name)(*words, "--json").data
+        assert (done["site"], done["computed"]) == (name, True)
+        assert done["sent_bytes"] == done["size_bytes"] > 0
+        again = poolctl(*words, "--json").data
+        assert (again["digest"], again["sent_bytes"]) == (done["digest"], 0)
+        assert not again["computed"]
+    assert "2 of 2" in poolctl("rounds", "ls").out
+    first = poolctl("rounds", "finish", key, "--upload-to", "refined", "--json").data
+    assert first["version"]["site"] == "site-b"
+    assert (first["left_out"], first["ended_here"]) == ([], True)
+    assert len(first["version"]["parent_digests"]) == 3
+    lineage = poolctl("models", "lineage", "site-b/refined").out
+    assert "leaf-refit" in lineage
+
+    following = first["round"]["successor"]
+    shown = poolctl("rounds", "info", following)
+    assert "2 of 2" in shown.out
+    assert "pool://site-b/refined@1" in shown.out
+    for name in ("site-a", "site-b"):
+        done = site.be(name)("rounds", "contribute", following, "--data", faces[name])
+        assert done.code == 0, done.err
+    assert "rounds finish" in done.out
+    second = poolctl("rounds", "finish", following, "--by-pool", "--json").data
+    assert second["round"]["successor"] is None
+    assert second["version"]["name"] == "refined", "the base's name when none is given"
+
+    forest = read_base(base)
+    sources = [
+        SiteSource(name, load_site(read_imglab_xml(path), forest.part_count))
+        for name, path in faces.items()
+    ]
+    plan = RefinementPlan(RefitSettings(starts=3, thin=10), rounds=2)
+    refined = refine_sites(base, sources, tmp_path / "refined.dat", plan)
+    assert second["version"]["digest"] == refined.digest, "to the last bit"
+
+    monkeypatch.chdir(tmp_path)
+    assert len(poolctl("rounds", "download", key, "-o", "sent", "-q").out.split()) == 2
+    sent = [Path("sent") / f"{name}.contribution" for name in faces]
+    assert poolctl("merge", "leaf-refit", base, *sent, "-o", "first.dat", "-q").code == 0
+    assert file_digest(Path("first.dat")) == first["version"]["digest"]
+    replayed = ("merge", "--replay", "first.dat.recipe.json", base, *sent, "-o", "again.dat")
+    assert poolctl(*replayed, "-q").code == 0
+
+    again = poolctl("rounds", "finish", key, "--json").data
+    assert again["version"] == first["version"], "a finished round is told"
+    late = poolctl("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    assert late.code == 7
+
+
+def test_what_the_pool_lost_is_sent_again(
+    site: Site, faces: dict[str, Path], pool_folder: Path
+) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
+    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    first = poolctl(*words).data
+    assert poolctl(*words).data["sent_bytes"] == 0
+    [lost] = pool_folder.glob(f"**/blobs/*/{first['digest']}")
+    lost.unlink()
+    again = poolctl(*words).data
+    assert (again["digest"], again["sent_bytes"]) == (first["digest"], first["size_bytes"])
+    assert file_digest(lost) == first["digest"]
+
+
+def test_a_site_contributes_once(site: Site, faces: dict[str, Path]) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
+    words = ("rounds", "contribute", key, "--data", faces["site-a"])
+    assert poolctl(*words).code == 0
+    other = poolctl("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    assert other.code == 7
+    assert "once per round" in other.error["message"]
+    waiting = poolctl("rounds", "finish", key, "--json")
+    assert (waiting.code, waiting.error["code"]) == (7, "conflict")
+    assert "site-b" in waiting.error["message"]
+    assert "--early" in waiting.error["hint"]
+    assert site.be("site-b")("rounds", "finish", key, "--early", "--json").code == 3
+    done = site.be("site-a")("rounds", "finish", key, "--early", "--upload-to", "alone", "--json")
+    assert done.data["left_out"] == ["site-b"]
+    assert "site-b  missing" in poolctl("rounds", "info", key).out
+    late = site.be("site-b")("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    assert late.code == 7
+
+
+def test_what_was_computed_waits_for_the_pool(
+    site: Site, pool: LivePool, faces: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poolctl = site.be("site-a")
+    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
+    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    with UnreliableLine(pool.url) as line:
+        with PoolClient(line.url, pool.tokens["site-a"]) as client:
+            client.download("site-a/merged")
+        line.cut_after_bytes, line.cuts_left = 50_000, 1000
+        with PoolClient(line.url, pool.tokens["site-a"], attempts=1) as client:
+            with pytest.raises(PoolUnreachableError):
+                client.contribute(key, faces["site-a"])
+            line.cuts_left = 0
+            [kept] = (client.cache.folder / "rounds").rglob(f"{key}/*.contribution")
+        digest = file_digest(kept)
+        monkeypatch.setenv("POOL_ENDPOINT", line.url)
+        done = poolctl(*words).data
+        assert kept.exists(), "the pool's storage may lose it while the round goes on"
+        assert poolctl("rounds", "cancel", key, "--yes").code == 0
+        assert poolctl(*words).data["sent_bytes"] == 0
+    assert (done["computed"], done["digest"]) == (False, digest)
+    assert 0 < done["sent_bytes"] < done["size_bytes"], "some parts had arrived"
+    assert not kept.exists()
+
+
+def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
+    key = site.be("site-a")(*START, "--deadline", "1h", "-q").out.strip()
+    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
+    assert site.be("reader")(*words).code == 3
+    poolctl = site.be("admin")
+    assert poolctl(*words).code == 7, "the admin's site was not asked"
+    assert poolctl("rounds", "info", key, "--json").data["state"] == "open"
+    poolctl = site.be("site-b")
+    assert poolctl("rounds", "cancel", key, "-y", "--json").code == 3
+    poolctl = site.be("site-a")
+    assert poolctl("rounds", "cancel", key).code == 2, "nobody can be asked here"
+    assert poolctl("rounds", "cancel", key, "--dry-run", "--json").data["cancelled"] is False
+    assert poolctl("rounds", "cancel", key, "-y", "--json").data["round"]["state"] == "cancelled"
+    assert poolctl(*words).code == 7
+    assert poolctl("rounds", "info", "0" * 16, "--json").code == 4
+    assert poolctl("rounds", "info", "../models", "--json").code == 2
+
+
+def test_level_by_level_gives_what_refine_gives_on_one_machine(
+    site: Site, base: Path, faces: dict[str, Path], tmp_path: Path
+) -> None:
+    """The base has three levels: twice through them all are six rounds in the pool."""
+    poolctl = site.be("site-a")
+    words = ("--mode", "level-by-level", "--deadline", "7d", "--rounds", 2, "-q")
+    key = poolctl(*START, *words).out.strip()
+    levels = []
+    for number in range(1, 7):
+        found = poolctl("rounds", "info", key, "--json").data
+        assert (found["number"], found["rounds_total"]) == (number, 6)
+        levels.append(found["options"]["level"])
+        for name, path in faces.items():
+            site.be(name)("rounds", "contribute", key, "--data", path)
+        poolctl = site.be("site-a")
+        done = poolctl("rounds", "finish", key, "--upload-to", "in-step", "--json").data
+        key = done["round"]["successor"]
+    assert levels == [1, 2, 3, 1, 2, 3]
+    assert key is None
+    poolctl("download", "site-a/in-step", "-o", tmp_path / "pool.dat")
+
+    base_model = read_base(base)
+    sources = [
+        SiteSource(name, load_site(read_imglab_xml(path), base_model.part_count))
+        for name, path in faces.items()
+    ]
+    settings = RefitSettings(mode="level-by-level", starts=3)
+    refine_sites(base, sources, tmp_path / "here.dat", RefinementPlan(settings, rounds=2))
+    assert file_digest(tmp_path / "pool.dat") == file_digest(tmp_path / "here.dat")
+
+
+def test_rounds_that_cannot_be_held(site: Site, faces: dict[str, Path], tmp_path: Path) -> None:
+    poolctl = site.be("site-a")
+    start = ("rounds", "start", "--sites", "site-a,site-b", "--deadline", "7d", "--json")
+    assert poolctl(*start, "--base", "site-a/none").code == 4
+    assert poolctl(*start, "--base", "site-a/merged", "--method", "mwma").code == 2
+    refused = poolctl(*start, "--base", "site-a/merged", "--mode", "all-at-once")
+    assert refused.code == 2
+    assert "one-shot, level-by-level" in refused.error["message"]
+    assert poolctl(*start, "--base", "site-a/merged", "--option", "speed=3").code == 2
+    assert poolctl(*START, "--deadline", "soon", "--json").code == 2
+    assert poolctl(*START, "--deadline", "2020-01-01", "--json").code == 2
+    tried = poolctl(*START, "--deadline", "7d", "--dry-run", "--json").data
+    assert (tried["started"], tried["options"]) == (False, {"starts": 3})
+    missing = poolctl("rounds", "contribute", "0" * 16, "--data", tmp_path / "no.xml", "--json")
+    assert missing.code == 4
+
+
+def test_deadlines_as_people_say_them() -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert read_deadline("7d", now) - now == timedelta(days=7)
+    assert read_deadline("90m", now) - now == timedelta(minutes=90)
+    assert read_deadline("2w", now) - now == timedelta(weeks=2)
+    assert read_deadline("2026-12-01", now) == datetime(2026, 12, 1, 23, 59, 59, tzinfo=UTC)
+    moment = read_deadline("2026-12-01T18:00+02:00", now)
+    assert moment == datetime(2026, 12, 1, 16, tzinfo=UTC)
+    for word in ("", "7", "d7", "tomorrow", "2026-13-01"):
+        with pytest.raises(UsageError, match="--deadline"):
+            read_deadline(word, now)
+
+
+def test_faces_of_other_formats_are_contributed(
+    site: Site, faces: dict[str, Path], tmp_path: Path
+) -> None:
+    poolctl = site.be("site-a")
+    pts, xml = tmp_path / "pts", tmp_path / "same.xml"
+    reading = ("--pts-origin", "0", "--box-margin", "0.2")
+    assert poolctl("dataset", "convert", faces["site-a"], "-o", pts, *reading[:2]).code == 0
+    assert poolctl("dataset", "convert", pts, "-o", xml, *reading).code == 0
+    key = poolctl(*START, "--deadline", "1d", "-q").out.strip()
+    words = ("rounds", "contribute", key, "--json", "--data")
+    done = poolctl(*words, pts, *reading).data
+    assert done["computed"]
+    again = poolctl(*words, xml).data
+    assert (again["digest"], again["computed"]) == (done["digest"], False), "the same faces"
+    refused = poolctl(*words, pts)
+    assert (refused.code, refused.error["code"]) == (7, "conflict")
+    assert poolctl(*words, tmp_path / "none").code == 4
+    assert poolctl("rounds", "cancel", key, "-y").code == 0

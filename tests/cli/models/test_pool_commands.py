@@ -1,0 +1,405 @@
+"""Commands that talk to a pool, against a real server."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import FORMATS, file_digest, write_model
+from cli.frame.addresses import SUFFIX_OF_FORMAT
+from pool_server.models.registry.search import facets as counting
+from tests.aggregators.small_models import make_detector, make_predictor
+from tests.cli.conftest import Run
+from tests.site_agent.live_pool import LivePool, live_pool
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder of one's own."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def member(pool: LivePool, here: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`poolctl` as a contributor of site-a is logged in, in a folder of its own."""
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    return poolctl
+
+
+def test_logging_in_and_out(
+    pool: LivePool, poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(pool.tokens["site-a"] + "\n"))
+    host = pool.url.removeprefix("http://").replace(":", "-")
+    data = poolctl("auth", "login", pool.url, "--token-stdin", "--json").data
+    assert (data["site"], data["role"], data["profile"]) == ("site-a", "contributor", host)
+    assert pool.tokens["site-a"] not in json.dumps(data)
+    assert (tmp_path / "home" / "tokens.toml").stat().st_mode & 0o077 == 0
+    login = ("auth", "login", pool.url, "--token", pool.tokens["reader"], "--profile", "reader")
+    assert poolctl(*login, "-q").out == "reader\n"
+    assert poolctl("auth", "whoami", "--json").data["role"] == "viewer"
+    assert poolctl("auth", "whoami", "--profile", host, "--json").data["role"] == "contributor"
+    assert poolctl("auth", "switch", host).code == 0
+    assert poolctl("auth", "switch", "-q").out.split() == sorted([host, "reader"])
+    assert poolctl("auth", "whoami", "-q").out == "site-a/laptop\n"
+    assert poolctl("auth", "logout").code == 0
+    assert poolctl("auth", "whoami").code == 3
+
+
+def test_a_wrong_token_is_not_kept(pool: LivePool, poolctl: Run) -> None:
+    shown = poolctl("auth", "login", pool.url, "--token", "pool_wrong", "--json")
+    assert shown.code == 3
+    assert shown.error["code"] == "not_logged_in"
+    assert poolctl("auth", "switch", "--json").data["profiles"] == []
+    assert poolctl("auth", "login", pool.url).code == 2, "nobody can be asked here"
+
+
+def test_an_admin_makes_sites_and_tokens(
+    pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
+    assert poolctl("sites", "create", "site-c", "--display-name", "C", "-q").out == "site-c\n"
+    assert "site-c" in poolctl("sites", "ls", "-q").out.split()
+    assert poolctl("sites", "create", "site-c", "--json").error["code"] == "conflict"
+    secret = poolctl("tokens", "create", "site-c", "desk", "--role", "viewer", "-q").out.strip()
+    [token] = [
+        item for item in poolctl("tokens", "ls", "--json").data["items"] if item["name"] == "desk"
+    ]
+    assert secret not in json.dumps(token)
+    identifier = token["token_id"]
+    assert poolctl("tokens", "revoke", identifier).code == 2, "nobody can be asked here"
+    assert poolctl("tokens", "revoke", identifier, "--dry-run", "--json").data["revoked"] is False
+    assert poolctl("tokens", "revoke", identifier, "-y", "--json").data["revoked"] is True
+    monkeypatch.setenv("POOL_TOKEN", secret)
+    assert poolctl("auth", "whoami").code == 3
+
+
+def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
+    model = here / "mine.dat"
+    digest = write_model(make_predictor(1), model)
+    words = ("upload", model, "--name", "journey", "-l", "population=infant", "-m", "error=0.07")
+    tried = member(*words, "--dry-run", "--json").data
+    assert (tried["uploaded"], tried["address"]) == (False, "pool://site-a/journey")
+    assert member("models", "ls", "--name", "journey", "-q").out == ""
+    data = member(*words, "--json").data
+    assert data["version"]["digest"] == digest
+    assert data["version"]["labels"] == {"population": "infant"}
+    assert member(*words, "-q").out == "pool://site-a/journey@1\n", "the same version again"
+    found = member("models", "ls", "--label", "population=infant", "--metric", "error<0.1", "-q")
+    assert "pool://site-a/journey@1" in found.out.split()
+    assert member("models", "ls", "--name", "journey", "--mergeable-with", model, "-q").out
+    other = here / "other.svm"
+    write_model(make_detector(1), other)
+    assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
+    assert digest in member("models", "info", "site-a/journey").out
+    assert "journey" in member("models", "ls").out
+    none = member("models", "ls", "--label", "population=babies", "--kind", "network",
+                  "--mergeable-with", model)  # fmt: skip
+    assert "no models found" in none.out
+    assert "label population='babies'; expected" in none.err
+    assert "which no model of --kind network can be merged with" in none.err
+    by_name = ("models", "ls", "--label", "population=infant", "--sort")
+    upwards = member(*by_name, "name", "-q").out.split()
+    assert upwards
+    assert member(*by_name, "-name", "-q").out.split() == upwards[::-1]
+    facets = member("models", "ls", "--name", "journey", "--facets", "--json").data
+    assert facets["labels"]["population"] == [{"value": "infant", "count": facets["counted"]}]
+    assert "population  infant" in member("models", "ls", "--name", "journey", "--facets").out
+    got = member("download", "site-a/journey", "-q").out.strip()
+    assert got == "site-a--journey--v1.dat"
+    assert file_digest(here / got) == digest
+    assert (
+        member("download", "site-a/journey@1", "-o", "x.dat", "--json").data["items"][0][
+            "received_bytes"
+        ]
+        == 0
+    )
+
+
+def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
+    model = here / "mine.svm"
+    digest = write_model(make_detector(2), model)
+    assert member("upload", model, "--name", "careful").code == 0
+    target = here / "precious.svm"
+    target.write_text("years of work")
+    refused = member("download", "site-a/careful", "-o", target, "--json")
+    assert refused.code == 7
+    assert "precious.svm" in refused.error["message"]
+    assert target.read_text() == "years of work"
+    assert member("download", "site-a/careful", "-o", target, "--dry-run").code == 0
+    assert member("download", "site-a/careful", "-o", target, "--force").code == 0
+    assert file_digest(target) == digest
+    assert member("download", "site-a/careful", "-o", target).code == 0, "the same file is fine"
+    into = member("download", "site-a/careful", "site-a/careful@1", "-o", "models/", "-q")
+    assert into.out.split() == ["models/site-a--careful--v1.svm"] * 2, "one file, two names"
+    wrong = member("download", "site-a/careful", "site-a/nothing", "-o", "half/")
+    assert (wrong.code, Path("half").exists()) == (4, False), "nothing half-way"
+    several = member("download", "site-a/careful", "site-a/careful@1", "-o", "one.svm")
+    assert several.code == 2
+    assert sorted(path.name for path in here.iterdir()) == ["mine.svm", "models", "precious.svm"]
+
+
+def test_what_is_not_there_is_code_4(member: Run, here: Path) -> None:
+    for words in (
+        ("download", "site-a/nothing"),
+        ("download", f"site-a/nothing@sha256:{'0' * 64}"),
+        ("models", "info", "site-z/nothing"),
+        ("models", "lineage", "site-a/nothing@7"),
+        ("merge", "mwma", "site-a/nothing", "site-a/nothing"),
+    ):
+        assert member(*words, "--json").code == 4, words
+    assert list(here.iterdir()) == []
+
+
+def test_what_is_not_allowed_is_code_3(
+    member: Run, here: Path, pool: LivePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = here / "mine.svm"
+    write_model(make_detector(3), model)
+    assert member("upload", model, "--name", "site-b/theirs", "--json").code == 3
+    assert member("sites", "create", "another", "--json").error["code"] == "forbidden"
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
+    assert member("upload", model, "--name", "site-a/mine").code == 3
+
+
+def test_a_stranger_file_is_refused_before_anything_is_sent(member: Run, here: Path) -> None:
+    stranger = here / "letter.dat"
+    stranger.write_text("Dear colleague" * 50)
+    assert member("upload", stranger, "--name", "letter", "--json").code == 5
+    assert member("upload", here / "none.dat", "--name", "letter", "--json").code == 4
+    model = here / "mine.svm"
+    write_model(make_detector(4), model)
+    assert member("upload", model, "--name", "Bad Name", "--json").code == 2
+    assert member("upload", model, "--name", "x@3", "--json").code == 2
+    assert member("upload", model, "--name", "x", "-m", "a=lot", "--json").code == 2
+    assert member("upload", model, "--name", "x", "-l", "novalue", "--json").code == 2
+
+
+def test_what_lies_beside_a_model_is_taken_along(member: Run, here: Path) -> None:
+    model = here / "trained.svm"
+    digest = write_model(make_detector(5), model)
+    training = {"model_digest": digest, "suggested_labels": {"images": "12", "boxes": "15"}}
+    (here / "trained.svm.training.json").write_text(json.dumps(training))
+    evaluation = {"model_digest": digest, "metrics": {"recall": 0.5}, "training_images": 3}
+    (here / "trained.svm.evaluation.json").write_text(json.dumps(evaluation))
+    words = ("upload", model, "--name", "trained", "-l", "images=11", "--dry-run", "--json")
+    data = member(*words).data
+    assert data["labels"] == {"images": "11", "boxes": "15"}, "the command line goes first"
+    assert data["metrics"] == {"recall": 0.5}
+    assert "with 3 images that it was trained on" in member(*words).err
+    assert member(*words, "--no-sidecars").data["labels"] == {"images": "11"}
+    write_model(make_detector(6), model)
+    data = member(*words).data
+    assert data["labels"] == {"images": "11"}, "it was about another file"
+    assert data["metrics"] == {}
+
+
+def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
+    first, second, third = (here / f"{name}.svm" for name in ("first", "second", "third"))
+    for seed, path in enumerate((first, second, third)):
+        write_model(make_detector(10 + seed), path)
+    member("upload", second, "--name", "second", "-l", "images=300")
+    member("upload", third, "--name", "third", "-l", "images=100")
+    inputs = ("first.svm", "site-a/second", "pool://site-a/third@1")
+    data = member("merge", "mwma", *inputs, "--weight", "1.5,1,1", "-o", "m.svm", "--json").data
+    recipe = data["recipe"]
+    assert [entry["weight"] for entry in recipe["inputs"]] == [1.5, 1.0, 1.0]
+    assert [entry["address"] for entry in recipe["inputs"]] == [
+        None,
+        "pool://site-a/second@1",
+        "pool://site-a/third@1",
+    ]
+    assert file_digest(here / "m.svm") == data["digest"]
+
+    weighed = member("merge", "mwma", *inputs[1:], "--weight-by", "images", "-o", "w.svm", "--json")
+    assert [entry["weight"] for entry in weighed.data["recipe"]["inputs"]] == [300.0, 100.0]
+    member("download", "site-a/third", "-o", "got.svm")
+    words = ("merge", "mwma", "site-a/second", "got.svm", "--weight-by", "images", "-o", "g.svm")
+    entries = member(*words, "--json").data["recipe"]["inputs"]
+    assert [(entry["weight"], entry["address"]) for entry in entries] == [
+        (300.0, "pool://site-a/second@1"),
+        (100.0, "pool://site-a/third@1"),
+    ]
+    lacking = member("merge", "mwma", *inputs, "--weight-by", "images", "-o", "w.svm", "--json")
+    assert lacking.code == 2
+    assert "first.svm has no such label" in lacking.error["message"]
+
+    uploaded = member("upload", "m.svm", "--name", "merged", "--json").data["version"]
+    assert uploaded["has_recipe"]
+    assert len(uploaded["parent_digests"]) == 3
+    tree = member("models", "lineage", "site-a/merged").out
+    assert "pool://site-a/second@1  (mwma, weight 1)" in tree
+    assert "not in the pool" in tree
+    assert "pool://site-a/merged@1" in member("models", "lineage", "site-a/second").out
+
+    replayed = ("merge", "--replay", "m.svm.recipe.json")
+    again = member(*replayed, "-o", "again.svm", "--json").data  # first.svm lies beside the recipe
+    assert again["digest"] == data["digest"]
+    (here / "first.svm").rename(here / "renamed.svm")
+    lost = member(*replayed, "-o", "lost.svm", "--json")
+    assert lost.code == 4
+    assert "first.svm" in lost.error["message"]
+    assert not (here / "lost.svm").exists()
+    named = member(*replayed, "renamed.svm", "-o", "again.svm", "--json").data
+    assert named["recipe"] == data["recipe"]
+    fewer = member(
+        *replayed, "renamed.svm", "--without", "site-a/third@1", "-o", "f.svm", "--json"
+    ).data
+    assert len(fewer["recipe"]["inputs"]) == 2
+    assert member(*replayed, "--without", "site-a/merged", "-o", "f.svm").code == 2
+
+
+def test_facets_say_that_older_models_are_not_counted(
+    member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (51, 52, 53):
+        write_model(make_detector(seed), here / "counted.svm")
+        assert member("upload", "counted.svm", "--name", "counted").code == 0
+    words = ("models", "ls", "--name", "counted", "--facets")
+    whole = member(*words)
+    assert "of all 3 models" in whole.out
+    assert "more than" not in whole.err
+    # As many as a pool counts are too many for a test.
+    monkeypatch.setattr(counting, "MOST_COUNTED", 2)
+    cut = member(*words)
+    assert "of the newest 2 models only" in cut.out
+    assert "older ones are not counted" in cut.err
+    told = member(*words, "--json").data
+    assert (told["counted"], told["complete"]) == (2, False)
+
+
+def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
+    write_model(make_detector(20), here / "a.svm")
+    write_model(make_detector(21, window_px=96), here / "b.svm")
+    member("upload", "b.svm", "--name", "site-a/wide")
+    refused = member("merge", "mwma", "a.svm", "site-a/wide", "-o", "m.svm", "--json")
+    assert refused.code == 6
+    message = "window 80x80 against 96x96 (a.svm against pool://site-a/wide@1)"
+    assert refused.error["message"] == message
+    assert not (here / "m.svm").exists()
+
+
+def test_merge_options_and_names(member: Run, here: Path) -> None:
+    for seed in (1, 2):
+        write_model(make_predictor(seed), here / f"{seed}.dat")
+    data = member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--json").data
+    assert data["output"] == "merged.dat"
+    assert data["recipe"]["options"]["step"] == 1.1
+    assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7, "is there already"
+    assert member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--force").code == 0
+    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
+    assert member(*words, "--option", "step=1.1", "--recipe", "r.json", "-q").out == "o.dat\n"
+    assert (here / "r.json").exists()
+    assert not (here / "o.dat.recipe.json").exists()
+    assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()
+    assert member(*words, "--option", "speed=3", "--json").code == 2
+    assert member(*words, "--weight", "1", "--json").code == 2
+    assert member(*words, "--weight", "1,-1", "--json").code == 2
+    assert member(*words, "--weight", "1,x", "--json").code == 2
+    assert member(*words, "--dry-run", "--json").data["output"] == "o.dat"
+    assert member("merge", "wba-final", "1.dat", "2.dat", "-o", "f.forest").code == 0
+
+
+def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
+    for seed in (1, 2):
+        write_model(make_predictor(seed), here / f"{seed}.dat")
+    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "m.dat", "--json")
+    first = member(*words, "--weight", "2,1").data
+    kept = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    refused = member(*words)
+    assert (refused.code, refused.error["code"]) == (7, "file_exists")
+    assert refused.error["message"].startswith("m.dat: another model is there already")
+    assert "--force" in refused.error["hint"]
+    assert "--force" in member(*words[:-1], "--dry-run").out
+    assert member(*words, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
+    assert {path for path in here.iterdir() if path.is_file()} == set(kept)
+    assert (here / "m.dat").read_bytes() == kept[here / "m.dat"]
+    replay = ("merge", "--replay", "m.dat.recipe.json", "--json")
+    assert member(*replay, "-o", "m.dat").data["digest"] == first["digest"]
+    alone = member(*replay, "--without", first["recipe"]["inputs"][0]["digest"], "-o", "m.dat")
+    assert alone.code == 7
+    assert member(*words, "--force").data["digest"] != first["digest"]
+
+
+def test_a_merge_of_one_model_says_so(member: Run, here: Path) -> None:
+    write_model(make_predictor(1), here / "1.dat")
+    merged = member("merge", "wba-cascade", "1.dat", "-o", "m.dat")
+    assert "(1 model by wba-cascade" in merged.out
+    assert "one model alone" in merged.err
+
+
+def test_inspecting(member: Run, here: Path) -> None:
+    write_model(make_detector(30), here / "a.svm")
+    data = member("inspect", "a.svm", "--picture", "a.png", "--json").data
+    assert data["fingerprint"]["window_width_px"] == 80
+    assert (here / "a.png").read_bytes().startswith(b"\x89PNG")
+    write_model(make_predictor(30, parts=68), here / "a.dat")
+    assert member("inspect", "a.dat", "--picture", "b.png").code == 0
+    assert (here / "b.png").read_bytes().startswith(b"\x89PNG")
+    assert "wba-cascade" in member("inspect", "a.dat").out
+    assert member("inspect", "a.dat", "-q").out.strip() == file_digest(here / "a.dat")
+
+
+def test_the_cache_commands(member: Run, here: Path) -> None:
+    for number in (1, 2):
+        write_model(make_detector(40 + number), here / f"{number}.svm")
+        member("upload", f"{number}.svm", "--name", f"cached-{number}")
+        member("download", f"site-a/cached-{number}", "-o", f"copy-{number}.svm")
+    items = member("cache", "ls", "--json").data["items"]
+    assert {tuple(item["addresses"]) for item in items} == {
+        ("pool://site-a/cached-1@1",),
+        ("pool://site-a/cached-2@1",),
+    }
+    assert member("cache", "verify", "--json").data == {
+        "verified": 2,
+        "size_bytes": sum(item["size_bytes"] for item in items),
+        "removed": [],
+    }
+    assert member("cache", "rm", "site-a/cached-1").code == 2, "nobody can be asked here"
+    assert len(member("cache", "rm", "site-a/cached-1", "--dry-run", "-q").out.split()) == 1
+    assert len(member("cache", "ls", "-q").out.split()) == 2
+    assert member("cache", "rm", "site-a/cached-1", "-y").code == 0
+    [left] = member("cache", "ls", "-q").out.split()
+    assert member("cache", "prune", "--older-than", "1h", "-y", "--json").data["removed"] == []
+    blob = Path(member("cache", "ls", "--json").data["folder"]) / "blobs" / left
+    blob.chmod(0o644)
+    blob.write_bytes(b"damaged")
+    assert member("cache", "verify", "--json").code == 5
+    assert member("cache", "verify", "--remove", "-q").out.split() == [left]
+    assert member("cache", "ls", "-q").out == ""
+    assert member("download", "site-a/cached-2").code == 0
+
+
+def test_offline_downloads_come_from_the_cache(
+    member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(make_detector(50), here / "a.svm")
+    member("upload", "a.svm", "--name", "offline")
+    member("download", "site-a/offline", "-o", "1.svm")
+    monkeypatch.setenv("POOL_OFFLINE", "1")
+    assert member("download", "site-a/offline", "-o", "2.svm").code == 0
+    assert (here / "2.svm").read_bytes() == (here / "a.svm").read_bytes()
+    assert member("models", "ls", "--json").code == 8
+    assert member("download", "site-a/other", "--json").code == 4
+
+
+def test_endings_of_downloads_are_those_of_the_formats() -> None:
+    assert set(SUFFIX_OF_FORMAT) == set(FORMATS)
+    for name, model_format in FORMATS.items():
+        if model_format.suffixes:
+            assert SUFFIX_OF_FORMAT[name] in model_format.suffixes

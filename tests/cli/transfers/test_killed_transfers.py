@@ -1,0 +1,168 @@
+"""`poolctl upload` and `poolctl download` killed half-way, and run again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest, write_model
+from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
+from site_agent import ModelCache, ModelQuery, PoolClient
+from site_agent.pool.connection import PoolConnection
+from tests.benchmarks.paper_size import make_paper_size_predictor
+from tests.cli.conftest import run_process, start_process
+from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+
+PART_BYTES = 4 << 20
+LINE_BYTES_PER_S = 5_000_000
+
+
+@pytest.fixture(scope="module")
+def pool_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pool")
+
+
+@pytest.fixture(scope="module")
+def pool(pool_folder: Path) -> Iterator[LivePool]:
+    with live_pool(pool_folder, part_bytes=PART_BYTES) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A landmark model of some 50 MB."""
+    path = tmp_path_factory.mktemp("models") / "large.dat"
+    write_model(make_paper_size_predictor(3, levels=4), path)
+    return path
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come so far"
+        time.sleep(0.05)
+
+
+def test_a_killed_upload_goes_on(
+    pool: LivePool, pool_folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    words = ("upload", model, "--name", "site-a/large", "--json")
+    size_bytes, digest = model.stat().st_size, file_digest(model)
+    request = UploadRequest(
+        site="site-a", name="large", size_bytes=size_bytes, digest=digest, file_name=model.name
+    )
+    connection = PoolConnection(pool.url, pool.tokens["site-a"])
+    client = PoolClient(pool.url, pool.tokens["site-b"])
+
+    def received() -> int:
+        state = connection.post("/api/v1/uploads", UploadResponse, request, repeatable=True)
+        assert state.state == "receiving"
+        return sum(part.size_bytes for part in state.parts if part.received)
+
+    with UnreliableLine(pool.url) as line:
+        line.bytes_per_s = LINE_BYTES_PER_S
+        process = start_process(*words, POOL_ENDPOINT=line.url)
+        wait_until(lambda: line.sent_bytes > 2 * PART_BYTES and received() >= 2 * PART_BYTES)
+        process.kill()
+        process.communicate()
+    # The pool may be keeping a part at this moment whose sender is dead.
+    wait_until(lambda: not list(pool_folder.glob("**/uploads/*/*.tmp")))
+    there_bytes = received()
+    assert 2 * PART_BYTES <= there_bytes < size_bytes
+    assert list(client.models(ModelQuery(name="large"))) == [], "nothing half is listed"
+
+    again = run_process(*words, POOL_ENDPOINT=pool.url)
+    assert again.data["sent_bytes"] == size_bytes - there_bytes
+    assert again.data["version"]["digest"] == digest
+    [version] = client.models(ModelQuery(name="large"))
+    assert (version.digest, version.version) == (digest, 1)
+    connection.close()
+    client.close()
+
+
+def test_a_killed_download_goes_on(
+    pool: LivePool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    with PoolClient(pool.url, pool.tokens["site-a"]) as client:
+        digest = client.upload(model, "site-a/large").version.digest
+    target = tmp_path / "folder" / "mine.dat"
+    target.parent.mkdir()
+    words = ("download", "site-a/large", "-o", target, "--json")
+    part = ModelCache().part_file(digest)
+
+    with UnreliableLine(pool.url) as line:
+        line.bytes_per_s = LINE_BYTES_PER_S
+        process = start_process(*words, POOL_ENDPOINT=line.url)
+        wait_until(lambda: part.exists() and part.stat().st_size > 2 * PART_BYTES)
+        process.kill()
+        process.communicate()
+        there_bytes = part.stat().st_size
+        assert there_bytes < model.stat().st_size
+        assert list(target.parent.iterdir()) == [], "nothing half is to be seen"
+        assert ModelCache().find(digest) is None
+
+    again = run_process(*words, POOL_ENDPOINT=pool.url)
+    [item] = again.data["items"]
+    assert f"{model.stat().st_size / 1e6:.1f} MB, the last " in item["note"]
+    assert item["received_bytes"] == model.stat().st_size - there_bytes
+    assert file_digest(target) == digest == file_digest(model)
+    assert [path.name for path in target.parent.iterdir()] == ["mine.dat"]
+
+
+# At the second speed nothing more arrives: a pool that has fallen silent holds nobody.
+@pytest.mark.parametrize("bytes_per_s_then", [LINE_BYTES_PER_S, 1])
+def test_an_interrupted_upload_says_130(
+    pool: LivePool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bytes_per_s_then: int,
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    other = tmp_path / "other.dat"
+    write_model(make_paper_size_predictor(4, levels=4), other)
+    name = f"site-a/interrupted-{bytes_per_s_then}"
+    with UnreliableLine(pool.url) as line:
+        line.bytes_per_s = LINE_BYTES_PER_S
+        process = start_process("upload", other, "--name", name, POOL_ENDPOINT=line.url)
+        wait_until(lambda: line.sent_bytes > PART_BYTES)
+        line.bytes_per_s = bytes_per_s_then
+        assert_ends_at_ctrl_c(process)
+
+
+@pytest.mark.parametrize("bytes_per_s_then", [LINE_BYTES_PER_S, 1])
+def test_an_interrupted_download_says_130(
+    pool: LivePool,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bytes_per_s_then: int,
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    with PoolClient(pool.url, pool.tokens["site-a"]) as client:
+        client.upload(model, "site-a/large")
+    target = tmp_path / "folder" / "mine.dat"
+    target.parent.mkdir()
+    with UnreliableLine(pool.url) as line:
+        line.bytes_per_s = LINE_BYTES_PER_S
+        process = start_process("download", "site-a/large", "-o", target, POOL_ENDPOINT=line.url)
+        wait_until(lambda: line.received_bytes > PART_BYTES)
+        line.bytes_per_s = bytes_per_s_then
+        assert_ends_at_ctrl_c(process)
+    assert list(target.parent.iterdir()) == [], "nothing half is to be seen"
+
+
+def assert_ends_at_ctrl_c(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    # Less than a connection waits for an answer.
+    _, error = process.communicate(timeout=25)
+    assert process.returncode == 130
+    assert "Error: interrupted" in error
+    assert "Hint: run the same command again: it goes on where it was" in error
+    assert "Traceback" not in error

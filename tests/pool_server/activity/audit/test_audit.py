@@ -1,0 +1,107 @@
+"""What was done can be read, by those whom it concerns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.pool_server.lineage.withdrawals.families import three_merges
+from tests.pool_server.pool_driver import PoolDriver, error_of
+
+
+def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
+    answer = client.get("/api/v1/audit", params=parameters)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def test_the_story_of_a_withdrawal(pool: PoolDriver) -> None:
+    family = three_merges(pool, "story")
+    family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
+    [act] = read(pool.admin, subject=f"{family.address('a/bad')}@1", action="version.withdraw")
+    assert act["actor"] == f"{family.site('a')}/test-contributor"
+    assert act["details"]["reason"] == "consent-withdrawn"
+    assert act["details"]["explanation"] == "One family."
+    assert act["details"]["flagged"] == [
+        f"{family.address(name)}@1" for name in ("a/first", "b/second", "c/third", "c/again")
+    ]
+    [flag] = read(pool.admin, subject=f"{family.address('c/again')}@1", action="version.flag")
+    assert flag["details"]["withdrawn"] == f"{family.address('a/bad')}@1"
+    assert flag["request_id"] == act["request_id"]
+    life = [entry["action"] for entry in read(pool.admin, subject=family.address("c/again"))]
+    assert life == ["version.flag", "version.publish"]
+
+
+def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
+    family = three_merges(pool, "mine")
+    family.withdraw("a/bad", "quality")
+    site_b, site_c = family.site("b"), family.site("c")
+    found = read(family.member("c", "admin"), limit=200)
+    assert {entry["actor"].split("/")[0] for entry in found} <= {site_c, family.site("a"), "admin"}
+    assert all(
+        entry["actor"].startswith(f"{site_c}/") or entry["subject"].startswith(site_c)
+        for entry in found
+    )
+    again = f"{family.address('c/again')}@1"
+    flags = [entry for entry in found if entry["action"] == "version.flag"]
+    [flag] = [entry for entry in flags if entry["subject"] == again]
+    assert (flag["token_id"], flag["address"]) == ("", ""), "that of another site's people"
+    own = next(entry for entry in found if entry["actor"].startswith(f"{site_c}/"))
+    assert own["token_id"]
+    refused = family.member("c", "admin").get("/api/v1/audit", params={"site": site_b})
+    assert error_of(refused) == (403, "not_allowed")
+    for role in ("viewer", "contributor", "curator"):
+        refused = family.member("c", role).get("/api/v1/audit")
+        assert error_of(refused) == (403, "not_allowed")
+
+
+def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) -> None:
+    """Its family leads to models that the withdrawing site may not see."""
+    family = three_merges(pool, "reach")
+    family.add("c/secret", "a/bad", visibility="private")
+    family.withdraw("a/bad", "quality")
+    owner = family.member("a", "admin")
+    assert family.site("c") not in owner.get("/api/v1/audit", params={"limit": 200}).text
+    [act] = read(owner, action="version.withdraw")
+    assert act["details"]["flagged"] == [f"{family.address('a/first')}@1"]
+    assert act["details"]["flagged_total"] == 5
+    [flag] = read(family.member("c", "admin"), subject=f"{family.address('c/secret')}@1",
+                  action="version.flag")  # fmt: skip
+    assert flag["details"]["reason"] == "quality"
+
+
+def test_filters_and_pages(pool: PoolDriver) -> None:
+    family = three_merges(pool, "pages")
+    family.withdraw("a/bad", "quality")
+    site = family.site("a")
+    assert {entry["action"] for entry in read(pool.admin, site=site, action="version")} == {
+        "version.publish", "version.withdraw", "version.flag",
+    }  # fmt: skip
+    by_token = read(pool.admin, actor=f"{site}/test-contributor", action="version.publish")
+    assert len(by_token) == 2
+    assert read(pool.admin, actor=f"{site}/another") == []
+    newest = read(pool.admin, site=site, limit=1)[0]
+    assert newest in read(pool.admin, site=site, since=newest["at"])
+    assert newest not in read(pool.admin, site=site, until=newest["at"])
+    collected: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        parameters = {"site": site, "limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = pool.admin.get("/api/v1/audit", params=parameters).json()
+        collected += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert collected == read(pool.admin, site=site, limit=200)
+
+
+@pytest.mark.parametrize(
+    "moment", ["yesterday", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"]
+)
+def test_moments_that_are_none(pool: PoolDriver, moment: str) -> None:
+    for name in ("since", "until"):
+        answer = pool.admin.get("/api/v1/audit", params={name: moment})
+        assert error_of(answer) == (422, "invalid_request")

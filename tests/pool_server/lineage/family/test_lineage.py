@@ -1,0 +1,156 @@
+"""Family trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event
+
+from pool_server.app import create_first_admin, open_parts
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RecipeRecord,
+    SiteRecord,
+    TokenRecord,
+)
+from pool_server.http.identity import Caller
+from pool_server.lineage.family.repository import Place
+from pool_server.lineage.family.service import trace_lineage
+from pool_server.models.registry.service import resolve_version
+from pool_server.models.registry.states import standing_columns
+from pool_server.settings import PoolSettings
+from pool_server.wire.models.models import LineageResponse
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import PoolDriver, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
+
+UNKNOWN = "ab" * 32
+ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=True)
+
+
+def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = pool.admin.get(f"/api/v1/models/kin/{name}/versions/1/lineage").json()
+    return found
+
+
+def test_a_family(pool: PoolDriver) -> None:
+    client = pool.member("kin")
+    files = {name: network_bytes() for name in ("a", "b", "merged", "again")}
+    digests = {name: sha256(content) for name, content in files.items()}
+    upload(client, "kin/a", files["a"])
+    upload(client, "kin/b", files["b"])
+    recipe = recipe_for(files["merged"], digests["a"], digests["b"], UNKNOWN)
+    upload(client, "kin/merged", files["merged"], recipe=recipe)
+    upload(
+        client, "kin/again", files["again"],
+        recipe=recipe_for(files["again"], digests["merged"], digests["a"]),
+    )  # fmt: skip
+    upload(client, "kin/a-too", files["a"])
+
+    tree = lineage_of(pool, "merged")
+    nodes = {node["digest"]: node for node in tree["nodes"]}
+    assert tree["root"] == digests["merged"]
+    assert tree["recipe"] == recipe
+    assert {digest: node["depth"] for digest, node in nodes.items()} == {
+        digests["a"]: -1,
+        digests["b"]: -1,
+        UNKNOWN: -1,
+        digests["merged"]: 0,
+        digests["again"]: 1,
+    }
+    assert nodes[digests["a"]]["addresses"] == ["pool://kin/a@1", "pool://kin/a-too@1"]
+    assert nodes[UNKNOWN]["addresses"] == []
+    assert nodes[UNKNOWN]["kind"] is None
+    assert nodes[digests["again"]]["kind"] == "network"
+    assert {(edge["parent"], edge["child"], edge["weight"]) for edge in tree["edges"]} == {
+        (digests["a"], digests["merged"], 1.0),
+        (digests["b"], digests["merged"], 2.0),
+        (UNKNOWN, digests["merged"], 3.0),
+        (digests["merged"], digests["again"], 1.0),
+    }
+
+    above = {node["digest"]: node["depth"] for node in lineage_of(pool, "again")["nodes"]}
+    assert above == {
+        digests["again"]: 0,
+        digests["merged"]: -1,
+        digests["a"]: -1,
+        digests["b"]: -2,
+        UNKNOWN: -2,
+    }
+    below = {node["digest"]: node["depth"] for node in lineage_of(pool, "a")["nodes"]}
+    assert below == {digests["a"]: 0, digests["merged"]: 1, digests["again"]: 1}
+
+
+def test_places_have_what_decides_of_them_by_name() -> None:
+    names = [each.name for each in standing_columns()]
+    assert list(Place._fields[-len(names) :]) == names
+
+
+def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:
+    client, first, second = pool.member("kin"), network_bytes(), network_bytes()
+    upload(client, "kin/hen", first, recipe=recipe_for(first, sha256(second)))
+    upload(client, "kin/egg", second, recipe=recipe_for(second, sha256(first)))
+    tree = lineage_of(pool, "hen")
+    assert {node["digest"] for node in tree["nodes"]} == {sha256(first), sha256(second)}
+
+
+def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> None:
+    settings = PoolSettings(data_folder=tmp_path)
+    create_first_admin(settings)
+    parts = open_parts(settings)
+    write_chain(parts.database, 1000)
+    statements: list[str] = []
+    event.listen(
+        parts.database.engine,
+        "before_cursor_execute",
+        lambda _c, _cur, statement, *_rest: statements.append(statement),
+    )
+    with parts.database.read() as session:
+        version = resolve_version(session, ADMIN, "admin", "chain", "latest")
+        statements.clear()
+        tree = trace_lineage(session, ADMIN, version.digest)
+    parts.database.close()
+    assert LineageResponse.model_validate(tree).model_dump() == tree
+    assert len(tree["nodes"]) == 1001
+    assert min(node["depth"] for node in tree["nodes"]) == -1000
+    assert len(statements) <= 4
+
+
+def write_chain(database: Any, length: int) -> None:
+    """Write versions each of which has the one before as its parent."""
+    with database.write() as session:
+        site, token = session.query(SiteRecord).one(), session.query(TokenRecord).one()
+        model = ModelRecord(site_id=site.id, name="chain", kind="network")
+        session.add(model)
+        session.flush()
+        for number in range(1, length + 2):
+            digest = sha256(b"%d" % number)
+            version = ModelVersionRecord(
+                model_id=model.id,
+                number=number,
+                digest=digest,
+                size_bytes=1,
+                kind="network",
+                format="safetensors",
+                file_name="a",
+                fingerprint={},
+                created_by="admin/first-admin",
+                token_id=token.id,
+            )
+            session.add(version)
+            session.flush()
+            if number > 1:
+                session.add(RecipeRecord(version_id=version.id, method="fedavg", document={}))
+                session.add(
+                    ParentRecord(
+                        version_id=version.id,
+                        position=0,
+                        child_digest=digest,
+                        parent_digest=sha256(b"%d" % (number - 1)),
+                        weight=1.0,
+                        method="fedavg",
+                    )
+                )

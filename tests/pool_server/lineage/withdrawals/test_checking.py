@@ -1,0 +1,41 @@
+"""Whoever has a file finds out that it was withdrawn, also where its model is not shared."""
+
+from __future__ import annotations
+
+from tests.pool_server.lineage.withdrawals.families import Family
+from tests.pool_server.lineage.withdrawals.test_withdrawing import make_private
+from tests.pool_server.pool_driver import PoolDriver, upload
+
+
+def test_asking_about_copies_of_what_is_not_shared_any_more(pool: PoolDriver) -> None:
+    family = Family(pool, "unshared")
+    for name in ("a/bad", "b/good"):
+        family.add(name)
+    family.add("b/merged", "a/bad")
+    family.add("b/clean", "b/good")
+    assert family.download("a/bad", by="d").status_code == 200
+    for site in "ab":
+        make_private(pool, family.site(site))
+    family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
+    upload(family.member("a"), family.address("a/bad"))
+    heir = {"successor": f"{family.address('a/bad')}@2"}
+    path = f"/api/v1/models/{family.address('a/bad')}/versions/1/successors"
+    assert family.member("a").post(path, json=heir).status_code == 200
+
+    asked = {"digests": [family.digest(name) for name in ("a/bad", "b/merged", "b/clean")]}
+    answer = family.member("d", "viewer").post("/api/v1/withdrawals/check", json=asked)
+    bad, merged = answer.json()["items"]
+    nameless = f"sha256:{family.digest('a/bad')}"
+    [withdrawn] = bad["withdrawals"]
+    del withdrawn["withdrawn_at"]
+    assert withdrawn == {
+        "address": nameless, "digest": family.digest("a/bad"), "reason": "consent-withdrawn",
+        "effect": "refuse", "explanation": "", "withdrawn_by": "", "successors": [],
+    }  # fmt: skip
+    assert bad["successors"] == []
+    [flag] = merged["flags"]
+    assert (flag["address"], flag["digest"]) == (nameless, family.digest("a/bad"))
+    assert family.prefix not in answer.text
+    own = family.member("a").post("/api/v1/withdrawals/check", json=asked).json()["items"]
+    assert own[0]["withdrawals"][0]["explanation"] == "One family."
+    assert own[0]["successors"] == [f"pool://{family.address('a/bad')}@2"]

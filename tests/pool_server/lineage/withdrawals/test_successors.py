@@ -1,0 +1,176 @@
+"""Who may say that a version replaces another: never just whoever wrote a recipe that fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pool_server.lineage.withdrawals.families import Family, three_merges
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
+
+
+def successor_recipe(family: Family, name: str, content: bytes) -> dict[str, Any]:
+    """Return the recipe of a merged model of `three_merges` without the bad one, as it must be."""
+    old = family.recipes[name]
+    bad = family.digest("a/bad")
+    return {
+        **recipe_for(content),
+        "inputs": [each for each in old["inputs"] if each["digest"] != bad],
+        "successor_of": {
+            "digest": family.digest(name),
+            "without": [{"digest": bad, "address": None, "file_name": None}],
+        },
+    }
+
+
+def claim(family: Family, name: str, address: str, **fields: Any) -> dict[str, Any]:
+    """Upload bytes that come out of no recipe, as the successor of a merged model."""
+    content = network_bytes()
+    site, _, model = address.partition("/")
+    recipe = successor_recipe(family, name, content)
+    return upload(
+        family.member(site), f"{family.site(site)}/{model}", content, recipe=recipe, **fields
+    )
+
+
+def events_of(family: Family, site: str, kind: str) -> list[dict[str, Any]]:
+    answer = family.member(site).get("/api/v1/events", params={"kind": kind})
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def name_successor(family: Family, name: str, successor: str, by: str) -> Any:
+    path = f"/api/v1/models/{family.address(name)}/versions/1/successors"
+    return family.member(by).post(path, json={"successor": successor})
+
+
+def test_a_fitting_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
+    family = three_merges(pool, "forged")
+    family.withdraw("a/bad", "consent-withdrawn")
+    forged = claim(family, "c/third", "d/evil")
+    assert forged["has_recipe"], "it is taken, as what its site says of its own file"
+    assert family.version("c/third")["successors"] == []
+    assert events_of(family, "c", "version.replaced") == []
+    [offer] = events_of(family, "c", "version.successor-offered")
+    assert offer["subject"] == family.version("c/third")["address"]
+    assert offer["details"] == {
+        "successor": forged["address"],
+        "digest": forged["digest"],
+        "by": f"{family.site('d')}/test-contributor",
+    }
+    for name in ("a/first", "b/second"):
+        assert family.version(name)["successors"] == []
+
+
+def test_a_site_links_its_own(pool: PoolDriver) -> None:
+    family = three_merges(pool, "own-heir")
+    family.withdraw("a/bad", "quality")
+    own = claim(family, "c/third", "c/third")
+    assert family.version("c/third")["successors"] == [own["address"]]
+    assert events_of(family, "c", "version.successor-offered") == []
+    again = claim(family, "c/third", "c/other")
+    assert family.version("c/third")["successors"] == [again["address"], own["address"]]
+
+
+def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
+    family = three_merges(pool, "copied-heir")
+    copy = upload(family.member("d"), family.address("d/copy"), family.files["c/third"])
+    family.files["d/copy"] = family.files["c/third"]
+    family.withdraw("a/bad", "quality")
+    own = claim(family, "c/third", "d/heir")
+    assert family.version("d/copy")["successors"] == [own["address"]]
+    assert family.version("c/third")["successors"] == []
+    assert [each["subject"] for each in events_of(family, "c", "version.successor-offered")] == [
+        family.version("c/third")["address"]
+    ]
+    assert copy["digest"] == family.digest("c/third")
+
+
+def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
+    family = three_merges(pool, "confirmed")
+    family.download("c/third", by="b")
+    family.withdraw("a/bad", "quality")
+    offered = claim(family, "c/third", "d/heir")["address"]
+    for stranger in ("b", "d"):
+        refused = name_successor(family, "c/third", offered, by=stranger)
+        assert error_of(refused) == (403, "not_allowed")
+    done = name_successor(family, "c/third", offered, by="c")
+    assert done.status_code == 200, done.text
+    assert (done.json()["successor"], done.json()["successors"]) == (offered, [offered])
+    assert family.version("c/third")["successors"] == [offered]
+    for site in "bc":
+        [event] = events_of(family, site, "version.replaced")
+        assert event["details"]["successor"] == offered
+    again = name_successor(family, "c/third", offered, by="c")
+    assert again.status_code == 200
+    assert len(events_of(family, "b", "version.replaced")) == 1, "said once"
+
+
+def test_a_curator_of_the_pool_confirms_it_as_well(pool: PoolDriver) -> None:
+    family = three_merges(pool, "curated")
+    family.withdraw("a/bad", "quality")
+    offered = claim(family, "c/third", "d/heir")["address"]
+    path = f"/api/v1/models/{family.address('c/third')}/versions/1/successors"
+    assert pool.admin.post(path, json={"successor": offered}).status_code == 200
+    assert family.version("c/third")["successors"] == [offered]
+
+
+@pytest.mark.parametrize("unfit", ["c/third", "c/again", "a/bad", "b/second"])
+def test_what_cannot_replace_it(pool: PoolDriver, unfit: str) -> None:
+    family = three_merges(pool, f"unfit-{unfit.replace('/', '-')}")
+    family.withdraw("a/bad", "quality")
+    answer = name_successor(family, "c/third", f"{family.address(unfit)}@1", by="c")
+    assert error_of(answer) == (422, "withdrawal_refused")
+    assert family.version("c/third")["successors"] == []
+
+
+def test_nothing_replaces_what_replaces_it(pool: PoolDriver) -> None:
+    family = Family(pool, "circle")
+    old, new = family.add("a/old"), family.add("a/new")
+    assert name_successor(family, "a/old", new["address"], by="a").status_code == 200
+    round_about = name_successor(family, "a/new", old["address"], by="a")
+    assert error_of(round_about) == (422, "withdrawal_refused")
+    missing = name_successor(family, "a/old", f"{family.address('a/none')}@1", by="a")
+    assert error_of(missing) == (404, "model_not_found")
+
+
+def test_what_one_replaced_for_others_is_for_them_to_say_again(pool: PoolDriver) -> None:
+    """A site's word for the successor of its own file is not one for whom trusted that file."""
+    family = three_merges(pool, "chain")
+    family.withdraw("a/bad", "quality")
+    offered = claim(family, "c/third", "d/heir")["address"]
+    assert name_successor(family, "c/third", offered, by="c").status_code == 200
+    newer = upload(family.member("d"), family.address("d/newer"))["address"]
+    assert name_successor(family, "d/heir", newer, by="d").status_code == 200
+    assert family.version("d/heir")["successors"] == [newer]
+    assert family.version("c/third")["successors"] == [offered]
+
+
+def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
+    """Whether a recipe fits that of a private model is for nobody else to try out."""
+    family = Family(pool, "quiet")
+    for name in ("a/bad", "b/good"):
+        family.add(name)
+    family.add("c/secret", "b/good", "a/bad", visibility="private")
+    family.withdraw("a/bad", "quality")
+    wrong = claim(family, "c/secret", "d/wrong")
+    wrong_recipe = {**family.recipes["c/secret"], "method": {"name": "mwma", "version": 1}}
+    family.recipes["c/secret"] = wrong_recipe
+    other = claim(family, "c/secret", "d/other")
+    assert wrong["has_recipe"]
+    assert other["has_recipe"]
+    assert events_of(family, "c", "version.successor-offered") == []
+    assert family.version("c/secret")["successors"] == []
+
+
+def test_who_fetched_it_is_not_told_the_name_of_a_private_successor(pool: PoolDriver) -> None:
+    family = three_merges(pool, "private-heir")
+    family.download("c/third", by="b")
+    family.withdraw("a/bad", "quality")
+    heir = claim(family, "c/third", "c/heir", visibility="private")
+    [own], [told] = (events_of(family, site, "version.replaced") for site in "cb")
+    assert own["details"]["successor"] == heir["address"]
+    assert told["details"]["successor"] == f"sha256:{heir['digest']}"

@@ -1,0 +1,398 @@
+"""Withdrawing a version: what is flagged, who hears of it, what becomes of downloads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select, update
+
+from aggregators.formats import encode_model
+from pool_server.database.engine import Database
+from pool_server.database.records import ModelRecord, SiteRecord
+from tests.aggregators.small_models import make_predictor
+from tests.pool_server.lineage.withdrawals.families import Family, three_merges
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
+
+FLAGGED = ("a/first", "b/second", "c/third", "c/again")
+UNTOUCHED = ("b/good", "c/fine", "b/clean")
+
+
+def test_the_owner_hears_of_it_in_the_preview_too(pool: PoolDriver) -> None:
+    family = three_merges(pool, "wide")
+    preview = family.member("b").get(
+        f"/api/v1/models/{family.address('b/clean')}/versions/1/withdrawal-preview"
+    )
+    owner = {"site": family.site("b"), "versions": 0, "downloaded": 0}
+    assert preview.json()["sites"] == [owner]
+    done = family.withdraw("b/clean", "quality").json()
+    assert done["sites"] == preview.json()["sites"]
+
+
+def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDriver) -> None:
+    family = three_merges(pool, "wide")
+    before = {name: family.version(name) for name in (*FLAGGED, *UNTOUCHED)}
+    assert family.download("c/again", by="d").status_code == 200
+    preview = family.member("a").get(
+        f"/api/v1/models/{family.address('a/bad')}/versions/1/withdrawal-preview"
+    )
+    assert preview.status_code == 200, preview.text
+    foreseen = preview.json()
+    assert not foreseen["withdrawn"]
+    assert family.version("a/first") == before["a/first"], "a preview changes nothing"
+
+    answer = family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
+    assert answer.status_code == 200, answer.text
+    done = answer.json()
+    assert done["withdrawal"]["effect"] == "refuse"
+    assert [each["address"] for each in done["versions"]] == [
+        before[name]["address"] for name in FLAGGED
+    ]
+    assert done["versions"] == foreseen["versions"]
+    assert done["sites"] == foreseen["sites"]
+    assert done["sites"] == [
+        {"site": family.site("a"), "versions": 1, "downloaded": 0},
+        {"site": family.site("b"), "versions": 1, "downloaded": 0},
+        {"site": family.site("c"), "versions": 2, "downloaded": 0},
+        {"site": family.site("d"), "versions": 0, "downloaded": 1},
+    ]
+
+    withdrawn = family.version("a/bad")
+    assert withdrawn["state"] == "withdrawn"
+    assert withdrawn["withdrawal"]["reason"] == "consent-withdrawn"
+    assert withdrawn["flags"] == []
+    for name in FLAGGED:
+        after = family.version(name)
+        [flag] = after.pop("flags")
+        assert (flag["address"], flag["reason"]) == (withdrawn["address"], "consent-withdrawn")
+        assert {**after, "flags": []} == before[name]
+    for name in UNTOUCHED:
+        assert family.version(name) == before[name]
+
+
+def test_downloads_are_refused_or_warned_of(pool: PoolDriver) -> None:
+    family = three_merges(pool, "loads")
+    family.add("b/other")
+    family.withdraw("a/bad", "licence", explanation="Not ours to share.")
+    refused = family.download("a/bad", by="b")
+    assert error_of(refused) == (410, "version_withdrawn")
+    assert refused.json()["error"]["details"]["reason"] == "licence"
+    assert "Not ours to share." in refused.json()["error"]["message"]
+    flagged = family.download("c/again", by="b")
+    assert flagged.content == family.files["c/again"]
+    assert warning_of(flagged) == "flagged; reason=licence"
+    assert warning_of(family.download("b/clean", by="a")) is None
+
+    family.withdraw("b/other", "quality", successor=f"{family.address('b/good')}@1")
+    warned = family.download("b/other", by="a")
+    assert warned.content == family.files["b/other"]
+    assert warning_of(warned) == "withdrawn; reason=quality"
+    assert family.version("b/other")["successors"] == [family.version("b/good")["address"]]
+
+
+def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
+    family = Family(pool, "twin")
+    family.add("a/bad")
+    family.add("a/poor")
+    copy = upload(family.member("b"), family.address("b/copy"), family.files["a/bad"])
+    done = family.withdraw("a/bad", "security").json()
+    assert [(each["address"], each["same_bytes"]) for each in done["versions"]] == [
+        (copy["address"], True)
+    ]
+    family.files["b/copy"] = family.files["a/bad"]
+    assert family.version("b/copy")["state"] == "available"
+    assert error_of(family.download("b/copy", by="a")) == (410, "version_withdrawn")
+    again = announce(family.member("c"), family.address("c/new"), family.files["a/bad"])
+    assert error_of(again) == (409, "bytes_withdrawn")
+
+    family.withdraw("a/poor", "quality")
+    late = upload(family.member("c"), family.address("c/late"), family.files["a/poor"])
+    assert [flag["reason"] for flag in late["flags"]] == ["quality"]
+    assert late["flags"][0]["digest"] == late["digest"]
+
+
+def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
+    """Whoever may fetch a file may copy it under a name of its own."""
+    family = three_merges(pool, "copier")
+    family.files["d/copy"] = family.files["a/bad"]
+    copy = announce(family.member("d"), family.address("d/copy"), family.files["a/bad"])
+    assert copy.json()["state"] == "complete", "nothing was sent"
+    for role in ("contributor", "admin"):
+        member = family.member("d", role)
+        taken = family.withdraw("d/copy", "security", client=member)
+        assert error_of(taken) == (403, "not_allowed")
+        path = f"/api/v1/models/{family.address('d/copy')}/versions/1"
+        assert error_of(member.get(f"{path}/withdrawal-preview")) == (403, "not_allowed")
+    assert family.download("a/bad", by="c").status_code == 200
+    assert family.version("c/again")["flags"] == []
+    gone = member.delete(path, params={"force": True})
+    assert gone.status_code == 200, "its own copy it can delete"
+    assert family.withdraw("a/bad", "security").status_code == 200
+
+
+def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
+    family = Family(pool, "later")
+    family.add("a/bad")
+    family.add("b/good")
+    # The middle of this family comes last: until then nothing connects its ends.
+    family.files["b/middle"] = bytes(family.files["b/good"])[:-4] + b"\0\0\0\1"
+    family.add("c/end", "b/middle")
+    family.withdraw("a/bad", "data-error")
+    assert family.version("c/end")["flags"] == []
+    family.add("b/direct", "a/bad", "b/good")
+    assert len(family.version("b/direct")["flags"]) == 1
+    family.add("b/middle", "a/bad")
+    assert len(family.version("b/middle")["flags"]) == 1
+    assert len(family.version("c/end")["flags"]) == 1
+    told = events_of(family, "c")
+    assert [event["kind"] for event in told] == ["version.flagged"]
+    assert told[0]["details"]["versions"] == [family.version("c/end")["address"]]
+
+
+def test_two_withdrawals_of_one_family(pool: PoolDriver) -> None:
+    family = three_merges(pool, "twice")
+    family.withdraw("a/bad", "quality")
+    family.withdraw("c/fine", "consent-withdrawn")
+    reasons = {
+        name: sorted(flag["reason"] for flag in family.version(name)["flags"])
+        for name in (*FLAGGED, "b/clean")
+    }
+    assert reasons == {
+        "a/first": ["quality"],
+        "b/second": ["consent-withdrawn", "quality"],
+        "c/third": ["consent-withdrawn", "quality"],
+        "c/again": ["consent-withdrawn", "quality"],
+        "b/clean": ["consent-withdrawn"],
+    }
+
+
+def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
+    family = three_merges(pool, "once")
+    weak = family.withdraw("a/bad", "consent-withdrawn", effect="warn")
+    assert error_of(weak) == (422, "withdrawal_refused")
+    assert family.withdraw("a/bad", "quality").status_code == 200
+    again = family.withdraw("a/bad", "data-error")
+    assert error_of(again) == (409, "already_withdrawn")
+    stricter = family.withdraw("a/bad", "security", explanation="It holds a back door.")
+    assert stricter.json()["withdrawal"]["effect"] == "refuse"
+    assert error_of(family.download("a/bad", by="c")) == (410, "version_withdrawn")
+    assert [flag["reason"] for flag in family.version("c/again")["flags"]] == ["security"]
+    assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
+
+
+def test_an_explanation_writes_on_nobodys_terminal(pool: PoolDriver) -> None:
+    family = Family(pool, "words")
+    family.add("a/model")
+    loud = family.withdraw("a/model", "other", explanation="\x1b[2Jgone")
+    assert error_of(loud) == (422, "invalid_request")
+    plain = family.withdraw("a/model", "other", explanation="Two lines,\n\tand a tab.")
+    assert plain.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("site", "role", "status"),
+    [("a", "viewer", 403), ("a", "contributor", 200), ("a", "admin", 200), ("b", "admin", 403)],
+)
+def test_who_may_withdraw(pool: PoolDriver, site: str, role: str, status: int) -> None:
+    family = Family(pool, f"who-{site}-{role}")
+    family.add("a/model")
+    client = family.member(site, role)
+    path = f"/api/v1/models/{family.address('a/model')}/versions/1"
+    assert client.get(f"{path}/withdrawal-preview").status_code == status
+    answer = family.withdraw("a/model", "other", client=client)
+    assert answer.status_code == status, answer.text
+
+
+def test_an_admin_of_the_pool_withdraws_anything(pool: PoolDriver) -> None:
+    family = Family(pool, "byadmin")
+    family.add("a/model")
+    done = family.withdraw("a/model", "security", client=pool.admin).json()
+    assert done["withdrawal"]["withdrawn_by"] == "admin/first-admin"
+    assert [event["kind"] for event in events_of(family, "a")] == ["version.withdrawn"]
+
+
+def test_a_successor_must_be_one(pool: PoolDriver) -> None:
+    family = three_merges(pool, "heir")
+    for unfit in ("a/first", "c/again", "a/bad"):
+        answer = family.withdraw("a/bad", "quality", successor=f"{family.address(unfit)}@1")
+        assert error_of(answer) == (422, "withdrawal_refused"), unfit
+    missing = family.withdraw("a/bad", "quality", successor=f"{family.address('a/none')}@1")
+    assert error_of(missing) == (404, "model_not_found")
+    assert family.version("a/bad")["state"] == "available", "nothing happened"
+
+
+def test_owners_and_those_who_fetched_hear_of_it(pool: PoolDriver) -> None:
+    family = three_merges(pool, "told")
+    family.download("a/bad", by="d")
+    family.download("c/again", by="d")
+    family.download("c/again", by="d")
+    family.withdraw("a/bad", "consent-withdrawn", explanation="Please delete it.")
+    kinds = {site: [event["kind"] for event in events_of(family, site)] for site in "abcd"}
+    assert kinds == {
+        "a": ["version.withdrawn", "version.flagged"],
+        "b": ["version.flagged"],
+        "c": ["version.flagged"],
+        "d": ["version.withdrawn", "version.flagged"],
+    }
+    [of_c] = events_of(family, "c")
+    assert of_c["subject"] == family.version("a/bad")["address"]
+    assert of_c["details"]["explanation"] == "Please delete it."
+    assert of_c["details"]["versions"] == [
+        family.version("c/third")["address"],
+        family.version("c/again")["address"],
+    ]
+    assert events_of(family, "d")[1]["details"]["downloaded"] == [
+        family.version("c/again")["address"]
+    ]
+
+
+def test_the_list_of_withdrawals(pool: PoolDriver) -> None:
+    family = three_merges(pool, "list")
+    family.withdraw("b/good", "quality")
+    family.withdraw("a/bad", "consent-withdrawn")
+    client = family.member("c")
+    found = client.get("/api/v1/withdrawals", params={"site": family.site("a")}).json()
+    assert [each["reason"] for each in found["items"]] == ["consent-withdrawn"]
+    first = client.get("/api/v1/withdrawals", params={"limit": 1}).json()
+    second = client.get(
+        "/api/v1/withdrawals", params={"limit": 1, "cursor": first["next_cursor"]}
+    ).json()
+    assert [each["items"][0]["address"] for each in (first, second)] == [
+        family.version("a/bad")["address"],
+        family.version("b/good")["address"],
+    ]
+
+
+def test_asking_about_copies(pool: PoolDriver) -> None:
+    family = three_merges(pool, "copies")
+    family.withdraw("a/bad", "quality")
+    asked = [family.digest(name) for name in ("b/good", "c/again", "a/bad")] + ["0" * 64]
+    answer = family.member("d", "viewer").post("/api/v1/withdrawals/check", json={"digests": asked})
+    again, bad = answer.json()["items"]
+    assert (again["digest"], bad["digest"]) == (family.digest("c/again"), family.digest("a/bad"))
+    assert again["withdrawals"] == []
+    assert [flag["digest"] for flag in again["flags"]] == [family.digest("a/bad")]
+    assert [each["reason"] for each in bad["withdrawals"]] == ["quality"]
+    assert bad["flags"] == []
+
+
+def test_a_private_family_is_flagged_and_stays_private(pool: PoolDriver) -> None:
+    family = Family(pool, "hidden")
+    family.add("a/bad")
+    family.add("b/secret", "a/bad")
+    make_private(pool, family.site("b"))
+    done = family.withdraw("a/bad", "consent-withdrawn").json()
+    assert (done["versions"], done["versions_total"]) == ([], 1)
+    assert len(family.version("b/secret")["flags"]) == 1
+    tree = family.member("a").get(f"/api/v1/lineage/{family.digest('a/bad')}").json()
+    assert [node["digest"] for node in tree["nodes"]] == [family.digest("a/bad")]
+
+
+def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+    family = Family(pool, "nameless")
+    family.add("a/secret", visibility="private")
+    family.add("a/own", "a/secret")
+    family.add("b/merged", "a/secret")
+    family.withdraw("a/secret", "quality")
+    [of_b], [of_a] = (family.version(name)["flags"] for name in ("b/merged", "a/own"))
+    digest = family.digest("a/secret")
+    assert (of_b["address"], of_b["digest"]) == (f"sha256:{digest}", digest)
+    assert of_a["address"] == family.version("a/secret")["address"]
+    asked = {"digests": [family.digest("b/merged")]}
+    answer = family.member("c").post("/api/v1/withdrawals/check", json=asked)
+    assert family.address("a/secret") not in answer.text
+
+
+def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+    family = Family(pool, "unnamed")
+    family.add("a/secret", visibility="private")
+    family.add("a/shown", visibility="private")
+    family.add("b/any")
+    listed = {"visibility": "sites", "sites": [{"site": family.site("b")}]}
+    path = f"/api/v1/models/{family.address('a/shown')}/sharing"
+    assert family.member("a").put(path, json=listed).status_code == 200
+    family.add("b/merged", "a/secret", "a/shown")
+    for name in ("a/secret", "a/shown"):
+        family.withdraw(name, "quality", explanation="Swapped eyes.")
+    family.add("b/late", "a/secret")
+    secret, shown = family.digest("a/secret"), family.version("a/shown")["address"]
+    told = [event for event in events_of(family, "b") if event["kind"] == "version.flagged"]
+    assert [event["subject"] for event in told] == [
+        f"sha256:{secret}", shown, f"sha256:{secret}",
+    ]  # fmt: skip
+    assert [event["details"]["by"] for event in told] == [
+        "", f"{family.site('a')}/test-contributor", "",
+    ]  # fmt: skip
+    assert [event["details"]["explanation"] for event in told] == ["", "Swapped eyes.", ""]
+    own = events_of(family, "a")
+    assert [event["subject"] for event in own] == [family.version("a/secret")["address"], shown]
+    audit = family.member("b", "admin").get("/api/v1/audit", params={"action": "version.flag"})
+    assert family.address("a/secret") not in audit.text
+    assert f"sha256:{secret}" in audit.text
+
+
+def test_lineage_says_what_was_withdrawn_and_has_the_recipes(pool: PoolDriver) -> None:
+    family = three_merges(pool, "marked")
+    family.withdraw("a/bad", "licence")
+    client = family.member("d")
+    tree = client.get(
+        f"/api/v1/lineage/{family.digest('c/again')}", params={"recipes": "true"}
+    ).json()
+    nodes = {node["digest"]: node for node in tree["nodes"]}
+    marks = {
+        name: (node["withdrawn"], node["flagged"])
+        for name in ("a/bad", "b/good", "c/third", "c/again")
+        for node in [nodes[family.digest(name)]]
+    }
+    assert marks == {
+        "a/bad": ("licence", False),
+        "b/good": (None, False),
+        "c/third": (None, True),
+        "c/again": (None, True),
+    }
+    third = recipe_for(
+        family.files["c/third"], *(family.digest(each) for each in ("b/good", "a/bad", "c/fine"))
+    )
+    assert nodes[family.digest("c/third")]["recipe"] == third
+    assert nodes[family.digest("b/good")]["recipe"] is None
+    assert tree["recipe"] == nodes[family.digest("c/again")]["recipe"]
+    assert client.get(f"/api/v1/lineage/{'12' * 32}").status_code == 404
+
+
+def warning_of(response: httpx.Response) -> str | None:
+    """Return the warning of a download: in the pool's own answer, wherever it leads."""
+    first = response.history[0] if response.history else response
+    warning: str | None = first.headers.get("x-pool-warning")
+    return warning
+
+
+def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
+    family = Family(pool, "begun")
+    family.files["a/base"] = bytes(encode_model(make_predictor(71)))
+    family.add("a/base")
+    base = f"{family.address('a/base')}@1"
+    deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    request = {"base": base, "sites": [family.site("b")], "deadline": deadline}
+    client = family.member("b")
+    assert client.post("/api/v1/rounds", json=request).status_code == 201
+    family.withdraw("a/base", "data-error")
+    assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
+
+
+def make_private(pool: PoolDriver, site: str) -> None:
+    """Let nobody but a site see its models."""
+    database = Database.open(pool.settings)
+    with database.write() as session:
+        of_site = select(SiteRecord.id).where(SiteRecord.name == site).scalar_subquery()
+        session.execute(
+            update(ModelRecord).where(ModelRecord.site_id == of_site).values(visibility="private")
+        )
+    database.close()
+
+
+def events_of(family: Family, site: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = family.member(site).get("/api/v1/events").json()["items"]
+    return found

@@ -1,0 +1,203 @@
+"""From draft to published, quarantined, released, deleted; and who sees a version meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.pool_server.conftest import OpenPool
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.transfers.test_recipes import recipe_for
+
+REASON = {"reason": "Landmarks of the left eye are swapped."}
+
+
+def address(name: str, reference: str | int = 1, site: str = "cur-a") -> str:
+    return f"/api/v1/models/{site}/{name}/versions/{reference}"
+
+
+def listed(client: httpx.Client, name: str, **query: Any) -> list[str]:
+    items = client.get("/api/v1/models", params={"name": name, **query}).json()["items"]
+    return [f"{each['version']} {each['state']}" for each in items]
+
+
+def test_a_draft_is_seen_at_home_and_by_curators_of_the_pool(pool: PoolDriver) -> None:
+    home, foreign = pool.member("cur-a"), pool.member("cur-b")
+    upload(home, "cur-a/draft")
+    draft = upload(home, "cur-a/draft", draft=True)
+    assert draft["state"] == "draft"
+    assert listed(home, "draft") == ["2 draft", "1 available"]
+    assert listed(pool.admin, "draft", site="cur-a") == ["2 draft", "1 available"]
+    assert listed(foreign, "draft") == listed(home, "draft", latest="true") == ["1 available"]
+    for path in ("", "/content", "/lineage", "/card", "/evaluations"):
+        assert home.get(address("draft", 2) + path).status_code == 200
+        assert error_of(foreign.get(address("draft", 2) + path)) == (404, "version_not_found")
+    assert foreign.get(address("draft", f"sha256:{draft['digest']}")).status_code == 404
+    for client in (home, foreign):
+        assert client.get(address("draft", "latest")).json()["version"] == 1
+    assert error_of(foreign.post(address("draft", 2) + "/publish")) == (404, "version_not_found")
+    published = home.post(address("draft", 2) + "/publish")
+    assert (published.status_code, published.json()["state"]) == (200, "available")
+    assert published.json()["state_changed_by"] == "cur-a/test-contributor"
+    assert foreign.get(address("draft", "latest")).json()["version"] == 2
+    assert error_of(home.post(address("draft", 2) + "/publish")) == (409, "wrong_state")
+
+
+def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
+    with open_pool(tmp_path, curated=True) as pool:
+        contributor, curator = pool.member("lab"), pool.member("lab", "curator")
+        foreign = pool.member("elsewhere", "curator")
+        assert upload(contributor, "lab/face")["state"] == "draft"
+        assert upload(curator, "lab/face")["state"] == "available"
+        refused = contributor.post(address("face", 1, "lab") + "/publish")
+        assert error_of(refused) == (403, "not_allowed")
+        queue = curator.get("/api/v1/queue").json()["items"]
+        assert [each["address"] for each in queue] == ["pool://lab/face@1"]
+        assert foreign.get("/api/v1/queue").json()["items"] == []
+        assert len(pool.admin.get("/api/v1/queue").json()["items"]) == 1
+        assert error_of(contributor.get("/api/v1/queue")) == (403, "not_allowed")
+        assert curator.post(address("face", 1, "lab") + "/publish").status_code == 200
+        assert curator.get("/api/v1/queue").json()["items"] == []
+
+
+def test_quarantine(pool: PoolDriver) -> None:
+    home, foreign = pool.member("cur-a"), pool.member("cur-b")
+    curator = pool.member("cur-a", "curator")
+    content = network_bytes()
+    upload(home, "cur-a/doubted", content)
+    assert error_of(home.post(address("doubted") + "/quarantine", json=REASON)) == (
+        403, "not_allowed",
+    )  # fmt: skip
+    empty = curator.post(address("doubted") + "/quarantine", json={"reason": " "})
+    assert error_of(empty) == (422, "invalid_request")
+    hidden = pool.admin.post(address("doubted") + "/quarantine", json=REASON).json()
+    assert (hidden["state"], hidden["state_reason"]) == ("quarantined", REASON["reason"])
+    assert listed(home, "doubted") == ["1 quarantined"]
+    assert foreign.get(address("doubted")).status_code == 404
+    copy = upload(home, "cur-a/doubted-copy", content)
+    assert copy["state"] == "quarantined", "the bytes are what is doubted"
+    release = address("doubted") + "/release"
+    assert error_of(curator.post(release)) == (403, "not_allowed"), "the pool quarantined it"
+    assert pool.admin.post(release).json()["state"] == "available"
+    assert foreign.get(address("doubted")).status_code == 200
+    # As long as the pool holds the same bytes under any name, they are its to release.
+    assert pool.admin.post(address("doubted-copy") + "/release").status_code == 200
+    assert curator.post(address("doubted") + "/quarantine", json=REASON).status_code == 200
+    assert curator.post(release).json()["state_reason"] == ""
+
+
+def test_a_site_hears_what_others_do_with_its_models(pool: PoolDriver) -> None:
+    home = pool.member("cur-told")
+    upload(home, "cur-told/face")
+    scores = {
+        "model": "cur-told/face", "dataset": "ward", "dataset_digest": "0" * 64,
+        "scores": {"recall": {"value": 0.5}},
+    }  # fmt: skip
+    assert pool.member("cur-b").post("/api/v1/evaluations", json=scores).status_code == 201
+    assert home.post("/api/v1/evaluations", json=scores).status_code == 201
+    at = address("face", site="cur-told")
+    assert pool.admin.post(f"{at}/quarantine", json=REASON).status_code == 200
+    assert pool.admin.post(f"{at}/release").status_code == 200
+    assert pool.admin.delete(at).status_code == 200
+    items = home.get("/api/v1/events").json()["items"]
+    assert sorted(each["kind"] for each in items) == [
+        "evaluation.posted", "version.deleted", "version.quarantined", "version.released",
+    ]  # fmt: skip
+    assert {each["subject"] for each in items} == {"pool://cur-told/face@1"}
+
+
+def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
+    home, foreign = pool.member("cur-a"), pool.member("cur-b")
+    content = network_bytes()
+    upload(home, "cur-a/gone", content)
+    upload(home, "cur-a/gone")
+    home.put("/api/v1/models/cur-a/gone/aliases/best", json={"version": "1"})
+    assert error_of(foreign.delete(address("gone"))) == (403, "not_allowed")
+    deleted = home.delete(address("gone"))
+    assert deleted.json() == {
+        "deleted": ["pool://cur-a/gone@1"], "descendants": [], "file_remains": False,
+    }  # fmt: skip
+    for client in (home, foreign, pool.admin):
+        for reference in (1, "best"):
+            assert client.get(address("gone", reference)).status_code == 404
+        assert client.get(address("gone") + "/content").status_code == 404
+        assert listed(client, "gone", state="any") == ["2 available"]
+    assert error_of(home.delete(address("gone"))) == (404, "version_not_found")
+    again = announce(home, "cur-a/gone", content)
+    assert error_of(again) == (409, "wrong_state")
+    assert upload(home, "cur-a/gone")["version"] == 3
+    assert upload(foreign, "cur-b/gone", content)["state"] == "available", "its own bytes"
+
+
+def test_deleting_what_others_were_made_from(pool: PoolDriver) -> None:
+    home = pool.member("cur-a")
+    parent, content = upload(home, "cur-a/parent"), network_bytes()
+    upload(home, "cur-a/child", content, recipe=recipe_for(content, parent["digest"]))
+    refused = home.delete(address("parent"))
+    assert error_of(refused) == (409, "has_descendants")
+    assert refused.json()["error"]["details"] == {"descendants": 1}
+    forced = home.delete(address("parent"), params={"force": "true"}).json()
+    assert len(forced["descendants"]) == 1
+    tree = home.get(address("child") + "/lineage").json()
+    assert {each["digest"]: each["addresses"] for each in tree["nodes"]} == {
+        parent["digest"]: [],
+        forced["descendants"][0]: ["pool://cur-a/child@1"],
+    }
+
+
+def test_a_deleted_model_never_comes_back(pool: PoolDriver) -> None:
+    home = pool.member("cur-a")
+    first = upload(home, "cur-a/line")
+    content = network_bytes()
+    upload(home, "cur-a/line", content, recipe=recipe_for(content, first["digest"]))
+    deleted = home.delete("/api/v1/models/cur-a/line")
+    assert deleted.json()["deleted"] == ["pool://cur-a/line@1", "pool://cur-a/line@2"]
+    assert error_of(home.get("/api/v1/models/cur-a/line")) == (404, "model_not_found")
+    assert error_of(home.delete("/api/v1/models/cur-a/line")) == (404, "model_not_found")
+    assert error_of(announce(home, "cur-a/line", network_bytes())) == (409, "model_deleted")
+
+
+def test_each_act_is_in_the_audit(embedded_pool: PoolDriver) -> None:
+    from sqlalchemy import select
+
+    from pool_server.database.engine import Database
+    from pool_server.database.records import AuditRecord
+
+    pool = embedded_pool
+    home, curator = pool.member("cur-a"), pool.member("cur-a", "curator")
+    upload(home, "cur-a/audited", draft=True)
+    home.post(address("audited") + "/publish")
+    curator.post(address("audited") + "/quarantine", json=REASON)
+    curator.post(address("audited") + "/release")
+    home.put("/api/v1/models/cur-a/audited/aliases/best", json={"version": "1"})
+    home.put(address("audited") + "/card", json={"text": "# Mine"})
+    home.delete("/api/v1/models/cur-a/audited/aliases/best")
+    home.delete(address("audited"))
+    database = Database.open(pool.settings)
+    with database.read() as session:
+        rows = session.execute(
+            select(AuditRecord.action)
+            .where(AuditRecord.subject.like("cur-a/audited@%"))
+            .order_by(AuditRecord.id)
+        ).scalars()
+        acts = list(rows)
+    database.close()
+    assert acts == [
+        "version.add", "version.publish", "version.quarantine", "version.release", "alias.set",
+        "card.write", "alias.remove", "version.delete",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["draft", "quarantined", "withdrawn", "available", "any"])
+def test_a_listing_by_state_shows_no_other(pool: PoolDriver, state: str) -> None:
+    home = pool.member("cur-states")
+    upload(home, f"cur-states/{state}")
+    upload(home, f"cur-states/{state}", draft=True)
+    found = listed(home, state, state=state, site="cur-states")
+    expected = {"draft": ["2 draft"], "available": ["1 available"]}
+    everything = ["2 draft", "1 available"] if state == "any" else []
+    assert found == expected.get(state, everything)

@@ -1,0 +1,272 @@
+"""Models leave the pool only when their owners, their terms and their standing allow it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from aggregators.methods import parse_recipe
+from pool_server.wire.models.bundles import PortableVersion
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.statements import canonical_json
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.signatures.signers import (
+    register,
+    revoke,
+    signed,
+    statement_of,
+    upload_signed,
+)
+
+
+def ask(client: httpx.Client, *addresses: str, **fields: Any) -> httpx.Response:
+    return client.post("/api/v1/exports", json={"addresses": list(addresses), **fields})
+
+
+def record_path(address: str) -> str:
+    model, number = address.removeprefix("pool://").split("@")
+    return f"/api/v1/models/{model}/versions/{number}/record"
+
+
+def share(client: httpx.Client, model: str, *rights: str) -> None:
+    answer = client.put(
+        f"/api/v1/models/{model}/sharing",
+        json={"visibility": "consortium", "rights": list(rights)},
+    )
+    assert answer.status_code == 200, answer.text
+
+
+def recipe_of(content: bytes, *parents: str) -> dict[str, Any]:
+    return {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": "fedavg", "version": 1},
+        "options": {},
+        "inputs": [{"digest": digest} for digest in parents],
+        "output": {"digest": sha256(content), "format": "safetensors"},
+    }
+
+
+def merged(client: httpx.Client, address: str, *parents: dict[str, Any]) -> dict[str, Any]:
+    content = network_bytes()
+    recipe = recipe_of(content, *(each["digest"] for each in parents))
+    return upload(client, address, content, recipe=recipe)
+
+
+def reasons(answer: httpx.Response) -> dict[str, list[str]]:
+    assert error_of(answer) == (403, "export_refused")
+    found: dict[str, list[str]] = answer.json()["error"]["details"]["problems"]
+    return found
+
+
+def test_ones_own_models_leave_with_all_that_goes_with_them(pool: PoolDriver) -> None:
+    client, key = pool.member("exporter"), PrivateKey.generate()
+    register(client, "exporter", key)
+    version = upload_signed(
+        client,
+        "exporter/face",
+        key,
+        labels={"population": "infant"},
+        metrics={"mean_error": 0.07},
+        description="Infants",
+    )
+    client.put(
+        "/api/v1/models/exporter/face/versions/1/card", json={"text": "# Infants\n"}
+    ).raise_for_status()
+    client.post(
+        "/api/v1/evaluations",
+        json={
+            "model": version["address"],
+            "dataset": "ward",
+            "dataset_digest": "ab" * 32,
+            "scores": {"mean_error": {"value": 0.08}},
+        },
+    ).raise_for_status()
+    granted = ask(client, version["address"])
+    assert granted.status_code == 200, granted.text
+    assert granted.json()["items"] == [
+        {
+            "address": version["address"],
+            "digest": version["digest"],
+            "size_bytes": version["size_bytes"],
+        }
+    ]
+    path = record_path(version["address"])
+    record = PortableVersion.model_validate(client.get(path, params={"evaluations": True}).json())
+    assert (record.address, record.digest) == (version["address"], version["digest"])
+    assert record.labels == {"population": "infant"}
+    assert record.card == "# Infants\n"
+    assert record.statement is not None
+    assert record.statement.public_key == key.public.text
+    assert [each.scores["mean_error"].value for each in record.evaluations] == [0.08]
+    assert PortableVersion.model_validate(client.get(path).json()).evaluations == []
+
+
+def test_others_models_need_the_right_to_be_handed_on(pool: PoolDriver) -> None:
+    owner, other = pool.member("keeper"), pool.member("taker")
+    version = upload(owner, "keeper/face")
+    why = reasons(ask(other, version["address"]))
+    assert why == {version["address"]: ["keeper has not granted redistribute"]}
+    assert error_of(other.get(record_path(version["address"]))) == (403, "export_refused")
+    share(owner, "keeper/face", "download", "redistribute")
+    assert ask(other, version["address"]).status_code == 200
+    assert other.get(record_path(version["address"])).status_code == 200
+    share(owner, "keeper/face", "redistribute")
+    assert reasons(ask(other, version["address"])) == {
+        version["address"]: ["keeper has not granted download"]
+    }
+    # The owner hears who took it along; nobody hears of what was refused.
+    events = owner.get("/api/v1/events").json()["items"]
+    told = [each for each in events if each["kind"] == "versions.exported"]
+    assert [each["subject"] for each in told] == ["taker"]
+    assert told[0]["details"]["addresses"] == [version["address"]]
+    audit = pool.admin.get("/api/v1/audit", params={"action": "version.export"}).json()["items"]
+    assert [
+        (each["actor"], each["details"]["digest"])
+        for each in audit
+        if each["subject"] == "keeper/face@1"
+    ] == [("taker/test-contributor", version["digest"])]
+
+
+def test_a_model_that_is_not_shared_is_not_there(pool: PoolDriver) -> None:
+    owner, other = pool.member("hidden"), pool.member("taker")
+    version = upload(owner, "hidden/face", visibility="private")
+    assert error_of(ask(other, version["address"])) == (404, "version_not_found")
+    assert error_of(ask(other, "hidden/nothing@1")) == (404, "version_not_found")
+    assert error_of(other.get(record_path(version["address"])))[0] == 404
+
+
+def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolDriver) -> None:
+    a, b = pool.member("family-a"), pool.member("family-b")
+    grandparent = upload(a, "family-a/z-oldest")
+    parent = merged(a, "family-a/middle", grandparent)
+    private = upload(b, "family-b/secret", visibility="private")
+    child = merged(b, "family-b/child", parent, private)
+    alone = [each["address"] for each in ask(b, child["address"]).json()["items"]]
+    assert alone == [child["address"]], "parents are not needed"
+    share(a, "family-a/middle", "download", "merge", "redistribute")
+    why = reasons(ask(b, child["address"], with_parents=True))
+    assert list(why) == [grandparent["address"]]
+    share(a, "family-a/z-oldest", "download", "merge", "redistribute")
+    granted = ask(b, child["address"], with_parents=True).json()["items"]
+    assert [each["address"] for each in granted] == [
+        grandparent["address"],
+        parent["address"],
+        private["address"],
+        child["address"],
+    ]
+    # Another site, which does not see the private parent, gets the rest and no word of it.
+    share(b, "family-b/child", "download", "redistribute")
+    granted = ask(a, child["address"], with_parents=True).json()["items"]
+    assert private["address"] not in [each["address"] for each in granted]
+    assert len(granted) == 3
+
+
+def named_recipe(content: bytes, *parents: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe that names its inputs, and what was left out of another merge."""
+    entries = [
+        {"digest": each["digest"], "address": each["address"], "file_name": each["file_name"]}
+        for each in parents
+    ]
+    recipe = recipe_of(content)
+    claim = {"digest": "12" * 32, "without": entries}
+    return {**recipe, "inputs": entries, "successor_of": claim}
+
+
+def test_a_record_does_not_name_inputs_that_are_not_shared(pool: PoolDriver) -> None:
+    owner, other = pool.member("maker"), pool.member("taker")
+    secret = upload(owner, "maker/secret", visibility="private", file_name="patient-7.bin")
+    open_one = upload(owner, "maker/open")
+    content = network_bytes()
+    recipe = named_recipe(content, secret, open_one)
+    merged_one = upload(owner, "maker/merged", content, recipe=recipe, visibility="consortium")
+    share(owner, "maker/merged", "download", "redistribute")
+    path = record_path(merged_one["address"])
+    for client, knows in ((owner, True), (pool.admin, True), (other, False)):
+        answer = client.get(path)
+        record = PortableVersion.model_validate(answer.json())
+        assert record.parents == [secret["digest"], open_one["digest"]]
+        assert record.recipe is not None
+        for entries in (record.recipe["inputs"], record.recipe["successor_of"]["without"]):
+            assert [each["digest"] for each in entries] == record.parents
+            assert entries[1]["address"] == open_one["address"]
+            assert entries[0]["address"] == (secret["address"] if knows else None)
+        assert ("maker/secret" in answer.text) is knows
+        assert ("patient-7" in answer.text) is knows
+
+
+def test_what_was_signed_with_a_version_stays_whole(pool: PoolDriver) -> None:
+    owner, other, key = pool.member("signer"), pool.member("taker"), PrivateKey.generate()
+    register(owner, "signer", key)
+    secret = upload(owner, "signer/secret", visibility="private")
+    content = network_bytes()
+    recipe = json.loads(parse_recipe(json.dumps(named_recipe(content, secret))).to_json())
+    said = statement_of(
+        "signer/merged",
+        content,
+        recipe_digest=sha256(canonical_json(recipe)),
+        parents=[secret["digest"]],
+    )
+    version = upload(
+        owner,
+        "signer/merged",
+        content,
+        statement=signed(said, key),
+        recipe=recipe,
+        visibility="consortium",
+    )
+    share(owner, "signer/merged", "download", "redistribute")
+    own, taken = (client.get(record_path(version["address"])).json() for client in (owner, other))
+    assert taken["statement"] is not None
+    assert taken["recipe"] == own["recipe"], "its digest is part of what was signed"
+
+
+def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
+    client, key = pool.member("bound"), PrivateKey.generate()
+    register(client, "bound", key)
+    term = {"code": "DUO:0000028", "detail": "bound"}
+    for_one = upload(client, "bound/for-one", terms=[term])
+    withdrawn = upload(client, "bound/withdrawn")
+    child = merged(client, "bound/child", withdrawn)
+    draft = upload(client, "bound/draft", draft=True)
+    stolen = upload_signed(client, "bound/stolen", key)
+    client.post(
+        "/api/v1/models/bound/withdrawn/versions/1/withdraw", json={"reason": "consent-withdrawn"}
+    ).raise_for_status()
+    revoke(client, "bound", key, "compromised")
+    asked = [each["address"] for each in (for_one, child, draft, stolen)]
+    why = reasons(ask(client, *asked))
+    assert list(why) == asked
+    assert "DUO:0000028" in why[asked[0]][0] or "institution" in why[asked[0]][0]
+    assert why[asked[1]] == ["it holds something that was withdrawn"]
+    assert why[asked[2]] == ["it is draft"]
+    assert why[asked[3]] == ["it is signed with a key that was declared compromised"]
+    assert reasons(ask(client, withdrawn["address"])) == {withdrawn["address"]: ["it is withdrawn"]}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["nonsense"], (422, "invalid_query")),
+        (["site-a/face"], (422, "invalid_query")),
+        (["site-a/face@best"], (422, "invalid_query")),
+        ([], (422, "invalid_request")),
+        (["site-a/face@1"] * 501, (422, "invalid_request")),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    pool: PoolDriver, addresses: list[str], expected: tuple[int, str]
+) -> None:
+    assert error_of(ask(pool.member("exporter"), *addresses)) == expected
+
+
+def test_circles_of_recipes_come_to_an_end(pool: PoolDriver) -> None:
+    client = pool.member("circle")
+    first, second = network_bytes(), network_bytes()
+    upload(client, "circle/one", first, recipe=recipe_of(first, sha256(second)))
+    two = upload(client, "circle/two", second, recipe=recipe_of(second, sha256(first)))
+    granted = ask(client, two["address"], with_parents=True).json()["items"]
+    assert {each["digest"] for each in granted} == {sha256(first), sha256(second)}

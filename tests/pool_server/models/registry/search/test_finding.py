@@ -1,0 +1,525 @@
+"""Whatever is asked for, both databases find what a plain look at every version finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from operator import ge, gt, le, lt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, event, insert, select, text, update
+from sqlalchemy.orm import Session, selectinload
+
+from pool_server.database.engine import Database, open_engine
+from pool_server.database.records import (
+    GrantRecord,
+    LabelRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    SiteRecord,
+)
+from pool_server.database.schema import upgrade_database
+from pool_server.http.identity import Caller
+from pool_server.models.registry.filters import (
+    LabelBound,
+    LabelFilter,
+    MergeKey,
+    MetricFilter,
+    ModelQuery,
+    read_label,
+)
+from pool_server.models.registry.search.finding import finder_of, plan_search
+from pool_server.models.registry.search.ordering import Order, Position
+from pool_server.models.registry.search.plan import Finder, Found
+from pool_server.models.registry.search.postgres import PostgresFinder
+from pool_server.models.registry.search.sqlite import SqliteFinder
+from pool_server.models.registry.sharing import visible_to
+from pool_server.models.registry.states import listed_for
+from pool_server.settings import PoolSettings
+from tests.benchmarks.large_pool import fill_pool
+
+VERSIONS = 200
+RELATIONS: dict[str, Any] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+CALLERS = [
+    Caller("t", "test", 1, "admin", "admin", None, pool_wide=True),
+    Caller("t", "test", 2, "site-01", "contributor", None),
+    Caller("t", "test", 3, "site-02", "admin", None),
+    Caller("t", "test", 30, "site-29", "viewer", None),
+]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A version as the oracle sees it."""
+
+    version_id: int
+    site: str
+    name: str
+    number: int
+    kind: str
+    state: str
+    words: str
+    labels: dict[str, str]
+    metrics: dict[str, float]
+    merge_keys: frozenset[tuple[str, str]]
+
+
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+)
+def database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    if request.param == "sqlite":
+        settings = PoolSettings(data_folder=tmp_path_factory.mktemp("search"))
+        upgrade_database(settings)
+    else:
+        server = request.getfixturevalue("postgres")
+        settings = PoolSettings(database_url=server.make_pool_database())
+    engine = open_engine(settings.engine_url)
+    opened = Database(engine)
+    with opened.writing_engine.begin() as connection:
+        fill_pool(connection, VERSIONS)
+        connection.execute(
+            update(ModelVersionRecord)
+            .where(ModelVersionRecord.state == "quarantined")
+            .values(state="retracted")
+        )
+        connection.execute(
+            update(ModelVersionRecord)
+            .where(ModelVersionRecord.state == "draft", ModelVersionRecord.id % 2 == 0)
+            .values(state="quarantined")
+        )
+    yield opened
+    opened.close()
+
+
+def finders(session: Session) -> list[Finder]:
+    """Return a finder as the server uses it, and one that takes every source for a large one."""
+    if session.get_bind().dialect.name == "sqlite":
+        return [SqliteFinder(session, most) for most in (2000, 41, 3)]
+    return [
+        PostgresFinder(session),
+        *(PostgresFinder(session, 3, worth) for worth in (1, 100, 10_000)),
+    ]
+
+
+def look_at_all(session: Session, caller: Caller, query: ModelQuery) -> list[Plain]:
+    rows = session.scalars(
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(
+            selectinload(ModelVersionRecord.model).selectinload(ModelRecord.site),
+            selectinload(ModelVersionRecord.labels),
+            selectinload(ModelVersionRecord.metrics),
+            selectinload(ModelVersionRecord.merge_keys),
+        )
+        .where(visible_to(caller), listed_for(caller, query.state))
+    )
+    return [
+        Plain(
+            row.id,
+            row.model.site.name,
+            row.model.name,
+            row.number,
+            row.kind,
+            row.state,
+            "\n".join(
+                [
+                    row.model.name,
+                    row.model.site.name,
+                    row.model.site.display_name,
+                    row.description,
+                    *(f"{label.key}={label.value}" for label in row.labels),
+                ]
+            ).lower(),
+            {label.key: label.value for label in row.labels},
+            {metric.name: metric.value for metric in row.metrics},
+            frozenset((key.method, key.key) for key in row.merge_keys),
+        )
+        for row in rows
+    ]
+
+
+def expected_ids(
+    session: Session,
+    caller: Caller,
+    query: ModelQuery,
+    groups: list[list[MergeKey]],
+    known: dict[Any, list[Plain]] | None = None,
+) -> list[int]:
+    """Return what a query should find, by looking at every version.
+
+    What a caller sees in a state is kept in `known`, if given.
+    """
+    newest: dict[tuple[int, str], int] = {}
+    for model_id, state, number in session.execute(
+        select(ModelVersionRecord.model_id, ModelVersionRecord.state, ModelVersionRecord.number)
+    ):
+        newest[model_id, state] = max(newest.get((model_id, state), 0), number)
+    rows = session.execute(select(ModelVersionRecord.id, ModelVersionRecord.model_id))
+    model_ids = {version: model for version, model in rows}  # noqa: C416 - rows are no pairs
+
+    def passes(version: Plain) -> bool:
+        return all(
+            [
+                query.kind in {None, version.kind},
+                query.site in {None, version.site},
+                query.name in {None, version.name},
+                all(_label_holds(each, version) for each in query.labels),
+                all(_metric_holds(each, version) for each in query.metrics),
+                all(_word_holds(word, version) for word in query.words),
+                all(
+                    {(each.method, each.key) for each in group} & version.merge_keys
+                    for group in groups
+                ),
+                not query.latest
+                or newest[model_ids[version.version_id], version.state] == version.number,
+                not query.latest or query.state or version.state == "available",
+                query.order.by != "metric" or query.order.metric in version.metrics,
+            ]
+        )
+
+    known = {} if known is None else known
+    if (caller, query.state) not in known:
+        known[caller, query.state] = look_at_all(session, caller, query)
+    found = [version for version in known[caller, query.state] if passes(version)]
+
+    def key(version: Plain) -> tuple[Any, ...]:
+        if query.order.by == "name":
+            return version.name, version.site, version.number
+        if query.order.by == "metric":
+            return version.metrics[query.order.metric], version.version_id
+        return (version.version_id,)
+
+    found.sort(key=key, reverse=query.order.descending)
+    return [version.version_id for version in found]
+
+
+def _label_holds(wanted: LabelFilter | LabelBound, version: Plain) -> bool:
+    value = version.labels.get(wanted.key)
+    if isinstance(wanted, LabelBound):
+        return (
+            value is not None
+            and value.isdigit()
+            and bool(RELATIONS[wanted.relation](float(value), wanted.bound))
+        )
+    return value is not None and wanted.value in {None, value}
+
+
+def _metric_holds(wanted: MetricFilter, version: Plain) -> bool:
+    value = version.metrics.get(wanted.name)
+    return value is not None and bool(RELATIONS[wanted.relation](value, wanted.bound))
+
+
+def _word_holds(word: str, version: Plain) -> bool:
+    if len(word) > 2 or not word.isalnum():
+        return word.lower() in version.words
+    separated = "".join(each if each.isalnum() else " " for each in version.words)
+    return word.lower() in separated.split()
+
+
+def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]]]:
+    """Return filters of which some are common, some rare, some contradict each other."""
+
+    def sometimes(one_in: int, *values: Any) -> Any:
+        return chance.choice(values) if chance.randrange(one_in) == 0 else None
+
+    labels = [
+        sometimes(4, "population=adult", "population=infant", "population"),
+        sometimes(4, "dataset_type=home", "population=child", "no-such-label"),
+        sometimes(5, "images>=500", "images<200", "images>1e9", "population>1"),
+    ]
+    metrics = [
+        sometimes(5, "mean_error<0.08", "mean_error>0.05", "mean_error<0.001"),
+        sometimes(8, "time_ms<=20", "time_ms>80"),
+    ]
+    words = [
+        sometimes(
+            4, "infant", "ADULT", "labor", "site-0", "zzz", "camera=cam", "Querzeiger", "-", "=+"
+        ),
+        sometimes(8, "01", "7", "ce", "zz", "ory"),
+    ]
+    groups = [
+        [MergeKey("wba-final", "ert/68"), MergeKey("wba-cascade", "ert/68/10")],
+        [MergeKey("mwma", "hog/98/8/80x80")],
+    ]
+    orders = ["-created", "created", "name", "-name", "metric.mean_error", "-metric.time_ms"]
+    query = ModelQuery(
+        kind=sometimes(4, "ert", "network", "none"),
+        site=sometimes(6, "site-01", "site-02", "site-99"),
+        labels=tuple(read_label(each) for each in labels if each),
+        metrics=tuple(MetricFilter.parse(each) for each in metrics if each),
+        words=tuple(each for each in words if each),
+        state=sometimes(3, "available", "draft", "quarantined", "withdrawn", "any"),
+        latest=chance.random() < 0.2,
+        order=Order.parse(chance.choice([*orders, "-created", "metric.absent"])),
+        limit=chance.choice([7, 40, 300]),
+    )
+    return query, [group for group in groups if sometimes(6, group)]
+
+
+def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Found]:
+    return finder_of(session).find(plan_search(caller, query, limit=query.limit))
+
+
+def all_pages(
+    finder: Finder, caller: Caller, query: ModelQuery, groups: list[list[MergeKey]]
+) -> list[int]:
+    """Return what all pages together have, going on from cursors as clients send them."""
+    found: list[int] = []
+    while True:
+        plan = plan_search(caller, query, groups, limit=query.limit)
+        page = finder.find(plan)
+        found += [each.version_id for each in page]
+        if len(page) < query.limit:
+            return found
+        cursor = query.order.write_cursor(Position(page[-1].key, page[-1].version_id))
+        query = replace(query, after=query.order.read_cursor(cursor))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_queries_find_what_a_plain_look_finds(database: Database, seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = set()
+    known: dict[Any, list[Plain]] = {}
+    with database.read() as session:
+        for _ in range(25):
+            query, groups = random_query(chance)
+            caller = chance.choice(CALLERS)
+            expected = expected_ids(session, caller, query, groups, known)
+            for finder in finders(session):
+                assert all_pages(finder, caller, query, groups) == expected, (query, caller)
+            sizes.add(len(expected))
+    assert len(sizes) > 5
+
+
+def test_what_is_counted_is_what_is_found(database: Database) -> None:
+    chance = random.Random(9)
+    with database.read() as session:
+        facets = dict(session.execute(text("SELECT version_id, facets FROM search_entries")).all())
+        for _ in range(25):
+            query, groups = random_query(chance)
+            plan = plan_search(chance.choice(CALLERS), query, groups, limit=query.limit)
+            for finder in finders(session):
+                lines = [facets[each.version_id] for each in finder.find(plan)]
+                assert finder.count(plan) == (len(lines), "\n".join(lines))
+
+
+def test_every_caller_is_shown_what_the_conditions_say(database: Database) -> None:
+    states: list[Any] = [None, "available", "draft", "quarantined", "withdrawn", "any"]
+    with database.read() as session:
+        for caller in CALLERS:
+            for state in states:
+                query = ModelQuery(state=state, limit=VERSIONS + 1)
+                found = first_of(session, caller, query)
+                plain = look_at_all(session, caller, query)
+                assert {each.version_id for each in found} == {each.version_id for each in plain}
+
+
+def test_at_most_four_queries_are_made(database: Database) -> None:
+    chance, counts = random.Random(3), set()
+    statements: list[str] = []
+    event.listen(
+        database.engine,
+        "before_cursor_execute",
+        lambda _c, _cur, statement, *_rest: statements.append(statement),
+    )
+    with database.look() as session:
+        for _ in range(40):
+            query, groups = random_query(chance)
+            plan = plan_search(CALLERS[0], query, groups, limit=query.limit)
+            for finder in finders(session):
+                statements.clear()
+                finder.find(plan)
+                counts.add(sum(each.startswith(("SELECT", "WITH")) for each in statements))
+    assert 1 in counts
+    assert 1 < max(counts) <= 4
+
+
+def test_what_depends_on_its_values_is_planned_anew(database: Database) -> None:
+    if database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite plans by the text of a statement alone")
+    plan = plan_search(CALLERS[1], ModelQuery(words=("infant",)), limit=7)
+    with database.look() as session:
+        for _ in range(12):
+            finder_of(session).find(plan)
+            # What is asked as often without the option is planned once.
+            session.execute(text("SELECT count(*) FROM models"))
+        kept = session.scalars(text("SELECT statement FROM pg_prepared_statements")).all()
+    assert any("FROM models" in each for each in kept)
+    assert not any("search_entries" in each for each in kept)
+
+
+def entries_are_in_step(session: Session) -> bool:
+    """Tell whether every entry is what its tables say now."""
+
+    def read(table: str) -> dict[int, tuple[object, ...]]:
+        columns = "version_id, sort_name, words, facets, terms"
+        rows = session.execute(text(f"SELECT {columns} FROM {table}"))
+        return {
+            version: (
+                *(name, words, frozenset(facets.split())),
+                frozenset(terms.split() if isinstance(terms, str) else terms),
+            )
+            for version, name, words, facets, terms in rows
+        }
+
+    return read("search_entries") == read("search_sources")
+
+
+def change_something(session: Session, chance: random.Random) -> None:
+    version = chance.randrange(1, VERSIONS + 1)
+    model = session.scalars(
+        select(ModelVersionRecord.model_id).where(ModelVersionRecord.id == version)
+    ).one()
+    label = (LabelRecord.version_id == version, LabelRecord.key == "images")
+    changes: list[Any] = [
+        update(ModelVersionRecord)
+        .where(ModelVersionRecord.id == version)
+        .values(state=chance.choice(["available", "withdrawn", "deleted", "draft"])),
+        update(ModelVersionRecord)
+        .where(ModelVersionRecord.model_id == model)
+        .values(state=chance.choice(["available", "deleted"])),
+        update(ModelVersionRecord)
+        .where(ModelVersionRecord.id == version)
+        .values(description=f"Something else, no {chance.randrange(99)}"),
+        update(LabelRecord).where(*label).values(value=str(chance.randrange(5000))),
+        delete(LabelRecord).where(*label),
+        update(ModelRecord)
+        .where(ModelRecord.id == model)
+        .values(visibility=chance.choice(["private", "sites", "consortium"])),
+        delete(GrantRecord).where(GrantRecord.model_id == model),
+        update(SiteRecord)
+        .where(SiteRecord.id == chance.randrange(2, 6))
+        .values(display_name=f"Renamed {chance.randrange(99)}"),
+    ]
+    session.execute(chance.choice(changes))
+    taken = select(GrantRecord.model_id).where(GrantRecord.site_id == 30)
+    if model not in session.scalars(taken).all():
+        session.execute(insert(GrantRecord).values(model_id=model, site_id=30, rights=[]))
+
+
+def test_entries_follow_every_change_in_its_own_transaction(database: Database) -> None:
+    chance = random.Random(5)
+    with database.writing_engine.connect() as connection, Session(connection) as session:
+        for _ in range(20):
+            change_something(session, chance)
+        assert entries_are_in_step(session)
+        session.rollback()
+    with database.write() as session:
+        assert entries_are_in_step(session)
+        for _ in range(40):
+            change_something(session, chance)
+        _publish(session)
+        assert entries_are_in_step(session)
+    known: dict[Any, list[Plain]] = {}
+    with database.read() as session:
+        for _ in range(25):
+            query, groups = random_query(chance)
+            caller = chance.choice(CALLERS)
+            expected = expected_ids(session, caller, query, groups, known)
+            for finder in finders(session):
+                assert all_pages(finder, caller, query, groups) == expected, (query, caller)
+
+
+def _publish(session: Session) -> None:
+    """Add some versions to one model in one statement, and one as the server does."""
+    old = session.get_one(ModelVersionRecord, 1)
+    number = 1000
+    for more in range(3):
+        session.add(
+            ModelVersionRecord(
+                model_id=old.model_id,
+                number=number + more,
+                digest=f"{more:064x}",
+                size_bytes=1,
+                kind=old.kind,
+                format=old.format,
+                file_name="x",
+                description="Ärger with quotes ' \" and tabs\t in it",
+                fingerprint={},
+                created_by="x/y",
+                token_id=old.token_id,
+                labels=[LabelRecord(key="images", value="12"), LabelRecord(key="b", value="a b")],
+            )
+        )
+    session.flush()
+
+
+def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None:
+    for sort in ("-created", "name", "metric.mean_error"):
+        query = ModelQuery(order=Order.parse(sort), limit=20)
+        with database.read() as session:
+            before = expected_ids(session, CALLERS[0], query, [])
+        seen: list[int] = []
+        while True:
+            with database.read() as session:
+                page = first_of(session, CALLERS[0], query)
+            seen += [each.version_id for each in page]
+            if len(page) < query.limit:
+                break
+            query = replace(query, after=Position(page[-1].key, page[-1].version_id))
+            with database.write() as session:
+                _add_one(session, len(seen) + len(sort) * 1000)
+        assert [each for each in seen if each in set(before)] == before
+        assert len(seen) == len(set(seen))
+
+
+def _add_one(session: Session, number: int) -> None:
+    old = session.get_one(ModelVersionRecord, 2)
+    session.add(
+        ModelVersionRecord(
+            model_id=old.model_id,
+            number=number + 5000,
+            digest=f"{number:064x}",
+            size_bytes=1,
+            kind=old.kind,
+            format=old.format,
+            file_name="x",
+            fingerprint={},
+            created_by="x/y",
+            token_id=old.token_id,
+        )
+    )
+
+
+def test_numbers_are_read_from_labels(database: Database) -> None:
+    with database.write() as session:
+        old = session.get_one(ModelVersionRecord, 3)
+        values = {"a": "1.5e3", "b": "-2", "c": "nan", "d": "1e999", "e": "12 cm", "f": "٣"}
+        session.add_all(
+            LabelRecord(version_id=old.id, key=key, value=value) for key, value in values.items()
+        )
+        session.flush()
+        chosen = select(LabelRecord.key, LabelRecord.number).where(
+            LabelRecord.version_id == old.id, LabelRecord.key.in_(values)
+        )
+        found = {key: number for key, number in session.execute(chosen)}  # noqa: C416
+    assert found == {"a": 1500.0, "b": -2.0, "c": None, "d": None, "e": None, "f": None}
+
+
+def test_an_upgrade_fills_the_entries(tmp_path: Path) -> None:
+    """A pool that was there before it could be searched this way is searched like any other."""
+    from alembic import command
+
+    from pool_server.database.schema import migration_settings
+
+    settings = PoolSettings(data_folder=tmp_path)
+    upgrade_database(settings)
+    engine = open_engine(settings.engine_url).execution_options(pool_writes=True)
+    with engine.begin() as connection:
+        fill_pool(connection, 30)
+        command.downgrade(migration_settings(connection), "0008")
+    with engine.begin() as connection:
+        command.upgrade(migration_settings(connection), "head")
+    with Session(engine) as session:
+        assert entries_are_in_step(session)
+        assert len(session.execute(text("SELECT 1 FROM search_entries")).all()) == 30
+        numbers = session.scalars(select(LabelRecord.number).where(LabelRecord.key == "images"))
+        assert None not in numbers.all()
+    engine.dispose()

@@ -1,0 +1,326 @@
+"""Finding models: every filter, alone and with others."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, select
+
+from pool_server.app import open_parts
+from pool_server.database.records import SiteRecord
+from pool_server.http.identity import Caller
+from pool_server.models.registry.filters import LabelFilter, MetricFilter, ModelChoice, ModelQuery
+from pool_server.models.registry.service import list_models
+from tests.pool_server.conftest import OpenPool
+from tests.pool_server.model_files import detector_bytes, network_bytes
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+
+
+@pytest.fixture(scope="module")
+def shelf(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    """A pool with a known handful of models."""
+    with open_pool(tmp_path_factory.mktemp("shelf")) as pool:
+        lab_a, lab_b = pool.member("lab-a"), pool.member("lab_b")
+        upload(lab_a, "lab-a/faces", detector_bytes(80), labels={"population": "infant"})
+        upload(
+            lab_a, "lab-a/faces", detector_bytes(96),
+            labels={"population": "infant", "camera": "100%_dark", "images": "90"},
+            metrics={"recall": 0.9},
+        )  # fmt: skip
+        upload(
+            lab_b, "lab_b/faces", detector_bytes(80),
+            labels={"population": "adult", "images": "500"},
+            metrics={"recall": 0.8, "precision": 0.7},
+            description="Air-puff HOSE in view", terms=[{"code": "DUO:0000042"}],
+        )  # fmt: skip
+        lab_a.put("/api/v1/models/lab-a/faces/aliases/best", json={"version": "1"})
+        upload(lab_b, "lab_b/gaze", network_bytes(4), labels={"population": "adult"})
+        upload(lab_b, "lab_b/gaze", network_bytes(5))
+        yield pool
+
+
+def found(pool: PoolDriver, **query: Any) -> list[str]:
+    answer = pool.admin.get("/api/v1/models", params=query)
+    assert answer.status_code == 200, answer.text
+    return [f"{each['site']}/{each['name']}@{each['version']}" for each in answer.json()["items"]]
+
+
+ALL = ["lab_b/gaze@2", "lab_b/gaze@1", "lab_b/faces@1", "lab-a/faces@2", "lab-a/faces@1"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, ALL),
+        ({"kind": "hog-svm"}, ALL[2:]),
+        ({"kind": "nonsense"}, []),
+        ({"site": "lab_b"}, ALL[:3]),
+        ({"name": "faces"}, ALL[2:]),
+        ({"label": "population=infant"}, ALL[3:]),
+        ({"label": "population"}, ALL[1:]),
+        ({"label": ["population=infant", "camera"]}, ALL[3:4]),
+        ({"label": ["population=infant", "population=adult"]}, []),
+        ({"label": "images"}, ALL[2:4]),
+        ({"label": "images=500"}, ALL[2:3]),
+        ({"label": "images>=90"}, ALL[2:4]),
+        ({"label": "images>90"}, ALL[2:3]),
+        ({"label": "images < 1e2"}, ALL[3:4]),
+        ({"label": ["images>90", "population=infant"]}, []),
+        ({"label": "population>1"}, []),
+        ({"label": "camera=a<b"}, []),
+        ({"metric": "recall<0.9"}, ALL[2:3]),
+        ({"metric": "recall<=0.9"}, ALL[2:4]),
+        ({"metric": "recall>0.8"}, ALL[3:4]),
+        ({"metric": "recall>=8e-1"}, ALL[2:4]),
+        ({"metric": "recall=0.9"}, ALL[3:4]),
+        ({"metric": ["recall>0", "precision>0.5"]}, ALL[2:3]),
+        ({"text": "hose"}, ALL[2:3]),
+        ({"text": "HOSE air-puff"}, ALL[2:3]),
+        ({"text": "hose infant"}, []),
+        ({"text": "infant"}, ALL[3:]),
+        ({"text": "lab_b"}, ALL[:3]),
+        ({"text": "in"}, ALL[2:3]),
+        ({"text": "fants"}, []),
+        ({"text": "IN VIEW"}, ALL[2:3]),
+        ({"text": "%"}, ALL[3:4]),
+        ({"text": "0%_d"}, ALL[3:4]),
+        ({"text": "_"}, ALL[:4]),
+        ({"text": "\\"}, []),
+        ({"text": "'; DROP TABLE models; --"}, []),
+        ({"latest": "true"}, [ALL[0], ALL[2], ALL[3]]),
+        ({"latest": "true", "label": "population=adult"}, ALL[2:3]),
+        ({"kind": "hog-svm", "label": "population=adult", "metric": "recall<1"}, ALL[2:3]),
+        ({"mergeable_with": "lab-a/faces@1"}, ["lab_b/faces@1"]),
+        ({"mergeable_with": "pool://lab-a/faces"}, []),
+        ({"mergeable_with": "lab-a/faces@1", "label": "population=infant"}, []),
+        ({"mergeable_key": "mwma:nonsense"}, []),
+    ],
+    ids=str,
+)
+def test_filters(shelf: PoolDriver, query: dict[str, Any], expected: list[str]) -> None:
+    assert found(shelf, **query) == expected
+
+
+def test_mergeable_with_a_file_that_the_pool_has_not(shelf: PoolDriver) -> None:
+    keys = _merge_keys(detector_bytes(80))
+    answer = shelf.admin.get("/api/v1/models", params={"mergeable_key": keys}).json()["items"]
+    assert [f"{each['site']}/{each['name']}@{each['version']}" for each in answer] == [
+        "lab_b/faces@1",
+        "lab-a/faces@1",
+    ]
+    assert {tuple(each["mergeable_by"]) for each in answer} == {("mwma",)}
+
+
+def test_mergeable_with_a_digest(shelf: PoolDriver) -> None:
+    version = shelf.admin.get("/api/v1/models/lab-a/faces/versions/1").json()
+    assert found(shelf, mergeable_with=f"sha256:{version['digest']}") == ["lab_b/faces@1"]
+    unknown = shelf.admin.get("/api/v1/models", params={"mergeable_with": "sha256:" + "0" * 64})
+    assert error_of(unknown) == (404, "version_not_found")
+
+
+def _merge_keys(content: bytes) -> list[str]:
+    from aggregators.formats import decode_model, fingerprint
+    from aggregators.methods import merge_keys
+
+    return [
+        f"{method}:{key}" for method, key in merge_keys(fingerprint(decode_model(content))).items()
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_pages_together_are_the_whole_list(shelf: PoolDriver, limit: int) -> None:
+    collected: list[str] = []
+    cursor: str | None = ""
+    pages = 0
+    while cursor is not None:
+        query = {"limit": limit} | ({"cursor": cursor} if cursor else {})
+        page = shelf.admin.get("/api/v1/models", params=query).json()
+        collected += [f"{each['site']}/{each['name']}@{each['version']}" for each in page["items"]]
+        assert 1 <= len(page["items"]) <= limit
+        cursor = page["next_cursor"]
+        pages += 1
+    assert collected == ALL
+    assert pages == -(-len(ALL) // limit)
+
+
+def cursor_of(*parts: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"label": "=x"},
+        {"label": "A=x"},
+        {"label": "a="},
+        {"label": "a>"},
+        {"label": "a>b"},
+        {"label": "a<inf"},
+        {"sort": "size"},
+        {"sort": "metric."},
+        {"sort": "metric.A"},
+        {"sort": "--name"},
+        {"metric": "recall"},
+        {"metric": "recall<nan"},
+        {"metric": "recall<"},
+        {"metric": "<1"},
+        {"mergeable_key": "mwma"},
+        {"mergeable_with": "not an address"},
+        {"mergeable_with": "sha256:12"},
+        {"cursor": "nonsense"},
+        {"sort": "name", "cursor": cursor_of("v2", "name", "\ud800", 1)},
+        {"text": "a b c d e f g h i"},
+        {"label": ["a"] * 33},
+    ],
+    ids=str,
+)
+def test_filters_that_cannot_be_read(shelf: PoolDriver, query: dict[str, Any]) -> None:
+    answer = shelf.admin.get("/api/v1/models", params=query)
+    assert error_of(answer) == (422, "invalid_query")
+
+
+@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 201}, {"latest": "x"}, {"site": "A B"}])
+def test_queries_outside_the_description(shelf: PoolDriver, query: dict[str, Any]) -> None:
+    assert error_of(shelf.admin.get("/api/v1/models", params=query)) == (422, "invalid_request")
+
+
+BY_NAME = ["lab-a/faces@1", "lab-a/faces@2", "lab_b/faces@1", "lab_b/gaze@1", "lab_b/gaze@2"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("-created", ALL),
+        ("created", ALL[::-1]),
+        (
+            "name",
+            ["lab-a/faces@1", "lab-a/faces@2", "lab_b/faces@1", "lab_b/gaze@1", "lab_b/gaze@2"],
+        ),
+        (
+            "-name",
+            ["lab_b/gaze@2", "lab_b/gaze@1", "lab_b/faces@1", "lab-a/faces@2", "lab-a/faces@1"],
+        ),
+        ("metric.recall", ["lab_b/faces@1", "lab-a/faces@2"]),
+        ("-metric.recall", ["lab-a/faces@2", "lab_b/faces@1"]),
+        ("metric.absent", []),
+    ],
+)
+def test_orders(shelf: PoolDriver, sort: str, expected: list[str]) -> None:
+    assert found(shelf, sort=sort) == expected
+    collected: list[str] = []
+    query: dict[str, Any] = {"sort": sort, "limit": 1}
+    while "cursor" not in query or query["cursor"]:
+        page = shelf.admin.get("/api/v1/models", params=query).json()
+        collected += [f"{each['site']}/{each['name']}@{each['version']}" for each in page["items"]]
+        query["cursor"] = page["next_cursor"]
+    assert collected == expected
+
+
+def test_a_cursor_is_of_one_order(shelf: PoolDriver) -> None:
+    first = shelf.admin.get("/api/v1/models", params={"limit": 1}).json()
+    query = {"limit": 1, "sort": "name", "cursor": first["next_cursor"]}
+    assert error_of(shelf.admin.get("/api/v1/models", params=query)) == (422, "invalid_query")
+
+
+def facets(pool: PoolDriver, **query: Any) -> dict[str, Any]:
+    answer = pool.admin.get("/api/v1/models/facets", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_facets_count_what_a_listing_has(shelf: PoolDriver) -> None:
+    assert facets(shelf) == {
+        "counted": 5,
+        "complete": True,
+        "kinds": [{"value": "hog-svm", "count": 3}, {"value": "network", "count": 2}],
+        "sites": [{"value": "lab_b", "count": 3}, {"value": "lab-a", "count": 2}],
+        "states": [{"value": "available", "count": 5}],
+        "labels": {
+            "population": [{"value": "adult", "count": 2}, {"value": "infant", "count": 2}],
+            "camera": [{"value": "100%_dark", "count": 1}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"label": "population=infant"},
+        {"text": "hose", "metric": "recall>0.1"},
+        {"mergeable_with": "lab-a/faces@1"},
+        {"mergeable_key": "mwma:nonsense"},
+        {"latest": "true"},
+        {"kind": "ert"},
+    ],
+    ids=str,
+)
+def test_facets_are_narrowed_like_the_listing(shelf: PoolDriver, query: dict[str, Any]) -> None:
+    listed = shelf.admin.get("/api/v1/models", params=query).json()["items"]
+    counted = facets(shelf, **query)
+    assert counted["counted"] == len(listed)
+    assert {each["value"]: each["count"] for each in counted["sites"]} == Counter(
+        each["site"] for each in listed
+    )
+
+
+def test_references_to_versions(shelf: PoolDriver) -> None:
+    address = "/api/v1/models/lab_b/gaze/versions"
+    newest = shelf.admin.get(f"{address}/latest").json()
+    assert newest["version"] == 2
+    assert shelf.admin.get(f"{address}/2").json() == newest
+    assert shelf.admin.get(f"{address}/sha256:{newest['digest']}").json() == newest
+    assert error_of(shelf.admin.get(f"{address}/3")) == (404, "version_not_found")
+    assert error_of(shelf.admin.get(f"{address}/0")) == (404, "version_not_found")
+    assert error_of(shelf.admin.get(f"{address}/-1")) == (422, "invalid_query")
+    assert error_of(shelf.admin.get(f"{address}/9999999999")) == (422, "invalid_query")
+    assert error_of(shelf.admin.get(f"{address}/sha256:{'0' * 64}")) == (404, "version_not_found")
+    assert error_of(shelf.admin.get("/api/v1/models/lab_b/none/versions/1")) == (
+        404, "model_not_found",
+    )  # fmt: skip
+    assert error_of(shelf.admin.get("/api/v1/models/lab_b/none")) == (404, "model_not_found")
+    assert [
+        each["version"] for each in shelf.admin.get("/api/v1/models/lab_b/gaze").json()["items"]
+    ] == [2, 1]
+
+
+def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_path: Path) -> None:
+    parts = open_parts(shelf.settings)
+    statements: list[str] = []
+    event.listen(
+        parts.database.engine,
+        "before_cursor_execute",
+        lambda _c, _cur, statement, *_rest: statements.append(statement),
+    )
+    counts = []
+    for limit in (1, 5):
+        statements.clear()
+        query = ModelQuery(
+            labels=(LabelFilter("population", None),),
+            metrics=(MetricFilter("recall", ">", 0.0),),
+            mergeable_with=ModelChoice.parse("lab-a/faces@1"),
+            limit=limit,
+        )
+        with parts.database.read() as session:
+            site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab-a")).one()
+            caller = Caller("t", "test", site.id, "lab-a", "viewer", None)
+            statements.clear()
+            list_models(session, caller, query)
+            with_filters = len(statements)
+            statements.clear()
+            page = list_models(session, caller, ModelQuery(limit=limit))
+        counts.append((with_filters, len(statements)))
+    parts.database.close()
+    assert {"best", "DUO:0000042"} <= {
+        *(alias for each in page.items for alias in each.aliases),
+        *(term.code for each in page.items for term in each.terms),
+    }
+    # Where a page is not full at once, PostgreSQL is asked in up to two other ways.
+    assert all(abs(many - few) <= 2 for few, many in zip(*counts, strict=True))
+    assert counts[1][1] <= 13

@@ -1,0 +1,55 @@
+"""The core vocabulary: keys that mean the same everywhere, beside free ones."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from pool_server.wire.models.labels import CORE_LABELS, VOCABULARY, VocabularyResponse
+from pool_server.wire.names import LabelKey, LabelValue
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+
+
+def test_a_client_judges_labels_by_what_the_pool_sent(pool: PoolDriver) -> None:
+    answer = pool.member("words", "viewer").get("/api/v1/vocabulary")
+    assert answer.status_code == 200
+    received = VocabularyResponse.model_validate(answer.json())
+    assert received == VOCABULARY
+    assert received.problems_of({"population": "infant", "anything": "else"}) == []
+
+
+@pytest.mark.parametrize("label", CORE_LABELS, ids=lambda each: each.key)
+def test_each_key_takes_its_own_example_and_says_what_it_expects(label: object) -> None:
+    core = next(each for each in CORE_LABELS if each == label)
+    TypeAdapter(LabelKey).validate_python(core.key)
+    for value in (core.example, *core.values):
+        TypeAdapter(LabelValue).validate_python(value)
+        assert core.takes(value)
+    assert core.expects()
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"population": "babies"}, "one of infant, child"),
+        ({"population": "Infant"}, "one of infant, child"),
+        ({"images": "many"}, "a whole number of images"),
+        ({"images": "-1"}, "a whole number of images"),
+        ({"subjects": "1e3"}, "a whole number of persons"),
+        ({"age_min_months": "nan"}, "a number without sign of months"),
+        ({"age_min_months": "9", "age_max_months": "4.5"}, "the youngest"),
+    ],
+    ids=str,
+)
+def test_wrong_values_of_core_keys_are_refused(
+    pool: PoolDriver, labels: dict[str, str], expected: str
+) -> None:
+    refused = announce(pool.member("words"), "words/refused", network_bytes(), labels=labels)
+    assert error_of(refused) == (422, "labels_refused")
+    assert expected in refused.json()["error"]["message"]
+
+
+def test_free_keys_take_anything(pool: PoolDriver) -> None:
+    labels = {"study": "2026", "camera": "100%_dark", "images": "7"}
+    assert upload(pool.member("words"), "words/free", labels=labels)["labels"] == labels

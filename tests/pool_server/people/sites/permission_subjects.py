@@ -1,0 +1,293 @@
+"""What each call of `permission_matrix` is about, made for it.
+
+Whoever is refused may not use a thing up, so it is there for the first who may; who comes next
+gets another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pool_server.wire.signatures.keys import PrivateKey
+from tests.pool_server.merges.merge_driver import recipe_of
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.people.sites.permission_matrix import SITE, WEBHOOK_URL
+from tests.pool_server.pool_driver import PoolDriver, announce, send_parts, upload
+from tests.pool_server.rounds.round_driver import (
+    announce_contribution,
+    announce_result,
+    base_model,
+    combine,
+    contribute,
+    contribution_bytes,
+    start_round,
+)
+from tests.pool_server.signatures.signers import proof, register, signed, statement_of
+
+FOREST_SEED = 5
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a call is about.
+
+    Attributes
+    ----------
+    values : mapping
+        Of its path, beside PATH_VALUES.
+    body : dict or callable or None
+        What is sent, where the caller has to do with it as a function of the caller's client;
+        None: what BODIES says.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    body: Body | Callable[[httpx.Client], Body] | None = None
+
+
+class Subjects:
+    """Makes what calls are about, as members of the site who may."""
+
+    def __init__(self, pool: PoolDriver, folder: Path) -> None:
+        self.pool = pool
+        self.folder = folder
+        self.member = pool.member(SITE)
+        self.curator = pool.member(SITE, "curator")
+        self.site_admin = pool.member(SITE, "admin")
+        self._numbers = itertools.count(1)
+        self.key = self.new_key()
+        assert register(self.member, SITE, self.key).status_code == 201
+
+    def make(self, method: str, path: str) -> Subject:
+        maker = MAKERS.get((method, path))
+        return Subject() if maker is None else maker(self)
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def new_name(self) -> str:
+        return f"{SITE}-{self.number()}"
+
+    def new_key(self) -> PrivateKey:
+        return PrivateKey.from_seed(sha256(self.new_name().encode())[:32].encode())
+
+    # -- people and keys -------------------------------------------------------------------------
+
+    def invitation(self) -> dict[str, Any]:
+        made = self.site_admin.post("/api/v1/invitations", json={"site": SITE})
+        return dict(made.json())
+
+    def an_invitation(self) -> Subject:
+        return Subject({"invitation_id": self.invitation()["invitation_id"]})
+
+    def acceptance(self) -> Subject:
+        secret = self.invitation()["secret"]
+        return Subject(body={"json": {"secret": secret, "name": self.new_name()}})
+
+    def new_site(self) -> Subject:
+        return Subject(body={"json": {"name": self.new_name()}})
+
+    def new_token(self) -> Subject:
+        return Subject(body={"json": {"site": SITE, "name": self.new_name(), "role": "viewer"}})
+
+    def a_token(self) -> Subject:
+        request = {"site": SITE, "name": self.new_name(), "role": "viewer"}
+        made = self.site_admin.post("/api/v1/tokens", json=request)
+        return Subject({"token_id": made.json()["token_id"]})
+
+    def a_webhook(self) -> Subject:
+        made = self.site_admin.post("/api/v1/webhooks", json={"url": WEBHOOK_URL})
+        return Subject({"webhook_id": made.json()["webhook_id"]})
+
+    def new_key_of_site(self) -> Subject:
+        key = self.new_key()
+        path = f"/api/v1/sites/{SITE}/keys/challenge"
+
+        def prove(client: httpx.Client) -> Body:
+            # It is good for who asked only.
+            asked = client.post(path, json={"public_key": key.public.text})
+            challenge = asked.json()["challenge"] if asked.is_success else "none"
+            return {"json": proof(key, challenge)}
+
+        return Subject(body=prove)
+
+    def a_key(self) -> Subject:
+        key = self.new_key()
+        assert register(self.member, SITE, key).status_code == 201
+        return Subject({"key_id": key.public.key_id})
+
+    # -- models ----------------------------------------------------------------------------------
+
+    def a_model(self, **fields: Any) -> Subject:
+        name = self.new_name()
+        upload(self.member, f"{SITE}/{name}", **fields)
+        return Subject({"name": name})
+
+    def a_draft(self) -> Subject:
+        return self.a_model(draft=True)
+
+    def a_quarantined_model(self) -> Subject:
+        subject = self.a_model()
+        path = f"/api/v1/models/{SITE}/{subject.values['name']}/versions/1/quarantine"
+        assert self.curator.post(path, json={"reason": "doubt"}).status_code == 200
+        return subject
+
+    def a_statement(self) -> Subject:
+        name, content = self.new_name(), network_bytes()
+        upload(self.member, f"{SITE}/{name}", content)
+        statement = statement_of(f"{SITE}/{name}", content)
+        return Subject({"name": name}, {"json": signed(statement, self.key)})
+
+    def a_signed_model(self) -> Subject:
+        subject = self.a_statement()
+        path = f"/api/v1/models/{SITE}/{subject.values['name']}/versions/1/statement"
+        assert isinstance(subject.body, dict)
+        assert self.member.put(path, **subject.body).is_success
+        return Subject(subject.values)
+
+    def a_published_file(self) -> Subject:
+        version = self.member.get(f"/api/v1/models/{SITE}/face/versions/1").json()
+        return Subject({"digest": version["digest"]})
+
+    def an_alias(self) -> Subject:
+        path = f"/api/v1/models/{SITE}/face/aliases/best"
+        assert self.member.put(path, json={"version": "1"}).is_success
+        return Subject()
+
+    # -- uploads and merges ----------------------------------------------------------------------
+
+    def new_upload(self) -> Subject:
+        request = {"site": SITE, "name": "open", "size_bytes": 9, "file_name": "a.bin"}
+        digest = sha256(self.new_name().encode())
+        return Subject(body={"json": request | {"digest": digest}})
+
+    def an_upload(self) -> Subject:
+        content = network_bytes()
+        opened = announce(self.member, f"{SITE}/open", content).json()
+        parts = {"parts": [{"number": 1, "checksum": sha256(content)}]}
+        return Subject({"upload_id": opened["upload_id"]}, {"json": parts})
+
+    def a_part(self) -> Subject:
+        content = network_bytes()
+        opened = announce(self.member, f"{SITE}/open", content).json()
+        return Subject({"upload_id": opened["upload_id"]}, {"content": content})
+
+    def a_whole_upload(self) -> Subject:
+        content = network_bytes()
+        opened = announce(self.member, f"{SITE}/open", content).json()
+        send_parts(self.member, opened, content)
+        return Subject({"upload_id": opened["upload_id"]})
+
+    def without_body(self) -> Subject:
+        return Subject(self.an_upload().values)
+
+    def new_merge(self) -> Subject:
+        forest = self.member.get(f"/api/v1/models/{SITE}/forest/versions/1").json()
+        request = {"site": SITE, "name": self.new_name(), "recipe": recipe_of([forest])}
+        return Subject(body={"json": request})
+
+    # -- rounds ----------------------------------------------------------------------------------
+
+    def start_round(self) -> str:
+        return str(start_round(self.pool, f"{SITE}/forest@1", (SITE,))["round_id"])
+
+    def a_round(self) -> Subject:
+        return Subject({"round_id": self.start_round()})
+
+    def contribution(self) -> bytes:
+        return contribution_bytes(base_model(FOREST_SEED), self.number())
+
+    def new_contribution(self) -> Subject:
+        content = self.contribution()
+        request = {"site": SITE, "size_bytes": len(content), "digest": sha256(content)}
+        return Subject(self.a_round().values, {"json": request | {"file_name": "a.bin"}})
+
+    def a_whole_contribution(self) -> Subject:
+        key, content = self.start_round(), self.contribution()
+        opened = announce_contribution(self.member, key, SITE, content).json()
+        send_parts(self.member, opened, content)
+        return Subject({"round_id": key, "upload_id": opened["upload_id"]})
+
+    def contributed_round(self) -> tuple[str, bytes]:
+        key, content = self.start_round(), self.contribution()
+        assert contribute(self.member, key, SITE, content).status_code == 201
+        return key, content
+
+    def a_contributed_round(self) -> Subject:
+        return Subject({"round_id": self.contributed_round()[0]})
+
+    def result(self) -> tuple[str, bytes, Any]:
+        key, content = self.contributed_round()
+        path, merged = combine(self.folder, base_model(FOREST_SEED), [content])
+        return key, path.read_bytes(), json.loads(merged.recipe.to_json())
+
+    def new_result(self) -> Subject:
+        key, content, recipe = self.result()
+        request = {
+            "site": SITE,
+            "name": "refined",
+            "size_bytes": len(content),
+            "digest": sha256(content),
+            "file_name": "result.dat",
+            "recipe": recipe,
+        }
+        return Subject({"round_id": key}, {"json": request})
+
+    def a_whole_result(self) -> Subject:
+        key, content, recipe = self.result()
+        opened = announce_result(self.member, key, f"{SITE}/refined", content, recipe).json()
+        send_parts(self.member, opened, content)
+        return Subject({"round_id": key, "upload_id": opened["upload_id"]})
+
+
+_API = "/api/v1"
+_VERSION = f"{_API}/models/{{site}}/{{name}}/versions/{{reference}}"
+_UPLOAD = f"{_API}/uploads/{{upload_id}}"
+_ROUND = f"{_API}/rounds/{{round_id}}"
+MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
+    ("POST", f"{_API}/sites"): Subjects.new_site,
+    ("POST", f"{_API}/invitations/accept"): Subjects.acceptance,
+    ("DELETE", f"{_API}/invitations/{{invitation_id}}"): Subjects.an_invitation,
+    ("POST", f"{_API}/tokens"): Subjects.new_token,
+    ("DELETE", f"{_API}/tokens/{{token_id}}"): Subjects.a_token,
+    ("DELETE", f"{_API}/webhooks/{{webhook_id}}"): Subjects.a_webhook,
+    ("POST", f"{_API}/webhooks/{{webhook_id}}/test"): Subjects.a_webhook,
+    ("POST", f"{_API}/sites/{{site}}/keys"): Subjects.new_key_of_site,
+    ("POST", f"{_API}/sites/{{site}}/keys/{{key_id}}/revoke"): Subjects.a_key,
+    ("GET", f"{_API}/lineage/{{digest}}"): Subjects.a_published_file,
+    ("GET", f"{_VERSION}/statement"): Subjects.a_signed_model,
+    ("PUT", f"{_VERSION}/statement"): Subjects.a_statement,
+    ("POST", f"{_VERSION}/publish"): Subjects.a_draft,
+    ("POST", f"{_VERSION}/quarantine"): Subjects.a_model,
+    ("POST", f"{_VERSION}/release"): Subjects.a_quarantined_model,
+    ("POST", f"{_VERSION}/withdraw"): Subjects.a_model,
+    ("POST", f"{_VERSION}/successors"): Subjects.a_model,
+    ("DELETE", _VERSION): Subjects.a_model,
+    ("DELETE", f"{_API}/models/{{site}}/{{name}}"): Subjects.a_model,
+    ("DELETE", f"{_API}/models/{{site}}/{{name}}/aliases/{{alias}}"): Subjects.an_alias,
+    ("POST", f"{_API}/uploads"): Subjects.new_upload,
+    ("GET", _UPLOAD): Subjects.without_body,
+    ("POST", f"{_UPLOAD}/parts"): Subjects.an_upload,
+    ("PUT", f"{_UPLOAD}/parts/{{number}}"): Subjects.a_part,
+    ("POST", f"{_UPLOAD}/complete"): Subjects.a_whole_upload,
+    ("DELETE", _UPLOAD): Subjects.without_body,
+    ("POST", f"{_API}/merges"): Subjects.new_merge,
+    ("GET", _ROUND): Subjects.a_round,
+    ("POST", f"{_ROUND}/close"): Subjects.a_round,
+    ("POST", f"{_ROUND}/cancel"): Subjects.a_round,
+    ("POST", f"{_ROUND}/contributions"): Subjects.new_contribution,
+    ("POST", f"{_ROUND}/contributions/uploads/{{upload_id}}/complete"): (
+        Subjects.a_whole_contribution
+    ),
+    ("GET", f"{_ROUND}/contributions/{{site}}/content"): Subjects.a_contributed_round,
+    ("POST", f"{_ROUND}/result"): Subjects.new_result,
+    ("POST", f"{_ROUND}/result/uploads/{{upload_id}}/complete"): Subjects.a_whole_result,
+    ("POST", f"{_ROUND}/finish"): Subjects.a_contributed_round,
+}

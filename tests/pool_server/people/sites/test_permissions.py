@@ -1,0 +1,276 @@
+"""Every route, and who may: deny by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import PlainTextResponse
+from sqlalchemy import update
+
+from aggregators.formats import encode_model
+from pool_server.app import create_app
+from pool_server.database.engine import Database
+from pool_server.database.records import TokenRecord, now_utc
+from pool_server.wire.people.sites import SCOPES
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.people.sites.permission_matrix import (
+    BODIES,
+    CALLERS,
+    FOREIGN,
+    MATRIX,
+    PATH_VALUES,
+    SITE,
+)
+from tests.pool_server.people.sites.permission_subjects import FOREST_SEED, Subject, Subjects
+from tests.pool_server.pool_driver import PoolDriver, upload
+from tests.pool_server.rounds.round_driver import base_model
+from tests.pool_server.transfers.test_recipes import recipe_for
+
+
+def change(pool: PoolDriver, statement: Any) -> None:
+    """Bring about what no route does at once, such as the end of a token's time."""
+    database = Database.open(pool.settings)
+    with database.write() as session:
+        session.execute(statement)
+    database.close()
+
+
+@pytest.fixture(scope="module")
+def secrets(pool: PoolDriver) -> dict[str, str | None]:
+    expired, revoked = (
+        pool.admin.post("/api/v1/tokens", json={"site": SITE, "name": name}).json()
+        for name in ("expired", "revoked")
+        if pool.secret(SITE, "viewer")
+    )
+    assert pool.admin.delete(f"/api/v1/tokens/{revoked['token_id']}").status_code == 204
+    change(
+        pool,
+        update(TokenRecord)
+        .where(TokenRecord.id == expired["token_id"])
+        .values(expires_at=now_utc() - timedelta(seconds=1)),
+    )
+    suspended = pool.secret("permissions-suspended", "contributor")
+    answer = pool.admin.patch("/api/v1/sites/permissions-suspended", json={"suspended": True})
+    assert answer.status_code == 200
+    return {
+        "nobody": None,
+        "unknown": "pool_" + "A" * 43,
+        "expired": expired["secret"],
+        "revoked": revoked["secret"],
+        "suspended": suspended,
+        "viewer": pool.secret(SITE, "viewer"),
+        "foreign": pool.secret(FOREIGN, "contributor"),
+        "own": pool.secret(SITE, "contributor"),
+        "curator": pool.secret(SITE, "curator"),
+        "site-admin": pool.secret(SITE, "admin"),
+        "admin": pool.admin_secret,
+    }
+
+
+Narrow = Callable[[tuple[str, ...]], str]
+
+
+@pytest.fixture(scope="module")
+def narrow(pool: PoolDriver) -> Narrow:
+    """Return tokens of an admin of the pool with all scopes but some."""
+    made: dict[tuple[str, ...], str] = {}
+
+    def make(without: tuple[str, ...]) -> str:
+        if without not in made:
+            request = {
+                "site": "admin",
+                "name": f"narrow-{len(made)}",
+                "role": "admin",
+                "pool_wide": True,
+                "scopes": [scope for scope in SCOPES if scope not in without],
+            }
+            made[without] = pool.admin.post("/api/v1/tokens", json=request).json()["secret"]
+        return made[without]
+
+    return make
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _models(pool: PoolDriver) -> None:
+    """Publish what the rows are about."""
+    client = pool.member(SITE)
+    face, heir = upload(client, f"{SITE}/face"), network_bytes()
+    upload(client, f"{SITE}/heir", heir, recipe=recipe_for(heir, face["digest"]))
+    forest = upload(client, f"{SITE}/forest", bytes(encode_model(base_model(FOREST_SEED))))
+    recipe = {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": "wba-cascade", "version": 1},
+        "inputs": [{"digest": forest["digest"]}],
+    }
+    asked = client.post("/api/v1/merges", json={"site": SITE, "name": "merged", "recipe": recipe})
+    PATH_VALUES["merge_id"] = asked.json()["merge_id"]
+    invited = pool.admin.post("/api/v1/invitations", json={"site": SITE}).json()["secret"]
+    answer = pool.client(None).post(
+        "/api/v1/invitations/accept", json={"secret": invited, "name": "ada"}
+    )
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.fixture(scope="module")
+def subjects(pool: PoolDriver, _models: None, tmp_path_factory: pytest.TempPathFactory) -> Subjects:
+    return Subjects(pool, tmp_path_factory.mktemp("subjects"))
+
+
+def test_every_route_has_a_row(pool: PoolDriver) -> None:
+    schema = pool.client(None).get("/openapi.json").json()
+    documented = {
+        (method.upper(), path) for path, methods in schema["paths"].items() for method in methods
+    }
+    routes = set(routes_of(app_of(pool).routes))
+    assert sorted(routes - set(MATRIX)) == []
+    assert sorted(set(MATRIX) - routes) == []
+    assert sorted(routes - documented) == [
+        ("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json"), ("HEAD", "/openapi.json"),
+    ]  # fmt: skip
+    assert documented <= routes
+    assert {route: len(row) for route, row in MATRIX.items() if len(row) != len(CALLERS)} == {}
+    assert [route for route, row in MATRIX.items() if not any(map(is_success, row))] == []
+
+
+def is_success(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def app_of(pool: PoolDriver) -> FastAPI:
+    app = create_app(pool.settings)
+    app.state.parts.database.close()
+    return app
+
+
+def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield method and path of all routes, also of routers that are included as they are.
+
+    What is no route for requests with a method (a folder of files, a socket) has the method ANY.
+    """
+    for route in routes:
+        if hasattr(route, "original_router"):
+            yield from routes_of(
+                route.original_router.routes, prefix + route.include_context.prefix
+            )
+        else:
+            for method in getattr(route, "methods", None) or ("ANY",):
+                yield method, prefix + route.path
+
+
+def test_no_new_route_goes_unnoticed(pool: PoolDriver) -> None:
+    app = app_of(pool)
+    before = set(routes_of(app.routes))
+    inner, outer = APIRouter(prefix="/inner"), APIRouter(prefix="/outer")
+    inner.add_api_route("/hidden", lambda: None, include_in_schema=False, methods=["PUT"])
+    outer.include_router(inner)
+    app.include_router(outer)
+    app.add_route("/plain", lambda _request: PlainTextResponse("x"), methods=["POST"])
+    app.mount("/folder", PlainTextResponse("x"))
+    app.add_api_websocket_route("/socket", lambda _socket: None)
+    assert set(routes_of(app.routes)) - before == {
+        ("PUT", "/outer/inner/hidden"),
+        ("POST", "/plain"),
+        ("ANY", "/folder"),
+        ("ANY", "/socket"),
+    }
+
+
+@pytest.mark.parametrize(("method", "path"), MATRIX)
+def test_each_caller_gets_what_the_table_says(
+    pool: PoolDriver,
+    secrets: dict[str, str | None],
+    *,
+    narrow: Narrow,
+    subjects: Subjects,
+    method: str,
+    path: str,
+) -> None:
+    first = subjects.make(method, path)
+    missing = needed_scopes(pool, narrow, first, method, path)
+    everybody = {**secrets, "narrowed": narrow(missing)}
+    subject = None if missing == ALL_SCOPES else first
+    found = {}
+    for caller in CALLERS:
+        # What the refused had before them is what the next one succeeds with.
+        subject = subject or subjects.make(method, path)
+        found[caller] = ask(pool, everybody[caller], subject, method, path).status_code
+        if is_success(found[caller]) and method not in {"GET", "HEAD"}:
+            subject = None
+    row = MATRIX[method, path]
+    if pool.settings.storage == "s3" and path.endswith("/parts/{number}"):
+        # Who may send parts is told that they go straight to the storage.
+        row = tuple(409 if status == 204 else status for status in row)
+    assert found == dict(zip(CALLERS, row, strict=True))
+
+
+ALL_SCOPES = tuple(SCOPES)
+
+
+def needed_scopes(
+    pool: PoolDriver, narrow: Narrow, subject: Subject, method: str, path: str
+) -> tuple[str, ...]:
+    """Return what a token without any scope is told to lack; every scope where it lacks none."""
+    method = "GET" if method == "HEAD" else method
+    refused = ask(pool, narrow(ALL_SCOPES), subject, method, path)
+    if refused.status_code != 403:
+        return ALL_SCOPES
+    missing = tuple(refused.json()["error"]["details"].get("scopes", ALL_SCOPES))
+    assert set(missing) <= set(SCOPES), f"{method} {path} declares no scope"
+    return missing
+
+
+def ask(pool: PoolDriver, secret: str | None, subject: Subject, method: str, path: str) -> Any:
+    """Call a route as somebody."""
+    client = pool.client(secret)
+    body = subject.body(client) if callable(subject.body) else subject.body
+    if body is None:
+        body = BODIES.get((method, path), {})
+    return client.request(method, path.format(**{**PATH_VALUES, **subject.values}), **body)
+
+
+ABOUT_A_MODEL = [row for row in MATRIX if row[1].startswith("/api/v1/models/{site}/{name}")]
+
+
+@pytest.mark.parametrize(("method", "path"), ABOUT_A_MODEL)
+@pytest.mark.parametrize("role", ["contributor", "curator", "admin"])
+def test_a_private_model_is_not_there_for_a_foreign_site(
+    pool: PoolDriver, hidden: httpx.Response, method: str, path: str, role: str
+) -> None:
+    """Whatever is asked of it is answered as if there had never been such a model."""
+    stranger = pool.member(FOREIGN, role)
+    body = BODIES.get((method, path), {})
+    # Where contributors may nothing even at home, they are told so whatever the name.
+    at_home = dict(zip(CALLERS, MATRIX[method, path], strict=True))["own"]
+    expected = 403 if role == "contributor" and at_home == 403 else 404
+    of_hidden, of_none = (
+        stranger.request(method, path.format(**(PATH_VALUES | {"name": name})), **body)
+        for name in ("hidden", "never-was")
+    )
+    assert (of_hidden.status_code, of_none.status_code) == (expected, expected)
+    if method != "HEAD":
+        told, wanted = (each.json()["error"] | {"request_id": ""} for each in (of_hidden, of_none))
+        assert str(told) == str(wanted).replace("never-was", "hidden")
+    assert pool.member(SITE).get(f"/api/v1/models/{SITE}/hidden").json() == hidden.json()
+
+
+@pytest.fixture(scope="module")
+def hidden(pool: PoolDriver) -> httpx.Response:
+    """Publish a private model, and return what its own site is told of it."""
+    upload(pool.member(SITE), f"{SITE}/hidden", visibility="private")
+    return pool.member(SITE).get(f"/api/v1/models/{SITE}/hidden")
+
+
+def test_a_refusal_says_how_to_authenticate(pool: PoolDriver) -> None:
+    answer = pool.client(None).get("/api/v1/whoami")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    basic = pool.client(None).get("/api/v1/whoami", headers={"Authorization": "Basic YTpi"})
+    assert basic.status_code == 401
+
+
+def test_an_admin_uploads_anywhere(pool: PoolDriver) -> None:
+    assert upload(pool.admin, f"{SITE}/by-admin")["created_by"] == "admin/first-admin"

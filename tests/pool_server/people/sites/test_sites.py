@@ -1,0 +1,129 @@
+"""Sites, what they may, and what they take up."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import event
+
+from pool_server.database.engine import Database
+from pool_server.database.records import AuditRecord
+from pool_server.http.identity import Caller
+from pool_server.people.sites.usage import tell_usage
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    announce,
+    complete,
+    error_of,
+    send_parts,
+    upload,
+)
+
+ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=True)
+
+
+def test_a_site_is_created_once_and_listed(pool: PoolDriver) -> None:
+    request = {"name": "lab-1", "display_name": "Infant lab", "contact": "room 3"}
+    created = pool.admin.post("/api/v1/sites", json=request)
+    assert created.status_code == 201
+    assert created.json().items() >= request.items()
+    assert error_of(pool.admin.post("/api/v1/sites", json=request)) == (409, "site_exists")
+    listed = pool.admin.get("/api/v1/sites").json()["items"]
+    assert created.json() in listed
+    assert [site["name"] for site in listed] == sorted(site["name"] for site in listed)
+
+
+@pytest.mark.parametrize("name", ["", "A", "-a", "a/b", "a" * 65, "..", "a\n"])
+def test_names_that_are_none(pool: PoolDriver, name: str) -> None:
+    answer = pool.admin.post("/api/v1/sites", json={"name": name})
+    assert error_of(answer) == (422, "invalid_request")
+
+
+def test_acts_are_in_the_audit_with_who_and_from_where(pool: PoolDriver) -> None:
+    pool.admin.post("/api/v1/sites", json={"name": "lab-6"}, headers={"X-Request-ID": "audited-1"})
+    database = Database.open(pool.settings)
+    with database.read() as session:
+        entry = session.query(AuditRecord).filter_by(request_id="audited-1").one()
+        assert (entry.action, entry.subject, entry.actor_site, entry.actor_token) == (
+            "site.create", "lab-6", "admin", "first-admin",
+        )  # fmt: skip
+        assert entry.address == "127.0.0.1"
+    database.close()
+
+
+def test_a_site_changes_what_it_is_called(pool: PoolDriver) -> None:
+    admin = pool.member("lab-7", "admin")
+    changed = admin.patch("/api/v1/sites/lab-7", json={"contact": "room 4"})
+    assert changed.json()["contact"] == "room 4"
+    again = admin.patch("/api/v1/sites/lab-7", json={"display_name": "Seventh"}).json()
+    assert (again["display_name"], again["contact"]) == ("Seventh", "room 4")
+    elsewhere = admin.patch("/api/v1/sites/admin", json={"contact": "me"})
+    assert error_of(elsewhere) == (403, "not_allowed")
+    for mighty in ({"quota_bytes": None}, {"suspended": True}):
+        assert error_of(admin.patch("/api/v1/sites/lab-7", json=mighty)) == (403, "not_allowed")
+    nowhere = pool.admin.patch("/api/v1/sites/nowhere", json={"contact": "x"})
+    assert error_of(nowhere) == (404, "site_not_found")
+
+
+def test_a_suspended_site_is_refused_until_it_is_let_in_again(pool: PoolDriver) -> None:
+    client = pool.member("lab-8")
+    upload(client, "lab-8/gaze")
+    assert pool.admin.patch("/api/v1/sites/lab-8", json={"suspended": True}).json()["suspended"]
+    refused = client.get("/api/v1/models")
+    assert error_of(refused) == (403, "suspended")
+    assert "lab-8" in refused.json()["error"]["message"]
+    assert pool.admin.get("/api/v1/models/lab-8/gaze").json()["items"], "its models stay"
+    pool.admin.patch("/api/v1/sites/lab-8", json={"suspended": False})
+    assert client.get("/api/v1/models").status_code == 200
+
+
+def test_a_quota_holds_from_the_announcement_on(pool: PoolDriver) -> None:
+    content, other = network_bytes(), network_bytes()
+    client = pool.member("lab-9")
+    upload(client, "lab-9/gaze", content)
+    quota = len(content) + len(other)
+    pool.admin.patch("/api/v1/sites/lab-9", json={"quota_bytes": quota})
+    opened = announce(client, "lab-9/gaze", other)
+    assert opened.status_code == 201
+    refused = announce(client, "lab-9/third", network_bytes())
+    assert error_of(refused) == (409, "quota_exceeded")
+    told = refused.json()["error"]
+    assert told["details"]["used_bytes"] == len(content)
+    assert told["details"]["uploading_bytes"] == len(other)
+    assert f"{quota:,}" in told["message"]
+    known = announce(client, "lab-9/copy", content)
+    assert known.json()["state"] == "complete", "a file counts once"
+    send_parts(client, opened.json(), other)
+    pool.admin.patch("/api/v1/sites/lab-9", json={"quota_bytes": quota - 1})
+    late = complete(client, opened.json())
+    assert error_of(late) == (409, "quota_exceeded"), "also where the file becomes a version"
+    (usage,) = pool.member("lab-9", "admin").get("/api/v1/usage").json()["items"]
+    assert usage["size_bytes"] == len(content)
+    assert (usage["models"], usage["versions"], usage["uploading_bytes"]) == (2, 2, 0)
+    pool.admin.patch("/api/v1/sites/lab-9", json={"quota_bytes": None})
+    assert announce(client, "lab-9/gaze", other).status_code == 201
+
+
+def test_copies_of_what_other_sites_have_count_too(pool: PoolDriver) -> None:
+    content = network_bytes()
+    upload(pool.member("lab-10"), "lab-10/gaze", content)
+    client = pool.member("lab-11")
+    pool.admin.patch("/api/v1/sites/lab-11", json={"quota_bytes": 1})
+    assert error_of(announce(client, "lab-11/copy", content)) == (409, "quota_exceeded")
+
+
+def test_usage_is_told_in_a_fixed_number_of_queries(embedded_pool: PoolDriver) -> None:
+    upload(embedded_pool.member("lab-12"), "lab-12/gaze")
+    database = Database.open(embedded_pool.settings)
+    statements: list[str] = []
+    event.listen(
+        database.engine, "before_cursor_execute", lambda *given: statements.append(given[2])
+    )
+    with database.read() as session:
+        usage = tell_usage(session, ADMIN)
+    database.close()
+    assert len(usage.items) >= 2
+    assert len(statements) <= 7, "one of them begins the transaction"
+    by_site = {each.site: each for each in usage.items}
+    assert by_site["lab-12"].tokens == 1
+    assert by_site["lab-12"].last_used_at is not None

@@ -1,0 +1,90 @@
+"""Who is disabled is shut out: with the tokens made and the invitations written, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.pool_server.people.invitations.test_invitations import accept, invite, listed
+from tests.pool_server.people.users.test_users import change, join
+from tests.pool_server.pool_driver import PoolDriver, error_of
+
+
+def make(client: httpx.Client, site: str, name: str, **fields: Any) -> dict[str, Any]:
+    answer = client.post("/api/v1/tokens", json={"site": site, "name": name, **fields})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def listed_token(client: httpx.Client, token_id: str) -> dict[str, Any]:
+    items = client.get("/api/v1/tokens").json()["items"]
+    return dict(next(each for each in items if each["token_id"] == token_id))
+
+
+def test_a_token_that_a_user_makes_is_that_users(pool: PoolDriver) -> None:
+    ada = join(pool, "out-1", "ada", role="admin")
+    laptop = make(ada, "out-1", "laptop", role="admin")
+    assert (laptop["user"], laptop["made_by"]) == ("ada", "out-1/ada")
+    secret = laptop.pop("secret")
+    assert listed_token(ada, laptop["token_id"]) == laptop
+    change(pool.admin, "out-1", "ada", disabled=True)
+    assert error_of(pool.client(secret).get("/api/v1/models")) == (403, "suspended")
+
+
+def test_what_is_made_for_machines_and_others_says_who_made_it(pool: PoolDriver) -> None:
+    ada = join(pool, "out-2", "ada", role="admin")
+    join(pool, "out-2", "bea")
+    machine = make(ada, "out-2", "nightly", role="admin", for_machine=True)
+    assert (machine["user"], machine["made_by"]) == (None, "out-2/ada")
+    nightly = pool.client(machine["secret"])
+    # A machine has no user, and so makes tokens of nobody.
+    further = make(nightly, "out-2", "further")
+    assert (further["user"], further["made_by"]) == (None, "out-2/ada")
+    of_bea = make(ada, "out-2", "of-bea", user="bea")
+    assert (of_bea["user"], of_bea["made_by"]) == ("bea", "out-2/ada")
+    assert make(pool.admin, "out-2", "by-the-first")["made_by"] is None
+    change(pool.admin, "out-2", "ada", disabled=True)
+    for made in (machine, further, of_bea):
+        assert pool.client(made["secret"]).get("/api/v1/models").status_code == 200
+        assert listed_token(pool.admin, made["token_id"])["made_by"] == "out-2/ada"
+
+
+def test_a_token_for_another_site_is_that_sites(pool: PoolDriver) -> None:
+    join(pool, "out-3", "bea")
+    ada = join(pool, "out-4", "ada", role="admin", pool_wide=True)
+    made = make(ada, "out-3", "desk")
+    assert (made["user"], made["made_by"]) == (None, "out-4/ada")
+    own = make(ada, "out-4", "desk", role="admin", pool_wide=True)
+    assert own["user"] == "ada"
+
+
+def test_a_token_is_of_one_or_the_other(pool: PoolDriver) -> None:
+    join(pool, "out-5", "ada")
+    request = {"site": "out-5", "name": "both", "user": "ada", "for_machine": True}
+    refused = pool.admin.post("/api/v1/tokens", json=request)
+    assert error_of(refused) == (422, "invalid_request")
+    assert "not both" in refused.json()["error"]["message"]
+
+
+def test_nobody_comes_in_by_an_invitation_of_who_is_shut_out(pool: PoolDriver) -> None:
+    ada = join(pool, "out-6", "ada", role="admin")
+    machine = pool.client(make(ada, "out-6", "m", role="admin", for_machine=True)["secret"])
+    mine, by_machine = invite(ada, "out-6"), invite(machine, "out-6")
+    for made in (mine, by_machine):
+        assert made["made_by"] == "out-6/ada"
+        assert listed(pool.admin, made["invitation_id"])["made_by"] == "out-6/ada"
+    others = invite(pool.admin, "out-6")
+    assert others["made_by"] is None
+    change(pool.admin, "out-6", "ada", disabled=True)
+    for made in (mine, by_machine):
+        refused = accept(pool, made["secret"], "eve")
+        assert error_of(refused) == (403, "invitation_refused")
+        assert (
+            "user out-6/ada, who made this invitation, is disabled"
+            in (refused.json()["error"]["message"])
+        )
+    assert accept(pool, others["secret"], "bob").status_code == 201
+    change(pool.admin, "out-6", "ada", disabled=False)
+    assert accept(pool, mine["secret"], "eve").status_code == 201, "nothing was used up"

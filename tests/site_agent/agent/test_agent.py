@@ -1,0 +1,557 @@
+"""Cycles of an agent against a real pool: what is pulled, merged, uploaded, remembered."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from aggregators.formats import file_digest, read_model, write_model
+from aggregators.methods import merge, read_recipe, recipe_path
+from aggregators.models import ShapePredictor
+from pool_server.wire.models.data_use import Term
+from site_agent.agent import EVENTS, Stopped, plan_cycle, read_config, run_agent
+from site_agent.agent.journal import COMMON_KEYS
+from site_agent.agent.workspace import Workspace
+from site_agent.datasets import (
+    ReadingOptions,
+    part_names,
+    read_faces,
+    read_imglab_xml,
+    write_pts_folder,
+)
+from site_agent.errors import (
+    AgentBusyError,
+    AgentWorkspaceError,
+    ConflictError,
+    PoolUnreachableError,
+)
+from site_agent.evaluation import evaluate_landmarks
+from site_agent.pool.client import PoolClient
+from tests.aggregators.small_models import make_detector
+from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
+from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+
+
+@pytest.fixture(scope="module")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> Materials:
+    return make_materials(tmp_path_factory.mktemp("materials"))
+
+
+@pytest.fixture(scope="module")
+def shared_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    """A pool for all tests that leave it as good as they found it."""
+    with live_pool(tmp_path_factory.mktemp("pool"), part_bytes=1 << 16) as running:
+        yield running
+
+
+@pytest.fixture
+def own_pool(tmp_path: Path) -> Iterator[LivePool]:
+    """A pool for one test alone."""
+    with live_pool(tmp_path / "pool", part_bytes=1 << 16) as running:
+        yield running
+
+
+@pytest.fixture
+def pool(request: pytest.FixtureRequest) -> LivePool:
+    alone = "own_pool" in request.fixturenames
+    running: LivePool = request.getfixturevalue("own_pool" if alone else "shared_pool")
+    return running
+
+
+@pytest.fixture
+def lab(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    pool: LivePool,
+    materials: Materials,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Lab]:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:40]
+    lab = Lab(tmp_path / "lab", pool, materials, name)
+    yield lab
+    lab.cancel_rounds()
+
+
+def error_of(model: Path, materials: Materials) -> float:
+    faces = read_imglab_xml(materials.validation)
+    return evaluate_landmarks(model, faces, resamples=0).mean_error
+
+
+def test_what_is_new_is_merged_and_uploaded_once(lab: Lab, materials: Materials) -> None:
+    addresses = [lab.share(path, f"face-{n}") for n, path in enumerate(materials.others)]
+    lab.merge = {"upload_labels": {"population": "infant"}, "against": ["own", "published"]}
+    report, said = lab.cycle()
+    assert (report.uploads, report.failures) == (1, [])
+    [found] = events(said, "models_found")
+    assert (found["found"], found["taken"], found["new"]) == (2, 2, 2)
+    assert [line["address"] for line in events(said, "model_fetched")] == addresses
+    whats = [line["what"] for line in events(said, "evaluated")]
+    assert sorted(whats) == ["merged", "own"]
+    [uploaded] = events(said, "uploaded")
+    assert uploaded["address"] == f"pool://site-a/{lab.name}@1"
+
+    expected = merge(
+        "wba-cascade", [materials.mine, *materials.others], options={"step": 1.1},
+        output=lab.folder / "expected.dat",
+    )  # fmt: skip
+    assert uploaded["digest"] == expected.digest
+    assert uploaded["value"] == pytest.approx(error_of(lab.folder / "expected.dat", materials))
+    with lab.client("site-b") as client:
+        version = client.version(f"site-a/{lab.name}")
+        lineage = client.lineage(f"site-a/{lab.name}")
+    assert version.digest == expected.digest
+    assert version.metrics["mean_error"] == pytest.approx(uploaded["value"])
+    assert version.labels == {"population": "infant"}
+    assert version.file_name == f"{lab.name}.dat"
+    named = {address for node in lineage.nodes for address in node.addresses}
+    assert set(addresses) <= named
+    best = lab.workspace / "best" / f"{lab.name}.dat"
+    assert file_digest(best) == expected.digest
+    assert read_recipe(recipe_path(best)).output is not None
+
+    report, said = lab.cycle()
+    assert (report.uploads, report.failures) == (0, [])
+    assert events(said, "model_fetched", "evaluated", "merged", "uploading", "best_changed") == []
+    [told] = events(said, "up_to_date")
+    assert told["value"] == pytest.approx(uploaded["value"])
+    assert lab.published() == [f"pool://site-a/{lab.name}@1"]
+
+
+def test_every_line_is_as_documented(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.share(materials.deep, "deep")
+    _, said = lab.cycle()
+    assert [said[0]["event"], said[-1]["event"]] == ["agent_started", "agent_stopped"]
+    for line in said:
+        kind = EVENTS[line["event"]]
+        assert tuple(line) == (*COMMON_KEYS, *kind.keys)
+        assert line["level"] == kind.level
+        assert datetime.fromisoformat(line["time"]).tzinfo is not None
+    assert {line["cycle"] for line in said[1:]} == {1}
+    text = json.dumps(said)
+    assert lab.pool.tokens["site-a"] not in text
+
+
+def test_what_is_not_better_by_the_margin_stays_here(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": "60%"}
+    report, said = lab.cycle()
+    assert report.uploads == 0
+    [told] = events(said, "not_better")
+    assert told["best"] == min(
+        line["value"] for line in events(said, "evaluated") if line["what"] != "merged"
+    )
+    assert told["value"] > 0.4 * told["best"]
+    assert lab.published() == []
+    best = error_of(lab.workspace / "best" / f"{lab.name}.dat", materials)
+    assert best == pytest.approx(told["best"])
+    assert list((lab.workspace / "work").iterdir()) == []
+    _, said = lab.cycle()
+    assert events(said, "merged", "not_better", "evaluated") == []
+    # The very same merged model is good enough once less is asked for.
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    report, said = lab.cycle()
+    assert report.uploads == 1
+    assert events(said, "evaluated") == []
+
+
+def test_a_better_version_replaces_the_published_one(lab: Lab, materials: Materials) -> None:
+    lab.merge = {"margin": 0.0, "against": ["published"]}
+    lab.share(materials.others[0], "face-0")
+    assert lab.cycle()[0].uploads == 1
+    lab.share(materials.others[1], "face-1")
+    report, said = lab.cycle()
+    [merged] = events(said, "merged")
+    assert merged["inputs"] == 3
+    value = next(line["value"] for line in events(said, "evaluated") if line["what"] == "merged")
+    before = error_of(materials.mine, materials)
+    assert value < before
+    assert len(lab.published()) == 1 + report.uploads
+    if report.uploads:
+        with lab.client("site-a") as client:
+            assert client.version(f"site-a/{lab.name}").metrics["mean_error"] == pytest.approx(
+                value
+            )
+
+
+def test_models_that_do_not_fit_are_remembered_with_the_reason(
+    lab: Lab, materials: Materials
+) -> None:
+    good = lab.share(materials.others[0], "face")
+    deep = lab.share(materials.deep, "deep")
+    _, said = lab.cycle()
+    [refused] = events(said, "model_refused")
+    assert refused["address"] == deep
+    assert "parts68-levels4 against parts68-levels3" in refused["reason"]
+    assert [line["address"] for line in events(said, "model_fetched")] == [good]
+    assert lab.remembered["refused"][refused["digest"]]["reason"] == refused["reason"]
+    _, said = lab.cycle()
+    assert events(said, "model_refused") == []
+    [found] = events(said, "models_found")
+    assert (found["taken"], found["refused_before"]) == (1, 1)
+    # Another own model makes it fit, and it is looked at again.
+    lab.merge = {"own": [str(materials.deep)]}
+    _, said = lab.cycle()
+    assert [line["address"] for line in events(said, "model_refused")] == [good]
+
+
+def test_a_damaged_download_is_refused_for_the_day(
+    lab: Lab, own_pool: LivePool, materials: Materials
+) -> None:
+    address = lab.share(materials.others[0], "face")
+    digest = file_digest(materials.others[0])
+    [blob] = [p for p in (lab.folder.parent / "pool").rglob("*") if p.name == digest]
+    content = bytearray(blob.read_bytes())
+    content[5000:5004] = b"\xff\xff\xff\xff"
+    blob.chmod(0o644)
+    blob.write_bytes(content)
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert refused["address"] == address
+    assert "expected the digest" in refused["reason"]
+    _, said = lab.cycle()
+    assert events(said, "model_refused", "model_fetched") == []
+    assert lab.remembered["refused"][digest]["against"].startswith("day ")
+
+
+def test_a_model_of_other_landmarks_cannot_be_scored(lab: Lab, materials: Materials) -> None:
+    model = read_model(materials.others[0])
+    assert isinstance(model, ShapePredictor)
+    fewer = replace(
+        model,
+        initial_shape=model.initial_shape[:60],
+        leaves=model.leaves[:, :60],
+        anchors=model.anchors % 60,
+    )
+    path = lab.folder.parent / "fewer.dat"
+    write_model(fewer, path)
+    lab.share(path, "fewer")
+    lab.merge = {"own": []}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert "cannot be scored: the model places 60 landmarks" in refused["reason"]
+    _, said = lab.cycle()
+    assert events(said, "model_refused", "evaluated") == []
+
+
+def test_filters_weights_and_own_models(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "infant", population="infant", images="30")
+    lab.share(materials.others[1], "adult", population="adult", images="10")
+    with lab.client("site-a") as client:
+        client.upload(
+            materials.mine, f"site-a/{lab.name}-mine", labels={"study": lab.name, "images": "4"}
+        )
+        client.upload(materials.deep, f"site-a/{lab.name}-other", labels={"study": lab.name})
+    lab.merge = {
+        "labels": [f"study={lab.name}", "population=infant"],
+        "against": [],
+        "weight_by": "images",
+    }
+    lab.merge["weights"] = {"own": 2.0}
+    report, said = lab.cycle()
+    assert (report.uploads, report.failures) == (1, [])
+    with lab.client("site-b") as client:
+        recipe = client.lineage(f"site-a/{lab.name}").recipe
+    assert recipe is not None
+    weights = {entry["digest"]: entry["weight"] for entry in recipe["inputs"]}
+    assert weights == {
+        file_digest(materials.mine): 2.0 * 4,  # from the training record beside the file
+        file_digest(materials.others[0]): 30.0,
+    }
+    lab.merge["labels"] = [f"study={lab.name}"]
+    lab.merge["sites"] = ["site-c"]
+    _, said = lab.cycle()
+    assert events(said, "models_found")[0]["found"] == 0
+    lab.merge |= {"sites": [], "weight_by": "persons"}
+    report, said = lab.cycle()
+    assert {line["reason"][:15] for line in events(said, "model_refused")} == {"label 'persons'"}
+
+
+def test_terms_of_use_are_kept(lab: Lab, materials: Materials) -> None:
+    with lab.client("site-b") as client:
+        for number, (path, term) in enumerate(
+            zip(materials.others, ("DUO:0000042", "DUO:0000006"), strict=True)
+        ):
+            client.upload(
+                path, f"site-b/{lab.name}-{number}", labels={"study": lab.name},
+                terms=[Term(code=term)],
+            )  # fmt: skip
+    lab.merge = {"margin": 0.0, "against": ["own"], "purposes": ["ancestry"]}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert refused["address"] == f"pool://site-b/{lab.name}-1@1"
+    assert refused["reason"].startswith("terms of use: ")
+    assert [line["inputs"] for line in events(said, "merged")] == [2]
+    assert report.uploads == 1
+    assert events(lab.cycle()[1], "model_refused") == []
+    # Another purpose: the next day looks at it again, and so does a new state.
+    (lab.workspace / "state.json").unlink()
+    lab.merge["purposes"] = ["health"]
+    assert events(lab.cycle()[1], "model_refused") == []
+
+
+def test_a_withdrawn_model_goes_out_of_the_merged_one(
+    lab: Lab, own_pool: LivePool, materials: Materials
+) -> None:
+    lab.merge = {"margin": 0.0, "against": ["published"]}
+    for number, path in enumerate(materials.others):
+        lab.share(path, f"face-{number}")
+    assert lab.cycle()[0].uploads == 1
+    answer = httpx.post(
+        f"{own_pool.url}/api/v1/models/site-b/{lab.name}-face-1/versions/1/withdraw",
+        json={"reason": "consent-withdrawn"},
+        headers={"Authorization": f"Bearer {own_pool.admin_token}"},
+    )
+    assert answer.is_success, answer.text
+    report, _ = lab.cycle()
+    assert report.uploads == 1, "what is flagged is nothing to be better than"
+    with lab.client("site-b") as client:
+        recipe = client.lineage(f"site-a/{lab.name}").recipe
+    assert recipe is not None
+    digests = {entry["digest"] for entry in recipe["inputs"]}
+    assert digests == {file_digest(materials.mine), file_digest(materials.others[0])}
+
+
+def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
+    lab: Lab, own_pool: LivePool, materials: Materials
+) -> None:
+    base, until = f"site-b/{lab.name}-base", datetime.now(UTC) + timedelta(hours=1)
+    with lab.client("site-b") as client:
+        client.upload(materials.others[0], base)
+        rounds = [
+            client.start_round(base, ["site-a", "site-b"], until, options={"starts": s}).round_id
+            for s in (2, 3)
+        ]
+    lab.rounds = {"data": str(materials.faces), "finish": True}
+    report, said = lab.cycle()
+    assert (report.contributions, report.failures) == (2, [])
+    assert [line["round"] for line in events(said, "contributed")] == rounds
+    assert lab.cycle()[0].contributions == 0
+    stored = {p.name for p in (lab.folder.parent / "pool").rglob("*") if len(p.name) == 64}
+    sent = {line["digest"] for line in events(said, "contributed")}
+    assert stored == {file_digest(materials.others[0])} | sent, "no image is among them"
+
+    with lab.client("site-b") as client:
+        client.contribute(rounds[0], materials.validation)
+    _, said = lab.cycle()
+    [finished] = events(said, "round_finished")
+    assert finished["round"] == rounds[0]
+    with lab.client("site-b") as client:
+        assert client.round(rounds[0]).result == finished["result"]
+
+
+def test_faces_of_any_format_are_scored_on_and_contributed(
+    lab: Lab, materials: Materials, tmp_path: Path
+) -> None:
+    drawn, folder = read_imglab_xml(materials.faces), tmp_path / "pts"
+    write_pts_folder(drawn, part_names(drawn), folder, origin=0.0)
+    reading = {"pts_origin": 0.0, "box_margin": 0.2}
+    base = lab.share(materials.others[0], "base")
+    with lab.client("site-b") as client:
+        deadline = datetime.now(UTC) + timedelta(days=1)
+        sites = ["site-a", "site-b"]
+        key = client.start_round(base, sites, deadline, options={"starts": 2}).round_id
+    lab.merge = {"validation": str(folder), "upload": False, **reading}
+    lab.rounds = {"data": str(folder), **reading}
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    report, said = lab.cycle()
+    assert report.failures == []
+    assert [line["round"] for line in events(said, "contributed")] == [key]
+    faces = read_faces(folder, ReadingOptions(0.0, 0.2))
+    [own] = [line for line in events(said, "evaluated") if line["what"] == "own"]
+    expected = evaluate_landmarks(materials.mine, faces, resamples=0).mean_error
+    assert own["value"] == pytest.approx(expected)
+    cache = Workspace(lab.workspace).cache
+    with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
+        again = client.contribute(key, faces)
+        assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
+        with pytest.raises(ConflictError, match="not from these faces"):
+            client.contribute(key, read_faces(folder))
+
+
+def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials) -> None:
+    model = read_model(materials.others[0])
+    assert isinstance(model, ShapePredictor)
+    path = lab.folder.parent / "few.dat"
+    few = replace(
+        model, initial_shape=model.initial_shape[:9], leaves=model.leaves[:, :9],
+        anchors=model.anchors % 9,
+    )  # fmt: skip
+    write_model(few, path)
+    until = datetime.now(UTC) + timedelta(hours=1)
+    with lab.client("site-b") as client:
+        client.upload(path, f"site-b/{lab.name}-few")
+        key = client.start_round(f"site-b/{lab.name}-few", ["site-a", "site-b"], until).round_id
+    lab.rounds = {"data": str(materials.faces), "started_by": ["site-c"]}
+    _, said = lab.cycle()
+    [refused] = events(said, "round_refused")
+    assert refused["reason"] == "was started by site-b, and 'started_by' names site-c"
+    del lab.rounds["started_by"]
+    (lab.workspace / "state.json").unlink()
+    report, said = lab.cycle()
+    [refused] = events(said, "round_refused")
+    assert refused["round"] == key
+    assert "has 68 landmarks, the model 9" in refused["reason"]
+    assert report.failures == []
+    assert events(lab.cycle()[1], "round_refused", "contributing") == []
+
+
+def test_a_failure_of_one_task_stops_no_other(lab: Lab, materials: Materials) -> None:
+    own = lab.folder.parent / "own.dat"
+    own.write_bytes(materials.mine.read_bytes()[:3000])
+    with lab.client("site-b") as client:
+        client.upload(materials.others[0], f"site-b/{lab.name}-base")
+        until = datetime.now(UTC) + timedelta(hours=1)
+        client.start_round(
+            f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options={"starts": 2}
+        )
+    lab.merge, lab.rounds = {"own": [str(own)]}, {"data": str(materials.faces)}
+    report, said = lab.cycle()
+    assert report.contributions == 1
+    [(subject, _)] = report.failures
+    [failed] = events(said, "failed")
+    assert subject == failed["subject"] == lab.name
+    assert "own.dat" in failed["error"]
+    assert events(said, "cycle_finished")[0]["failures"] == 1
+
+
+def test_an_outage_is_waited_out(
+    lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    waits: list[float] = []
+    with UnreliableLine(pool.url) as line:
+        line.cut_after_bytes, line.cuts_left = 0, 10**9
+        monkeypatch.setenv("POOL_ENDPOINT", line.url)
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 2:
+                line.cuts_left = 0
+            if len(waits) == 4:
+                raise Stopped("enough")
+
+        ear = Ear()
+        with pytest.raises(Stopped):
+            run_agent(read_config(lab.write_config()), ear.journal(), wait=wait)
+    said = ear.said
+    assert len(events(said, "pool_unreachable")) == 2
+    assert waits[0] < waits[1], "longer each time"
+    assert waits[2] <= 0.2
+    assert len(events(said, "uploaded")) == 1
+    assert said[-1]["event"] == "agent_stopped"
+    assert said[-1]["reason"] == "enough"
+
+
+def test_a_line_that_breaks_costs_nothing_that_was_done(
+    lab: Lab, pool: LivePool, materials: Materials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    with UnreliableLine(pool.url) as line:
+        monkeypatch.setenv("POOL_ENDPOINT", line.url)
+
+        def break_line(event: str) -> None:
+            if event == "uploading":
+                line.cut_after_bytes, line.cuts_left = 0, 10**9
+
+        with pytest.raises(PoolUnreachableError):
+            lab.cycle(break_line)
+        assert events(lab.said, "uploaded") == []
+        [merged] = events(lab.said, "merged")
+        assert lab.remembered["outgoing"]["digest"] == merged["digest"]
+        line.cuts_left = 0
+        report, said = lab.cycle()
+    assert report.uploads == 1
+    assert events(said, "merged", "evaluated", "model_fetched") == []
+    assert list((lab.workspace / "outgoing").iterdir()) == []
+
+
+def test_detectors_are_merged_as_well(lab: Lab) -> None:
+    own = lab.folder.parent / "own.svm"
+    write_model(make_detector(1), own)
+    other, wide = lab.folder.parent / "other.svm", lab.folder.parent / "wide.svm"
+    write_model(make_detector(2), other)
+    write_model(make_detector(3, window_px=96), wide)
+    lab.share(other, "other")
+    lab.share(wide, "wide")
+    lab.merge = {"kind": "hog-svm", "own": [str(own)], "upload": False}
+    report, said = lab.cycle()
+    assert report.failures == []
+    [refused] = events(said, "model_refused")
+    assert "window96x96" in refused["reason"].split(" against ")[0]
+    assert "window80x80" in refused["reason"].split(" against ")[1]
+    assert {line["metric"] for line in events(said, "evaluated")} == {"f1"}
+    assert len(events(said, "merged")) == 1
+    assert (lab.workspace / "best" / f"{lab.name}.svm").is_file()
+
+
+def test_one_agent_a_workspace(lab: Lab) -> None:
+    lab.workspace.mkdir(parents=True)
+    with (lab.workspace / "lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(AgentBusyError, match="another agent is at work"):
+            lab.cycle()
+    lab.cycle()
+
+
+def test_a_damaged_state_is_told_and_can_be_removed(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own"]}
+    assert lab.cycle()[0].uploads == 1
+    (lab.workspace / "state.json").write_text("{half")
+    with pytest.raises(AgentWorkspaceError, match=r"state\.json: cannot be read"):
+        lab.cycle()
+    (lab.workspace / "state.json").unlink()
+    lab.cycle()
+    assert lab.published() == [f"pool://site-a/{lab.name}@1"], "nothing is uploaded twice"
+
+
+def test_a_plan_is_what_is_then_done(lab: Lab, materials: Materials) -> None:
+    good = lab.share(materials.others[0], "face")
+    deep = lab.share(materials.deep, "deep")
+    with lab.client("site-b") as client:
+        client.upload(materials.others[0], f"site-b/{lab.name}-base")
+        until = datetime.now(UTC) + timedelta(hours=1)
+        key = client.start_round(f"site-b/{lab.name}-base", ["site-a", "site-b"], until).round_id
+    lab.rounds = {"data": str(materials.faces)}
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert not lab.workspace.exists(), "nothing is written"
+    [merging] = plan.merges
+    assert {each.model: each.action for each in merging.models} == {
+        str(materials.mine): "merge", good: "fetch and merge", deep: "leave out",
+    }  # fmt: skip
+    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    _, said = lab.cycle()
+    assert [line["address"] for line in events(said, "model_fetched")] == [good]
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert {each.action for each in plan.merges[0].models} == {"merge", "leave out"}
+    assert plan.rounds == ()
+
+
+def test_a_result_may_stay_at_home(lab: Lab, materials: Materials) -> None:
+    lab.share(materials.others[0], "face")
+    lab.merge = {"margin": 0.0, "against": ["own"], "upload": False}
+    report, said = lab.cycle()
+    assert report.uploads == 0
+    [best] = events(said, "best_changed")
+    assert best["what"] == "merged"
+    assert Path(best["file"]).is_file()
+    assert lab.published() == []
+    _, said = lab.cycle()
+    assert events(said, "merged", "best_changed") == []

@@ -1,0 +1,340 @@
+"""Batches: side by side, resumable, no session stops another; killed ones go on."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import write_model
+from site_agent.errors import StudyBusyError, StudyFolderError
+from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch
+from site_agent.eyeblink.batch.session_table import read_session_table
+from site_agent.eyeblink.batch.sessions import BatchSession
+from site_agent.eyeblink.batch.worker_pool import worker_count
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.pipeline import run_trace_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_folder import read_session_signals
+from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
+from site_agent.eyeblink.study.learning_curve import StudySession, learning_points
+from site_agent.eyeblink.study.record import RECORD_NAME, read_record
+from site_agent.eyeblink.study.sessions import read_study
+from site_agent.eyeblink.study.study import learning_points_of, write_study
+from tests.site_agent.eyeblink.drawn_studies import (
+    write_long_trace,
+    write_session,
+    write_study_files,
+)
+from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.faces.test_detector import small_detector, small_predictor
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def states_of(study: Path) -> dict[str, str]:
+    return {row["session"]: row["state"] for row in rows_of(study / "batch.csv")}
+
+
+def content_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file of a folder, and when it was written."""
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_study_files(tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def finished(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose sessions are all done; copy it before changing anything."""
+    study = tmp_path_factory.mktemp("finished") / "study"
+    told: list[float] = []
+    result = run_batch(
+        read_session_table(table).sessions, study, progress=lambda share, _text: told.append(share)
+    )
+    assert result.count("done") == 6
+    assert told[-1] > 0.9
+    write_study(study, result.records)
+    return study
+
+
+@pytest.fixture
+def study(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "study"))
+
+
+def test_a_study_and_its_sessions(table: Path, finished: Path) -> None:
+    rows = rows_of(finished / "sessions.csv")
+    assert [row["session"] for row in rows] == ["p0s1", "p0s2", "p1s1", "p1s2", "p2s1", "p2s2"]
+    for row in rows:
+        assert 0 < int(row["n_cs_valid"]) <= int(row["n_trials"]) == 12
+        assert int(row["blinks"]) > 0
+    first = [float(row["cr_percent"]) for row in rows if row["session_number"] == "1"]
+    second = [float(row["cr_percent"]) for row in rows if row["session_number"] == "2"]
+    assert max(first) < min(second)
+    assert states_of(finished) == {row["session"]: "done" for row in rows}
+    kinds = {row["kind"] for row in rows_of(finished / "learning_curve.csv")}
+    assert kinds == {"participant", "mean", "line"}
+    assert (finished / "learning_curve.png").stat().st_size > 10_000
+    assert not list(finished.glob(".batch/work/*"))
+    assert not list(finished.rglob("*.partial"))
+
+
+def test_a_session_is_what_a_single_analysis_makes(
+    table: Path, finished: Path, tmp_path: Path
+) -> None:
+    run_trace_analysis(
+        table.with_name("p0s2.csv"),
+        out_dir=tmp_path / "single",
+        trials=table.with_name("p0s2_trials.csv"),
+    )
+    for name in ("frames.csv", "blinks.csv", "trials.csv"):
+        assert (tmp_path / "single" / name).read_bytes() == (finished / "p0s2" / name).read_bytes()
+
+
+def test_what_is_read_back_is_what_was_measured(finished: Path) -> None:
+    for folder in sorted(finished.glob("p*")):
+        record = read_record(folder)
+        times_s, fec = read_session_signals(folder)
+        found = analyse_conditioning(times_s, fec, record.trials)
+        assert found.summary.to_dict() == record.conditioning
+        written = np.array([float(row["fec"]) for row in rows_of(folder / "frames.csv")])
+        np.testing.assert_allclose(fec, written, rtol=0, atol=6e-6)
+
+
+def test_learning_points_of_records_are_those_of_trials(finished: Path) -> None:
+    records = [read_record(folder) for folder in sorted(finished.glob("p*"))]
+    sessions = []
+    for record in records:
+        times_s, fec = read_session_signals(finished / record.name)
+        result = analyse_conditioning(times_s, fec, record.trials)
+        sessions.append(StudySession(record.participant, record.number, result, record.group))
+    for measure in ("cr_percent", "amplitude_all", "amplitude_cr"):
+        ours, theirs = learning_points_of(records, measure), learning_points(sessions, measure)
+        assert [(item.participant, item.position, item.n_trials) for item in ours] == [
+            (item.participant, item.position, item.n_trials) for item in theirs
+        ]
+        np.testing.assert_allclose(
+            [item.value for item in ours], [item.value for item in theirs], rtol=1e-12
+        )
+
+
+def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None:
+    study = read_study([finished])
+    assert len(study) == 6
+    compared = compare_criteria(study, default_criteria(study.settings)[:3])
+    rows = rows_of(finished / "sessions.csv")
+    assert compared.rows[0].n_cr == sum(int(row["n_cr"]) for row in rows)
+    assert compared.rows[0].n_valid == sum(int(row["n_cs_valid"]) for row in rows)
+
+
+def test_single_folders_make_a_study_too(table: Path, tmp_path: Path) -> None:
+    for name in ("p0s1", "p0s2"):
+        run_trace_analysis(
+            table.with_name(f"{name}.csv"),
+            out_dir=tmp_path / name,
+            trials=table.with_name(f"{name}_trials.csv"),
+            settings=BlinkAnalysisSettings(conditioning=ConditioningSettings(cr_threshold=0.2)),
+        )
+    study = read_study([tmp_path / "p0s1", tmp_path / "p0s2"])
+    assert [item.number for item in study.sessions] == [1, 2]
+    assert study.settings.cr_threshold == 0.2
+    with pytest.raises(StudyFolderError, match="no session to compare"):
+        read_study([tmp_path])
+    with pytest.raises(StudyFolderError, match="no such folder"):
+        read_study([tmp_path / "missing"])
+
+
+def test_finished_sessions_are_left_as_they_are(table: Path, study: Path) -> None:
+    before = content_of(study / "p1s1")
+    result = run_batch(read_session_table(table).sessions, study)
+    assert result.count("skipped") == 6
+    assert content_of(study / "p1s1") == before
+    assert {row["blinks"] for row in rows_of(study / "batch.csv")} != {""}
+
+
+def test_what_has_changed_is_redone_and_nothing_else(
+    table: Path, study: Path, tmp_path: Path
+) -> None:
+    inputs = Path(shutil.copytree(table.parent, tmp_path / "inputs"))
+    sessions = list(read_session_table(inputs / table.name).sessions)
+
+    def states() -> list[str]:
+        return [outcome.state for outcome in run_batch(sessions, study).outcomes]
+
+    assert states() == ["skipped"] * 6  # the same content elsewhere
+    os.utime(inputs / "p0s1.csv", ns=(1, 1))
+    assert states() == ["skipped"] * 6  # a touched file is the same file
+    changed = inputs / "p0s1_trials.csv"
+    text = changed.read_text()
+    changed.write_text(text.replace("paired", "cs_only", 1))
+    assert states() == ["done", *["skipped"] * 5]
+    sessions[1] = replace(sessions[1], overrides={"cr_threshold": "0.3"})
+    assert states() == ["skipped", "done", *["skipped"] * 4]
+    (study / "p1s1" / "blinks.csv").unlink()
+    (study / "p1s2" / RECORD_NAME).write_text("{")
+    assert states() == ["skipped", "skipped", "done", "done", "skipped", "skipped"]
+    assert run_batch(sessions[:1], study, redo=True).count("done") == 1
+
+
+def test_a_new_label_needs_no_new_analysis(table: Path, study: Path) -> None:
+    sessions = list(read_session_table(table).sessions)
+    frames = content_of(study / "p0s1")["frames.csv"]
+    sessions[0] = replace(sessions[0], participant="other", group="old")
+    assert run_batch(sessions, study).count("skipped") == 6
+    record = read_record(study / "p0s1")
+    assert (record.participant, record.group) == ("other", "old")
+    assert content_of(study / "p0s1")["frames.csv"] == frames
+
+
+def test_what_others_put_into_a_session_stays(table: Path, study: Path) -> None:
+    review = study / "p0s1" / "review"
+    review.mkdir()
+    (review / "corrections.jsonl").write_text("{}\n")
+    sessions = read_session_table(table).sessions[:1]
+    assert run_batch(sessions, study, redo=True).count("done") == 1
+    assert (review / "corrections.jsonl").read_text() == "{}\n"
+    foreign = study / "mine"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    (outcome,) = run_batch([replace(sessions[0], name="mine")], study).outcomes
+    assert outcome.state == "failed"
+    assert "was not made by a batch" in outcome.reason
+    assert (foreign / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_move_that_was_cut_off_is_put_right(table: Path, study: Path) -> None:
+    (study / ".batch" / "replaced").mkdir(parents=True, exist_ok=True)
+    (study / "p0s1").rename(study / ".batch" / "replaced" / "p0s1")
+    assert run_batch(read_session_table(table).sessions, study).count("skipped") == 6
+
+
+def test_one_bad_session_stops_no_other(table: Path, tmp_path: Path) -> None:
+    write_model(small_predictor(68), tmp_path / "points.dat")
+    write_model(small_predictor(5), tmp_path / "five.dat")
+    write_model(small_detector(None), tmp_path / "faces.svm")
+    write_video(tmp_path / "gray.mp4", [number / 30 for number in range(20)])
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "no_trace.csv").write_text("timestamp_s,ear\n0,0.3\n1,shut\n")
+    (tmp_path / "no_trials.csv").write_text("trial,cs_onset_s,us_onset_s\n1,5,2\n")
+    good = read_session_table(table).sessions[0]
+    models = {"landmarks": str(tmp_path / "points.dat"), "detector": str(tmp_path / "faces.svm")}
+
+    def video(name: str, **changes: object) -> BatchSession:
+        source = tmp_path / f"{changes.pop('file', name)}.mp4"
+        return replace(BatchSession(name, source, True, **models), **changes)  # type: ignore[arg-type]
+
+    sessions = [
+        video("empty"),
+        video("missing"),
+        video("gray"),
+        video("five", file="gray", landmarks=str(tmp_path / "five.dat")),
+        video("no_model", file="gray", landmarks=""),
+        BatchSession("no_trace", tmp_path / "no_trace.csv", False),
+        replace(good, name="no_trials", trials=tmp_path / "no_trials.csv"),
+        replace(good, name="../outside"),
+        good,
+    ]
+    told: list[SessionOutcome] = []
+    result = run_batch(sessions, tmp_path / "study", on_outcome=told.append)
+    reasons = {outcome.session: outcome.reason for outcome in result.outcomes if outcome.reason}
+    assert set(reasons) == {
+        *("empty", "missing", "five", "no_model", "no_trace", "no_trials", "../outside"),
+    }
+    assert "No such file" in reasons["missing"]
+    assert "no_trace.csv, line 3" in reasons["no_trace"]
+    assert "no_trials.csv, line 2" in reasons["no_trials"]
+    assert "68" in reasons["five"]
+    states = states_of(tmp_path / "study")
+    assert states["gray"] == states[good.name] == "done"
+    assert len(told) == len(sessions)
+    (gray,) = [outcome for outcome in result.outcomes if outcome.session == "gray"]
+    assert any("no frame has an eye aspect ratio" in warning for warning in gray.warnings)
+    assert sorted(path.name for path in (tmp_path / "study").iterdir() if path.is_dir()) == [
+        ".batch",
+        "gray",
+        good.name,
+    ]
+    again = run_batch(sessions, tmp_path / "study")
+    assert (again.count("skipped"), again.count("failed")) == (2, 7)
+
+
+def test_trials_beyond_the_recording_are_a_warning(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", 5)
+    (tmp_path / "late.csv").write_text("trial,cs_onset_s,us_onset_s\n1,20,20.4\n2,9000,9000.4\n")
+    session = BatchSession("a", tmp_path / "a.csv", False, tmp_path / "late.csv")
+    (outcome,) = run_batch([session], tmp_path / "study").outcomes
+    assert outcome.state == "done"
+    assert any("1 of 2 trials lie after the end" in warning for warning in outcome.warnings)
+
+
+def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
+    sessions = read_session_table(table).sessions
+    (tmp_path / "study" / ".batch").mkdir(parents=True)
+    with (tmp_path / "study" / ".batch" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StudyBusyError, match="another batch"):
+            run_batch(sessions, tmp_path / "study")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StudyFolderError, match="is a file"):
+        run_batch(sessions, tmp_path / "file")
+    with pytest.raises(StudyFolderError, match="two sessions are called 'p0s1'"):
+        run_batch([*sessions, sessions[0]], tmp_path / "other")
+
+
+def test_workers_follow_cores_jobs_and_memory() -> None:
+    assert worker_count(7, 3, 0) == 3
+    assert worker_count(None, 0, 0) == 1
+    assert worker_count(None, 50, 10**15) == 1
+    assert 1 <= worker_count(None, 50, 0) <= (os.cpu_count() or 1)
+
+
+def workers_of(parent: int) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == parent and b"batch_worker" in (folder / "cmdline").read_bytes():
+                yield int(folder.name)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: Path) -> None:
+    write_long_trace(tmp_path / "long.csv", 40_000)
+    sessions = [
+        BatchSession("long", tmp_path / "long.csv", False, frame_rate_hz=100.0),
+        *read_session_table(table).sessions[:2],
+    ]
+    begun: list[float] = []
+
+    def kill(_share: float, text: str) -> None:
+        # The long session is given out first, and has its worker until it ends.
+        if "long: " in text and not begun:
+            begun.append(time.monotonic())
+            os.kill(next(workers_of(os.getpid())), signal.SIGKILL)
+
+    result = run_batch(sessions, tmp_path / "study", workers=1, progress=kill)
+    assert [outcome.state for outcome in result.outcomes] == ["failed", "done", "done"]
+    assert "its process was killed" in result.outcomes[0].reason
+    assert run_batch(sessions, tmp_path / "study").count("done") == 1
+    assert list(workers_of(os.getpid())) == []

@@ -1,0 +1,224 @@
+"""Blinks are found whatever the person, the noise and the frame rate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
+from site_agent.eyeblink.blinks.finding import BlinkSettings, blink_of_frame, find_blinks
+from site_agent.eyeblink.blinks.matching import match_blinks
+from site_agent.eyeblink.openness.traces import read_trace
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
+
+RECORDINGS = {
+    "plain": Drawing(),
+    "15-frames-a-second": Drawing(frame_rate_hz=15.0),
+    "24-frames-a-second": Drawing(frame_rate_hz=24.0),
+    "60-frames-a-second": Drawing(frame_rate_hz=60.0),
+    "120-frames-a-second": Drawing(frame_rate_hz=120.0),
+    "500-frames-a-second": Drawing(frame_rate_hz=500.0, noise_ear=0.015),
+    "variable-rate": Drawing(variable_rate=True),
+    "noisy": Drawing(noise_ear=0.015),
+    "clean": Drawing(noise_ear=0.001),
+    "without-noise": Drawing(noise_ear=0.0),
+    "drifting": Drawing(drift_ear=0.05),
+    "narrow-eyes": Drawing(open_ear=0.22, closed_ear=0.08),
+    "wide-eyes": Drawing(open_ear=0.42, closed_ear=0.10),
+    "slow-lids": Drawing(closing_s=(0.12, 0.22), reopening_s=(0.2, 0.5)),
+    "often": Drawing(blinks_per_minute=30.0),
+    "rarely": Drawing(blinks_per_minute=2.0, noise_ear=0.004),
+    "partial": Drawing(amplitude_fec=(0.45, 1.0)),
+    "single-bad-frames": Drawing(spikes=8),
+    "lost-faces": Drawing(gaps=8),
+}
+
+
+@pytest.mark.parametrize("drawing", RECORDINGS.values(), ids=RECORDINGS)
+def test_drawn_blinks_are_found_and_nothing_else(drawing: Drawing) -> None:
+    right = found = true = 0
+    for seed in range(4):
+        trace, intervals = draw_trace(seed, drawing)
+        blinks = find_blinks(trace)
+        match = match_blinks([(blink.onset_s, blink.offset_s) for blink in blinks], intervals)
+        right, found, true = right + len(match.pairs), found + match.found, true + match.true
+    lost_with_the_face = 4 if drawing.gaps else 0
+    assert 2 * right / (found + true - lost_with_the_face) >= 0.99, (right, found, true)
+
+
+def test_next_to_nothing_is_found_in_ten_minutes_of_noise() -> None:
+    rng = np.random.default_rng(5)
+    times_s = np.arange(18_000) / 30.0
+    found = find_blinks(trace_of(times_s, 0.3 + rng.normal(0, 0.01, len(times_s))))
+    assert len(found) <= 1
+    assert all(blink.confidence < 0.6 for blink in found)
+
+
+def test_slow_changes_are_no_blinks() -> None:
+    drawing = Drawing(blinks_per_minute=0.7, glances=25)
+    trace, intervals = draw_trace(3, drawing)
+    assert len(find_blinks(trace)) == len(intervals) == 1
+
+
+@pytest.mark.parametrize("ear", [[], [0.3], [0.3, 0.1], [np.nan] * 50, [0.3] * 50, [0.0] * 50])
+def test_traces_with_nothing_in_them(ear: list[float]) -> None:
+    times_s = np.arange(len(ear)) / 30.0
+    assert find_blinks(trace_of(times_s, np.array(ear, dtype=np.float64))) == []
+
+
+def test_what_is_measured_of_a_blink() -> None:
+    drawing = Drawing(
+        seconds=20.0,
+        frame_rate_hz=200.0,
+        noise_ear=0.0005,
+        drift_ear=0.0,
+        glances=0,
+        closing_s=(0.1, 0.1),
+        reopening_s=(0.2, 0.2),
+        amplitude_fec=(1.0, 1.0),
+    )
+    trace, intervals = draw_trace(1, drawing)
+    blinks = find_blinks(trace)
+    assert len(blinks) == len(intervals) > 3
+    for number, (blink, (onset_s, offset_s)) in enumerate(zip(blinks, intervals, strict=True), 1):
+        assert blink.number == number
+        assert blink.kind == "blink"
+        assert blink.completeness == "complete"
+        assert onset_s < blink.onset_s < onset_s + 0.045
+        assert offset_s - 0.09 < blink.offset_s < offset_s
+        assert onset_s + 0.09 < blink.peak_s < offset_s - 0.19
+        assert blink.amplitude_fec == pytest.approx(1.0, abs=0.05)
+        assert blink.peak_fec == pytest.approx(1.0, abs=0.05)
+        # A smooth step of 0.1 s is steepest in its middle: 1.5 / 0.1 s.
+        assert blink.peak_velocity_fec_per_s == pytest.approx(15.0, rel=0.15)
+        assert blink.confidence > 0.9
+        assert blink.duration_ms == pytest.approx(blink.closing_ms + blink.opening_ms)
+        assert trace.timestamps_s[blink.peak_frame] == blink.peak_s
+
+
+def test_partial_blinks_are_named_so() -> None:
+    trace, _ = draw_trace(2, Drawing(noise_ear=0.003, drift_ear=0.0, amplitude_fec=(1.0, 1.0)))
+    ear = trace.ear.copy()
+    around = (trace.timestamps_s > 45.0) & (trace.timestamps_s < 46.0)
+    ear[around] = 0.3
+    shape = np.interp(trace.timestamps_s, [45.3, 45.4, 45.6], [0.0, 0.12, 0.0], left=0, right=0)
+    blinks = find_blinks(trace_of(trace.timestamps_s, ear - shape))
+    partial = [blink for blink in blinks if 45.2 < blink.peak_s < 45.7]
+    assert [blink.completeness for blink in partial] == ["partial"]
+
+
+def test_a_long_closure_is_one_event_and_no_blink() -> None:
+    rng = np.random.default_rng(0)
+    times_s = np.arange(900) / 30.0
+    ear = 0.3 + rng.normal(0, 0.005, len(times_s))
+    ear[300:390] = 0.06 + rng.normal(0, 0.005, 90)
+    ear[600:606] = [0.2, 0.08, 0.06, 0.1, 0.18, 0.25]
+    kinds = [(blink.kind, round(blink.peak_s)) for blink in find_blinks(trace_of(times_s, ear))]
+    assert [kind for kind, _ in kinds] == ["closure", "blink"]
+
+
+def test_two_blinks_in_quick_succession_are_two() -> None:
+    rng = np.random.default_rng(0)
+    times_s = np.arange(1800) / 60.0
+    ear = 0.3 + rng.normal(0, 0.004, len(times_s))
+    shape = np.interp(times_s, [10.0, 10.08, 10.25], [0.0, 0.24, 0.0], left=0, right=0)
+    again = np.interp(times_s, [10.35, 10.43, 10.6], [0.0, 0.24, 0.0], left=0, right=0)
+    blinks = find_blinks(trace_of(times_s, ear - shape - again))
+    assert len(blinks) == 2
+    assert blinks[0].offset_s <= blinks[1].onset_s
+
+
+def test_frames_know_their_blink() -> None:
+    trace, _ = draw_trace(0, Drawing())
+    blinks = find_blinks(trace)
+    numbers = blink_of_frame(trace, blinks)
+    assert set(numbers) == {0, *(blink.number for blink in blinks)}
+    for blink in blinks:
+        assert numbers[blink.peak_frame] == blink.number
+
+
+@settings(max_examples=15, deadline=None)
+@given(scale=st.floats(0.8, 1.2), shift=st.floats(-0.02, 0.05), seed=st.integers(0, 50))
+def test_another_scale_of_ear_changes_nothing(scale: float, shift: float, seed: int) -> None:
+    trace, _ = draw_trace(seed, Drawing(seconds=40.0))
+    before = [blink.peak_frame for blink in find_blinks(trace)]
+    after = find_blinks(trace_of(trace.timestamps_s, trace.ear * scale + shift))
+    assert [blink.peak_frame for blink in after] == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(start_s=st.floats(-100.0, 1e6), seed=st.integers(0, 50))
+@example(start_s=254.0, seed=10)
+def test_the_clock_does_not_matter(start_s: float, seed: int) -> None:
+    trace, _ = draw_trace(seed, Drawing(seconds=40.0))
+    before = [blink.peak_frame for blink in find_blinks(trace)]
+    after = find_blinks(trace_of(trace.timestamps_s + start_s, trace.ear))
+    assert [blink.peak_frame for blink in after] == before
+
+
+@settings(max_examples=15, deadline=None)
+@given(gap_s=st.floats(0.5, 1e5), seed=st.integers(0, 50))
+def test_a_pause_between_blinks_changes_nothing(gap_s: float, seed: int) -> None:
+    trace, intervals = draw_trace(seed, Drawing(seconds=40.0, glances=0, drift_ear=0.0))
+    quiet_s = [
+        (before + after) / 2
+        for (_, before), (after, _) in pairwise(intervals)
+        if after - before > 2.5
+    ]
+    if not quiet_s:
+        return
+    times_s = trace.timestamps_s + gap_s * (trace.timestamps_s > quiet_s[0])
+    paused = trace_of(times_s, trace.ear)
+    assert len(find_blinks(paused)) == len(find_blinks(trace))
+
+
+def test_settings_decide() -> None:
+    trace, intervals = draw_trace(0, Drawing(amplitude_fec=(0.5, 0.6)))
+    ear = trace.ear.copy()
+    ear[100:115] = 0.06  # a full closure to compare with
+    strict = replace(BlinkSettings(), smallest_fec=0.7)
+    assert len(find_blinks(trace_of(trace.timestamps_s, ear), strict)) < len(intervals) / 2
+
+
+@pytest.mark.parametrize("trend_ear", [-0.02, 0.0, 0.02])
+@pytest.mark.parametrize("held_s", [0.0, 0.2, 0.4, 0.6])
+def test_lids_that_stay_down_make_one_blink_of_the_right_length(
+    held_s: float, trend_ear: float
+) -> None:
+    rng = np.random.default_rng(0)
+    times_s = np.arange(1800) / 30.0
+    ear = 0.3 + rng.normal(0, 0.002, len(times_s))
+    intervals = [(start, start + 0.3 + held_s) for start in (10.0, 22.0, 35.0, 50.0)]
+    for onset_s, offset_s in intervals:
+        edges = [onset_s, onset_s + 0.1, offset_s - 0.2, offset_s]
+        levels = [0.0, 0.26 + min(trend_ear, 0), 0.26 - max(trend_ear, 0), 0.0]
+        ear -= np.interp(times_s, edges, levels)
+    found = [(blink.onset_s, blink.offset_s) for blink in find_blinks(trace_of(times_s, ear))]
+    assert len(found) == len(intervals)
+    assert len(match_blinks(found, intervals, smallest_overlap=0.6).pairs) == len(intervals)
+
+
+@pytest.mark.parametrize("frame_rate_hz", [30.0, 120.0])
+def test_blinks_in_quick_succession_meet_and_do_not_overlap(
+    tmp_path: Path, frame_rate_hz: float
+) -> None:
+    # A conditioned closure runs into the blink at the air puff: two dips with little between.
+    session = draw_conditioning_session(1, frame_rate_hz)
+    file = tmp_path / "trace.csv"
+    rows = [
+        f"{time_s:.6f},{ear:.6f}"
+        for time_s, ear in zip(session.timestamps_s, session.ear, strict=True)
+    ]
+    file.write_text("\n".join(["timestamp_s,ear", *rows]) + "\n")
+    blinks = find_blinks(read_trace(file))
+    assert len(blinks) > 30
+    for blink in blinks:
+        assert blink.onset_s <= blink.peak_s <= blink.offset_s
+    for blink, following in pairwise(blinks):
+        assert blink.offset_s <= following.onset_s

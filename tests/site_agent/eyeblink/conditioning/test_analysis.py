@@ -1,0 +1,464 @@
+"""Conditioning measures against sessions whose responses are known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from site_agent.datasets.synthetic.conditioning import (
+    ConditioningDesign,
+    SyntheticConditioning,
+    TrialTruth,
+    draw_conditioning_session,
+)
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.analysis import (
+    ConditioningResult,
+    analyse_conditioning,
+    judge_trials,
+    measure_trials,
+)
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
+from site_agent.eyeblink.conditioning.trial_alignment import align_trials
+from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
+from site_agent.eyeblink.conditioning.trial_results import TRIAL_COLUMNS, TrialResult, trial_rows
+from site_agent.eyeblink.conditioning.trials import Trial, TrialType
+
+Pair = tuple[TrialResult, TrialTruth]
+
+
+class Analysed(NamedTuple):
+    session: SyntheticConditioning
+    result: ConditioningResult
+
+    @property
+    def clean(self) -> list[Pair]:
+        """Valid trials with their truth, without those that a spontaneous blink disturbs."""
+        pairs = zip(self.result.trials, self.session.truth, strict=True)
+        return [(found, truth) for found, truth in pairs if found.valid and not truth.blink_near]
+
+
+@cache
+def analysed(seed: int, rate_hz: float, design: ConditioningDesign | None = None) -> Analysed:
+    session = draw_conditioning_session(seed, rate_hz, design)
+    return Analysed(
+        session, analyse_conditioning(session.timestamps_s, session.fec, session.trials)
+    )
+
+
+def clean_pairs(rate_hz: float, design: ConditioningDesign, seeds: int = 3) -> list[Pair]:
+    seeds = min(seeds, 2) if rate_hz > 200 else seeds
+    return [pair for seed in range(seeds) for pair in analysed(seed, rate_hz, design).clean]
+
+
+CAMERAS = {
+    "even": ConditioningDesign(),
+    "lost-frames": ConditioningDesign(lost_share=0.08),
+    "variable-rate": ConditioningDesign(rate_jitter=0.2, slow_share=0.25),
+}
+RATES_HZ = (30, 60, 120, 200, 500)
+
+
+@pytest.mark.parametrize("camera", sorted(CAMERAS))
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_cr_decisions_are_right_in_98_of_100_trials(rate_hz: float, camera: str) -> None:
+    pairs = [pair for pair in clean_pairs(rate_hz, CAMERAS[camera]) if pair[0].cr is not None]
+    right = np.mean([found.cr == truth.cr for found, truth in pairs])
+    assert len(pairs) > 60
+    assert right >= 0.98
+
+
+@pytest.mark.parametrize("camera", sorted(CAMERAS))
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_cr_amplitudes_are_those_that_were_drawn(rate_hz: float, camera: str) -> None:
+    errors = [
+        found.measures.cr_amplitude - truth.window_mean
+        for found, truth in clean_pairs(rate_hz, CAMERAS[camera])
+        if truth.cr and found.cr is not None
+    ]
+    assert abs(np.mean(errors)) < 0.01
+    assert np.sqrt(np.mean(np.square(errors))) < 0.035
+
+
+def onset_errors_ms(rate_hz: float, design: ConditioningDesign) -> np.ndarray:
+    return np.array(
+        [
+            found.measures.cr_onset_ms - truth.onset_ms
+            for found, truth in clean_pairs(rate_hz, design)
+            if truth.cr and found.cr
+        ]
+    )
+
+
+@pytest.mark.parametrize("form", ["min-jerk", "half-cosine", "gamma", "linear"])
+@pytest.mark.parametrize("camera", sorted(CAMERAS))
+def test_onsets_lie_within_10_ms_at_200_frames_a_second(form: str, camera: str) -> None:
+    design = replace(CAMERAS[camera], rise_form=form, noise_fec=0.01)
+    errors_ms = onset_errors_ms(200, design)
+    assert np.isfinite(errors_ms).all()
+    assert np.median(np.abs(errors_ms)) < 5
+    assert np.mean(np.abs(errors_ms) <= 10) >= 0.9
+    assert abs(errors_ms.mean()) < 6
+
+
+@pytest.mark.parametrize("form", ["min-jerk", "half-cosine", "gamma", "linear"])
+@pytest.mark.parametrize("camera", sorted(CAMERAS))
+def test_onsets_lie_within_one_frame_at_30_frames_a_second(form: str, camera: str) -> None:
+    errors_ms = onset_errors_ms(30, replace(CAMERAS[camera], rise_form=form))
+    assert np.isfinite(errors_ms).all()
+    assert np.mean(np.abs(errors_ms) <= 1000 / 30) >= 0.8
+    assert abs(errors_ms.mean()) < 1000 / 60
+
+
+def test_onsets_hold_in_noise_of_a_landmark_model() -> None:
+    errors_ms = onset_errors_ms(200, ConditioningDesign(noise_fec=0.02))
+    assert np.median(np.abs(errors_ms)) < 6
+    assert np.mean(np.abs(errors_ms) <= 10) >= 0.7
+
+
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_unconditioned_responses(rate_hz: float) -> None:
+    with_us = [
+        found.measures
+        for found, _ in clean_pairs(rate_hz, ConditioningDesign())
+        if found.measures.trial_type is not TrialType.CS_ONLY
+    ]
+    heights = np.array([measures.ur_amplitude for measures in with_us])
+    times_ms = np.array([measures.ur_peak_ms for measures in with_us])
+    assert abs(np.median(heights) - 0.95) < 0.06
+    assert abs(np.median(times_ms) - 95) < max(12, 600 / rate_hz)
+
+
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+def test_peaks_of_conditioned_responses(rate_hz: float) -> None:
+    errors_ms = [
+        found.measures.cr_peak_ms - truth.peak_ms
+        for found, truth in clean_pairs(rate_hz, ConditioningDesign(share_cs_only=0.5))
+        if truth.cr and found.cr and found.measures.trial_type is TrialType.CS_ONLY
+    ]
+    assert len(errors_ms) > 15
+    assert abs(np.median(errors_ms)) < max(15, 500 / rate_hz)
+
+
+def test_a_startle_is_flagged_and_is_no_cr_onset() -> None:
+    design = ConditioningDesign(startle_share=0.5, blinks_per_min=0.0)
+    pairs = [pair for pair in clean_pairs(200, design) if pair[0].has_cs]
+    assert np.mean([found.measures.startle == truth.startle for found, truth in pairs]) >= 0.97
+    errors_ms = np.array(
+        [
+            found.measures.cr_onset_ms - truth.onset_ms
+            for found, truth in pairs
+            if truth.startle and truth.cr
+        ]
+    )
+    assert np.mean(np.abs(errors_ms) < 25) > 0.85
+
+
+def test_the_summary_counts_what_was_drawn() -> None:
+    session, result = analysed(3, 200, ConditioningDesign(blinks_per_min=0.0))
+    summary = result.summary
+    assert summary.n_trials == summary.n_valid == 60
+    assert summary.n_cr == sum(truth.cr for truth in session.truth)
+    assert summary.cr_percent == pytest.approx(100 * summary.n_cr / 57)
+    assert summary.left_out == "3 US alone"
+    assert summary.cr_percent_low < summary.cr_percent < summary.cr_percent_high
+    assert summary.trials_by_type == {"paired": 45, "cs_only": 12, "us_only": 3}
+    assert summary.rejected_by_reason == {}
+    assert summary.cs_us_ms == pytest.approx(450.0)
+    onsets_ms = [truth.onset_ms for truth in session.truth if truth.cr]
+    assert summary.onset_ms == pytest.approx(np.mean(onsets_ms), abs=8)
+    assert summary.amplitude_cr > summary.amplitude_all > 0
+    assert [row.n_valid for row in result.sensitivity] == [57] * 5
+    counts = [row.n_cr for row in result.sensitivity[:3]]
+    assert counts == sorted(counts, reverse=True)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+# --- what makes a trial missing ---------------------------------------------------------------
+
+
+def flat_session(rate_hz: float = 100.0, n_trials: int = 8) -> tuple[np.ndarray, np.ndarray, list]:
+    times_s = np.arange(0, 10.0 * n_trials + 5, 1 / rate_hz)
+    fec = 0.01 * np.random.default_rng(0).standard_normal(len(times_s))
+    trials = [
+        Trial(str(number), TrialType.PAIRED, 5.0 + 10 * number, 5.45 + 10 * number)
+        for number in range(n_trials)
+    ]
+    return times_s, fec, trials
+
+
+def reasons(times_s: np.ndarray, fec: np.ndarray, trials: list, **changes: object) -> list:
+    result = analyse_conditioning(times_s, fec, trials, replace(ConditioningSettings(), **changes))
+    return [trial.rejections for trial in result.trials]
+
+
+def between(times_s: np.ndarray, from_s: float, to_s: float) -> np.ndarray:
+    return (times_s >= from_s) & (times_s < to_s)
+
+
+@pytest.mark.parametrize("gap", ["nan", "lost"])
+def test_missing_samples(gap: str) -> None:
+    times_s, fec, trials = flat_session()
+    hidden = between(times_s, 14.7, 15.0)  # 300 of 1100 ms
+    few = between(times_s, 24.8, 25.0)  # 200 of 1100 ms
+    if gap == "nan":
+        fec[hidden | few] = np.nan
+        found = reasons(times_s, fec, trials)
+    else:
+        kept = ~(hidden | few)
+        found = reasons(times_s[kept], fec[kept], trials)
+    assert found[1] == (Rejection.MISSING_SAMPLES,)
+    assert found[0] == found[2] == ()
+    result = analyse_conditioning(times_s, fec, trials)
+    assert result.trials[0].cr is False
+
+
+def test_a_gap_over_the_cr_window() -> None:
+    times_s, fec, trials = flat_session()
+    fec[between(times_s, 15.40, 15.46)] = np.nan
+    found = reasons(times_s, fec, trials)
+    assert found[1] == (Rejection.NO_CR_WINDOW,)
+    result = analyse_conditioning(times_s, fec, trials)
+    assert result.trials[1].cr is None
+    assert result.summary.n_cs_valid == 7
+
+
+def test_an_unstable_baseline_and_a_closed_eye() -> None:
+    times_s, fec, trials = flat_session()
+    fec[between(times_s, 14.55, 14.75)] += 0.8
+    fec[between(times_s, 24.93, 25.1)] += 0.2
+    fec[between(times_s, 34.0, 36.0)] += 0.7
+    found = reasons(times_s, fec, trials)
+    assert found[1] == (Rejection.UNSTABLE_BASELINE,)
+    assert Rejection.CLOSED_BEFORE_CS in found[2]
+    assert found[3] == (Rejection.CLOSED_BEFORE_CS,)
+    assert reasons(times_s, fec, trials, closed_before_cs_above="baseline")[3] == ()
+    assert reasons(times_s, fec, trials, reject_rules=()) == [()] * 8
+
+
+def test_a_resting_level_above_zero_rejects_nothing_by_default() -> None:
+    times_s, fec, trials = flat_session()
+    assert reasons(times_s, fec + 0.2, trials) == [()] * 8
+    shut = reasons(times_s, fec + 0.2, trials, closed_before_cs_above="zero")
+    assert shut == [(Rejection.CLOSED_BEFORE_CS,)] * 8
+
+
+def test_trials_outside_the_recording_are_missing_with_a_remark() -> None:
+    times_s, fec, trials = flat_session()
+    trials += [
+        Trial("late", TrialType.PAIRED, 200.0, 200.45),
+        Trial("cut", TrialType.CS_ONLY, float(times_s[-1]) - 0.1),
+        Trial("early", TrialType.CS_ONLY, -3.0),
+        Trial("first", TrialType.US_ONLY, us_onset_s=0.01),
+    ]
+    result = analyse_conditioning(times_s, fec, trials)
+    by_name = {found.measures.trial: found for found in result.trials}
+    assert by_name["late"].rejections == by_name["cut"].rejections == (Rejection.AFTER_RECORDING,)
+    assert by_name["early"].rejections == (Rejection.BEFORE_RECORDING,)
+    assert by_name["first"].rejections == (Rejection.BEFORE_RECORDING,)
+    assert by_name["late"].cr is None
+    assert result.summary.n_valid == 8
+    text = " ".join(result.remarks)
+    assert "2 of 12 trials lie after the end of the recording (84.990 s)" in text
+    assert "late" in text
+
+
+def test_a_recording_without_any_eye() -> None:
+    times_s, fec, trials = flat_session()
+    result = analyse_conditioning(times_s, np.full_like(fec, np.nan), trials)
+    assert result.summary.n_valid == 0
+    assert np.isnan(result.summary.cr_percent)
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_only_cs_trials_take_the_usual_interval_and_say_so() -> None:
+    session = draw_conditioning_session(
+        0, 100, ConditioningDesign(share_cs_only=1.0, share_us_only=0)
+    )
+    result = analyse_conditioning(
+        session.timestamps_s,
+        session.fec,
+        session.trials,
+        ConditioningSettings(cr_rule=CrRule.UR_SHARE),
+    )
+    assert result.summary.cs_us_ms == 450.0
+    assert any("450 ms are assumed" in remark for remark in result.remarks)
+    assert any("no UR was measured" in remark for remark in result.remarks)
+    assert result.summary.n_cs_valid == 0
+    assert result.summary.n_valid > 40
+
+
+# --- the edges of windows at low frame rates --------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", np.linspace(0, 1, 9))
+def test_the_response_to_the_us_never_leaks_into_the_cr(phase: float) -> None:
+    times_s = (np.arange(300) + phase) / 30
+    fec = np.where(times_s > 5.45 + 0.012, 0.9, 0.0)
+    (found,) = analyse_conditioning(times_s, fec, [Trial("1", TrialType.PAIRED, 5.0, 5.45)]).trials
+    assert found.measures.cr_amplitude == pytest.approx(0.0, abs=1e-12)
+    assert found.cr is False
+    assert found.measures.ur_amplitude == pytest.approx(0.9, abs=0.15)
+
+
+@pytest.mark.parametrize("rate_hz", [30, 45, 60, 500])
+@pytest.mark.parametrize("phase", np.linspace(0, 1, 5))
+def test_a_ramp_has_its_mean_in_the_cr_window_at_every_rate(rate_hz: float, phase: float) -> None:
+    times_s = (np.arange(10 * rate_hz) + phase) / rate_hz
+    fec = np.clip((times_s - 5.2) * 2.0, 0.0, 0.9)
+    (found,) = analyse_conditioning(times_s, fec, [Trial("1", TrialType.CS_ONLY, 5.0)]).trials
+    expected = (5.45 - 0.021 - 5.2) * 2.0
+    # At worst the last sample lies one frame before the US.
+    assert found.measures.cr_amplitude == pytest.approx(expected, abs=0.02 + 0.5 / rate_hz)
+
+
+# --- laws -------------------------------------------------------------------------------------
+
+LAW_SESSION = draw_conditioning_session(11, 60, ConditioningDesign(n_trials=8))
+LAW_RESULT = analyse_conditioning(LAW_SESSION.timestamps_s, LAW_SESSION.fec, LAW_SESSION.trials)
+
+
+def same_measures(one: TrialMeasures, other: TrialMeasures, names: tuple[str, ...]) -> None:
+    for name in names:
+        np.testing.assert_allclose(
+            getattr(one, name), getattr(other, name), atol=2e-4, rtol=1e-4, err_msg=name
+        )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(-3000, 3000))
+def test_shifting_all_times_changes_nothing(shift_s: float) -> None:
+    trials = [
+        replace(t, cs_onset_s=t.cs_onset_s + shift_s, us_onset_s=t.us_onset_s + shift_s)
+        for t in LAW_SESSION.trials
+    ]
+    moved = analyse_conditioning(LAW_SESSION.timestamps_s + shift_s, LAW_SESSION.fec, trials)
+    assert [t.cr for t in moved.trials] == [t.cr for t in LAW_RESULT.trials]
+    for ours, theirs in zip(moved.trials, LAW_RESULT.trials, strict=True):
+        assert ours.rejections == theirs.rejections
+        names = ("cr_amplitude", "ur_amplitude", "ur_peak_ms", "baseline_sd", "missing_share")
+        same_measures(ours.measures, theirs.measures, names)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(-0.3, 0.3))
+def test_a_constant_level_changes_no_amplitude(level: float) -> None:
+    moved = analyse_conditioning(
+        LAW_SESSION.timestamps_s, LAW_SESSION.fec + level, LAW_SESSION.trials
+    )
+    for ours, theirs in zip(moved.trials, LAW_RESULT.trials, strict=True):
+        assert ours.rejections == theirs.rejections
+        assert ours.cr == theirs.cr
+        names = ("cr_amplitude", "cr_onset_ms", "cr_peak_ms", "ur_amplitude", "ur_peak_ms")
+        same_measures(ours.measures, theirs.measures, names)
+        assert ours.measures.baseline == pytest.approx(theirs.measures.baseline + level)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.permutations(range(8)))
+def test_the_order_of_the_list_does_not_matter(order: list[int]) -> None:
+    shuffled = [LAW_SESSION.trials[index] for index in order]
+    found = analyse_conditioning(LAW_SESSION.timestamps_s, LAW_SESSION.fec, shuffled)
+    assert trial_rows(found.trials) == trial_rows(LAW_RESULT.trials)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.01, 0.6), st.floats(0.01, 0.6))
+def test_a_higher_criterion_never_finds_more(one: float, other: float) -> None:
+    measured = measure_trials(LAW_SESSION.timestamps_s, LAW_SESSION.fec, LAW_SESSION.trials)
+    low, high = sorted([one, other])
+    counts = [
+        judge_trials(measured, ConditioningSettings(cr_threshold=threshold)).summary.n_cr
+        for threshold in (low, high)
+    ]
+    assert counts[0] >= counts[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_trace_gives_a_result(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 120))
+    steps_s = data.draw(st.lists(st.floats(1e-3, 0.5), min_size=count, max_size=count))
+    level = data.draw(
+        st.lists(
+            st.one_of(st.just(float("nan")), st.floats(-0.5, 2)), min_size=count, max_size=count
+        )
+    )
+    times_s = np.cumsum(steps_s)
+    onset_s = data.draw(st.floats(-1, float(times_s[-1]) + 1))
+    kind = data.draw(st.sampled_from(list(TrialType)))
+    trial = Trial(
+        "1",
+        kind,
+        float("nan") if kind is TrialType.US_ONLY else onset_s,
+        float("nan") if kind is TrialType.CS_ONLY else onset_s + 0.45,
+    )
+    result = analyse_conditioning(times_s, level, [trial])
+    row = trial_rows(result.trials)[0]
+    assert list(row) == [column.name for column in TRIAL_COLUMNS]
+    json.dumps([row, result.to_dict()], allow_nan=False)
+    align_trials(times_s, level, result.trials)
+
+
+# --- tables, pictures, errors -----------------------------------------------------------------
+
+
+def test_rows_leave_cells_of_trials_without_cr_empty() -> None:
+    rows = trial_rows(LAW_RESULT.trials)
+    assert {row["trial_type"] for row in rows} <= {"cs_only", "us_only", "paired"}
+    assert all(row["cr_onset_ms"] is None for row in rows if not row["cr"])
+    assert all(row["cr_onset_ms"] is not None for row in rows if row["cr"])
+    assert all(column.description for column in TRIAL_COLUMNS)
+
+
+def test_aligned_trials_show_the_response() -> None:
+    session, result = analysed(3, 200, ConditioningDesign(blinks_per_min=0.0))
+    aligned = align_trials(session.timestamps_s, session.fec, result.trials)
+    mean, error, count = aligned.mean_and_error(TrialType.PAIRED)
+    assert count == 45
+    assert abs(mean[aligned.time_ms < 0]).max() < 0.02
+    assert mean[np.argmin(abs(aligned.time_ms - 545))] == pytest.approx(0.95, abs=0.04)
+    assert np.isfinite(error).all()
+
+
+def test_settings_travel_as_plain_data() -> None:
+    plain = json.loads(json.dumps(ConditioningSettings().to_dict()))
+    assert plain["cr_window_ms"] == [-40.0, -2.0]
+    assert plain["cr_rule"] == "fec"
+    assert plain["reject_rules"] == ["missing-samples", "unstable-baseline", "closed-before-cs"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"baseline_ms": (0.0, -500.0)},
+        {"cr_window_ms": (-40.0, 20.0)},
+        {"cr_threshold": 0.0},
+        {"largest_missing_share": 1.5},
+        {"reject_rules": ("no-baseline",)},
+        {"closed_before_cs_above": "sea"},
+        {"onset_floor_ms": float("nan")},
+    ],
+)
+def test_unusable_settings_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ConditioningError, match=next(iter(changes))):
+        ConditioningSettings(**changes)
+
+
+def test_unusable_input_is_refused() -> None:
+    trial = Trial("1", TrialType.CS_ONLY, 1.0)
+    with pytest.raises(ConditioningError, match="there are no trials"):
+        analyse_conditioning([0.0, 1.0], [0.0, 0.0], [])
+    with pytest.raises(ConditioningError, match=r"0\.5 s is followed by 0\.5 s"):
+        analyse_conditioning([0.0, 0.5, 0.5], [0.0] * 3, [trial])
+    with pytest.raises(ConditioningError, match="one value for each frame"):
+        analyse_conditioning([0.0, 0.5], [0.0] * 3, [trial])
+    with pytest.raises(ConditioningError, match="frame rate 0"):
+        draw_conditioning_session(0, 0)

@@ -1,0 +1,120 @@
+"""Eyes of one frame: where they cannot be measured, and how far they can be trusted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aggregators.predictors import LandmarkPredictor
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.face.finding import FoundFace
+from site_agent.eyeblink.face.landmarks import (
+    check_eyes,
+    check_part_count,
+    estimate_pose,
+    eye_sample,
+    pose_confidence,
+)
+from site_agent.eyeblink.records import FaceBox, FaceSource, Gap
+from site_agent.eyeblink.video.frames import Frame
+from tests.site_agent.faces.test_detector import small_predictor
+
+FRAME = Frame(7, 0.25, np.zeros((200, 200), dtype=np.uint8))
+
+
+def face_at(x: float, y: float, yaw_deg: float = 0.0, pitch_deg: float = 0.0) -> FoundFace:
+    """Return a face of eyes, nose and mouth, turned about its neck."""
+    points = np.zeros((68, 3))
+    angles = np.radians([180, 240, 300, 0, 60, 120])
+    ring = np.stack([10 * np.cos(angles), 4 * np.sin(angles), 0 * angles], axis=1)
+    points[36:42] = ring + np.array([-25, 0, 0])
+    points[42:48] = ring + np.array([25, 0, 0])
+    points[30] = [0, 28, 31]
+    points[48], points[54] = [-15, 51, 0], [15, 51, 0]
+    yaw, pitch = np.radians(yaw_deg), np.radians(pitch_deg)
+    turn = np.array(
+        [[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]]
+    ) @ np.array([[1, 0, 0], [0, np.cos(pitch), np.sin(pitch)], [0, -np.sin(pitch), np.cos(pitch)]])
+    flat = (points @ turn.T)[:, :2] + [x, y]
+    return FoundFace(FaceBox(x - 50, y - 40, x + 50, y + 60), 1.0, FaceSource.DETECT, flat)
+
+
+def test_no_face_is_a_gap_and_never_an_open_eye() -> None:
+    sample = eye_sample(FRAME, None)
+    assert sample.gap is Gap.NO_FACE
+    assert math.isnan(sample.ear_left)
+    assert sample.confidence == 0.0
+
+
+def test_both_eyes() -> None:
+    sample = eye_sample(FRAME, face_at(100, 100))
+    expected = 2 * 4 * math.sin(math.radians(60)) / 20
+    assert sample.ear_left == pytest.approx(expected)
+    assert sample.ear_right == pytest.approx(expected)
+    assert sample.confidence == 1.0
+    assert sample.gap is Gap.NONE
+
+
+def test_an_eye_out_of_the_picture_is_left_out() -> None:
+    one = eye_sample(FRAME, face_at(20, 100))
+    assert math.isnan(one.ear_right)
+    assert one.ear_left > 0
+    assert one.gap is Gap.NONE
+    none = eye_sample(FRAME, face_at(-60, 100))
+    assert none.gap is Gap.EYES_OUTSIDE
+    assert none.confidence == 0.0
+
+
+def test_collapsed_landmarks_are_a_gap() -> None:
+    face = face_at(100, 100)
+    shrunk = FoundFace(face.box, 1.0, face.source, np.full((68, 2), 100.0))
+    assert eye_sample(FRAME, shrunk).gap is Gap.LANDMARKS_COLLAPSED
+
+
+@pytest.mark.parametrize("yaw_deg", [-60, -30, 0, 30, 60])
+def test_yaw_is_estimated(yaw_deg: float) -> None:
+    pose = estimate_pose(face_at(100, 100, yaw_deg=yaw_deg).landmarks)
+    assert pose.yaw_deg == pytest.approx(yaw_deg, abs=12)
+
+
+@pytest.mark.parametrize("pitch_deg", [-25, 0, 25])
+def test_pitch_is_estimated(pitch_deg: float) -> None:
+    pose = estimate_pose(face_at(100, 100, pitch_deg=pitch_deg).landmarks)
+    assert pose.pitch_deg == pytest.approx(pitch_deg, abs=12)
+
+
+def test_confidence_falls_as_the_face_turns_away() -> None:
+    turned = [pose_confidence(face_at(0, 0, yaw_deg=yaw).landmarks) for yaw in (0, 30, 60, 80)]
+    assert turned[0] == turned[1] == 1.0
+    assert turned[1] > turned[2] > turned[3]
+    nodded = [pose_confidence(face_at(0, 0, pitch_deg=pitch).landmarks) for pitch in (0, 30, 40)]
+    assert nodded[0] > nodded[1] > nodded[2]
+
+
+def test_other_landmark_schemes_are_refused() -> None:
+    check_part_count(68, "a.dat")
+    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: found a model of 194 landmarks"):
+        check_part_count(194, "a.dat")
+
+
+def test_a_model_trained_in_the_order_of_text_is_refused() -> None:
+    model = small_predictor(68)
+    check_eyes(LandmarkPredictor(model), "a.dat")
+    as_text = sorted(range(68), key=lambda number: str(number + 1))
+    sorted_model = replace(model, initial_shape=model.initial_shape[as_text])
+    with pytest.raises(BlinkAnalysisError, match=r"a\.dat: .*as text .* are not the eyes"):
+        check_eyes(LandmarkPredictor(sorted_model), "a.dat")
+
+
+def test_confidence_falls_where_the_starts_disagree() -> None:
+    face = face_at(100, 100)
+    sure, unsure, lost = (
+        eye_sample(FRAME, replace(face, disagreement=apart)).confidence
+        for apart in (0.01, 0.06, 0.2)
+    )
+    assert sure == 1.0
+    assert 0.3 < unsure < 0.8
+    assert lost == pytest.approx(0.1)

@@ -1,0 +1,137 @@
+"""EAR, closure and calibration against values worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from site_agent.errors import BlinkAnalysisError
+from site_agent.eyeblink.openness.signal import (
+    CalibrationSettings,
+    both_eye_aspect_ratios,
+    calibrate,
+    closed_ear_at_puffs,
+    closure_paper_pct,
+    eye_aspect_ratio,
+    fraction_eyelid_closure,
+)
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
+
+EYE = np.array([[0, 0], [10, 4], [20, 4], [30, 0], [20, -5], [10, -5]], dtype=np.float64)
+
+
+def test_ear_is_mean_height_over_width() -> None:
+    assert eye_aspect_ratio(EYE) == pytest.approx((9.0 + 9.0) / (2 * 30.0))
+
+
+def test_ear_does_not_depend_on_place_size_and_tilt() -> None:
+    turn = np.array([[0.8, -0.6], [0.6, 0.8]])
+    assert eye_aspect_ratio(3.0 * EYE @ turn + 50.0) == pytest.approx(float(eye_aspect_ratio(EYE)))
+
+
+def test_an_eye_of_no_width_has_no_ear() -> None:
+    assert np.isnan(eye_aspect_ratio(np.zeros((6, 2))))
+
+
+def test_left_is_43_to_48_and_right_37_to_42() -> None:
+    landmarks = np.zeros((2, 68, 2))
+    landmarks[:, 42:48] = EYE
+    landmarks[:, 36:42] = EYE * [1.0, 0.5]
+    left, right = both_eye_aspect_ratios(landmarks)
+    assert left == pytest.approx([0.3, 0.3])
+    assert right == pytest.approx([0.15, 0.15])
+
+
+def test_the_papers_closure_leaves_an_open_eye_at_27_percent() -> None:
+    closure = closure_paper_pct(np.array([0.08, 0.30, np.nan]))
+    assert closure[0] == pytest.approx(100.0)
+    assert closure[1] == pytest.approx(100.0 * 0.08 / 0.30)
+    assert np.isnan(closure[2])
+
+
+@pytest.mark.parametrize("ear", [[], [np.nan, np.nan], [0.0, 0.0]])
+def test_the_papers_closure_of_nothing(ear: list[float]) -> None:
+    assert np.isnan(closure_paper_pct(np.array(ear, dtype=np.float64))).all()
+
+
+def test_calibration_finds_open_and_closed() -> None:
+    trace, _ = draw_trace(0, Drawing(drift_ear=0.0, amplitude_fec=(1.0, 1.0)))
+    calibration = calibrate(trace.ear)
+    assert calibration.open_ear == pytest.approx(0.30, abs=0.005)
+    assert calibration.closed_ear == pytest.approx(0.06, abs=0.02)
+    assert calibration.reliable
+    fec = fraction_eyelid_closure(np.array([0.30, 0.06, 0.18]), calibration)
+    assert fec == pytest.approx([0.0, 1.0, 0.5], abs=0.05)
+
+
+def test_a_session_without_blinks_is_flagged() -> None:
+    rng = np.random.default_rng(0)
+    assert not calibrate(0.3 + rng.normal(0, 0.005, 3000)).reliable
+
+
+@pytest.mark.parametrize("ear", [[], [np.nan], [0.3, 0.3]])
+def test_calibration_of_nothing(ear: list[float]) -> None:
+    values = np.array(ear, dtype=np.float64)
+    calibration = calibrate(values)
+    assert not calibration.reliable
+    assert np.isnan(fraction_eyelid_closure(values, calibration)).all()
+
+
+def test_the_closed_eye_by_air_puffs() -> None:
+    times_s = np.arange(3000) / 100.0
+    puffs_s = [5.0, 12.0, 20.0, 28.0, 99.0]
+    ear = np.full(3000, 0.30)
+    for puff_s, depth in zip(puffs_s, (0.20, 0.21, 0.22, 0.10, 0.0), strict=True):
+        ear -= depth * np.interp(times_s - puff_s, [0.03, 0.08, 0.15, 0.4], [0, 1, 1, 0])
+    assert closed_ear_at_puffs(times_s, ear, puffs_s) == pytest.approx(0.095, abs=0.002)
+    assert closed_ear_at_puffs(times_s, ear, [99.0]) is None
+    calibration = calibrate(ear, closed_ear=0.095)
+    assert calibration.open_ear == pytest.approx(0.30)
+    assert calibration.closed_ear == 0.095
+
+
+def test_the_upper_edge_of_the_open_eye() -> None:
+    rng = np.random.default_rng(0)
+    ear = 0.3 + rng.normal(0, 0.01, 5000)
+    ear[::100] = 0.05
+    usual = calibrate(ear)
+    edge = calibrate(ear, CalibrationSettings(open_from="percentile", open_percentile=99.0))
+    assert usual.open_ear == pytest.approx(0.30, abs=0.002)
+    assert edge.open_ear == pytest.approx(0.323, abs=0.003)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        CalibrationSettings(open_from="mean"),  # type: ignore[arg-type]
+        CalibrationSettings(closed_from="guess"),  # type: ignore[arg-type]
+        CalibrationSettings(closed_percentile=99.0),
+    ],
+)
+def test_calibrations_that_cannot_be_meant(settings: CalibrationSettings) -> None:
+    with pytest.raises(BlinkAnalysisError, match="expected"):
+        settings.check()
+
+
+DRAWINGS = {
+    "30/s": Drawing(),
+    "much noise": Drawing(noise_ear=0.011),
+    "60/s": Drawing(frame_rate_hz=60.0),
+    "200/s": Drawing(frame_rate_hz=200.0),
+    "partial": Drawing(amplitude_fec=(0.5, 1.0)),
+    "uneven": Drawing(variable_rate=True, gaps=5),
+    "small eyes": Drawing(open_ear=0.22, closed_ear=0.08, noise_ear=0.005, drift_ear=0.0),
+}
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS.values(), ids=DRAWINGS)
+def test_fec_is_the_closure_that_was_drawn(drawing: Drawing) -> None:
+    still = replace(drawing, drift_ear=0.0)
+    for seed in range(3):
+        trace, _ = draw_trace(seed, still)
+        quiet, _ = draw_trace(seed, replace(still, noise_ear=0.0, spikes=0))
+        closure = (still.open_ear - quiet.ear) / (still.open_ear - still.closed_ear)
+        fec = fraction_eyelid_closure(trace.ear, calibrate(trace.ear))
+        assert np.sqrt(np.nanmean((fec - closure) ** 2)) < 0.05

@@ -1,0 +1,133 @@
+"""One study under many criteria."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from site_agent.datasets.synthetic.conditioning import (
+    ConditioningDesign,
+    draw_conditioning_session,
+)
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
+from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule
+from site_agent.eyeblink.study.criteria import (
+    Criterion,
+    RecordedSession,
+    compare_criteria,
+    default_criteria,
+)
+
+
+def recorded(
+    person: str, number: int, probability: float, *, seed: int, group: str = "", **changes: object
+) -> RecordedSession:
+    design = replace(ConditioningDesign(n_trials=24, cr_probability=(probability,) * 2), **changes)
+    drawn = draw_conditioning_session(seed, 60, design)
+    return RecordedSession(
+        person, float(number), drawn.timestamps_s, drawn.fec, drawn.trials, group
+    )
+
+
+def learners(rise: float) -> list[RecordedSession]:
+    return [
+        recorded(f"p{person}", number, 0.5 + rise * (number - 2), seed=10 * person + number)
+        for person in range(4)
+        for number in (1, 2, 3)
+    ]
+
+
+def test_a_strong_effect_holds_under_every_criterion() -> None:
+    told: list[float] = []
+    found = compare_criteria(iter(learners(0.4)), progress=lambda share, text: told.append(share))
+    assert found.holds
+    assert found.share_agreeing == found.share_same_sign == 1.0
+    assert (
+        found.conclusion == f"cr_percent rises over sessions; all {len(found.rows)} criteria agree"
+    )
+    assert found.rows[0].criterion.startswith("own: amplitude >= 0.10 FEC; rejecting missing")
+    assert len(found.rows) == len(default_criteria()) == 30
+    assert len({row.criterion for row in found.rows}) == 30
+    assert all(0 <= row.cr_percent <= 100 for row in found.rows)
+    kept = [row for row in found.rows if row.criterion.endswith("rejecting nothing")]
+    assert all(row.n_rejected == 0 for row in kept)
+    assert told[-1] == 1.0
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_without_an_effect_there_is_nothing_that_holds() -> None:
+    found = compare_criteria(learners(0.0), default_criteria()[:4])
+    assert not found.holds
+    assert "no clear change" in found.conclusion
+
+
+def test_an_effect_that_one_criterion_makes_is_named_so() -> None:
+    # Responses grow from 0.06 to 0.2 FEC: a criterion below them all sees no learning.
+    sessions = [
+        recorded(
+            f"p{person}",
+            number,
+            0.9,
+            seed=10 * person + number,
+            cr_amplitude=(level, level + 0.01),
+            least_in_window=level - 0.05,
+            cr_peak_sd_ms=5.0,
+            cr_peak_ms=0.0,
+            noise_fec=0.005,
+            weak_share=0.0,
+            blinks_per_min=0.0,
+        )
+        for person in range(5)
+        for number, level in ((1, 0.075), (2, 0.12), (3, 0.2))
+    ]
+    own = ConditioningSettings()
+    criteria = [
+        Criterion("own", own),
+        Criterion("low", replace(own, cr_threshold=0.05)),
+        Criterion("share", replace(own, cr_rule=CrRule.UR_SHARE, cr_threshold=0.10)),
+    ]
+    found = compare_criteria(sessions, criteria)
+    assert [row.agrees for row in found.rows] == [True, False, True]
+    assert found.share_agreeing == pytest.approx(2 / 3)
+    assert not found.holds
+    assert "this depends on the criterion: 2 of 3 agree" in found.conclusion
+
+
+def test_groups_are_named_in_the_conclusion() -> None:
+    sessions = [
+        recorded(f"{group}{person}", 1, probability, seed=person + shift, group=group)
+        for group, probability, shift in (("control", 0.9, 0), ("patient", 0.2, 50))
+        for person in range(4)
+    ]
+    found = compare_criteria(sessions, default_criteria()[:3], question="groups")
+    assert found.holds
+    assert "is higher in 'control' than in 'patient'" in found.conclusion
+
+
+def test_a_second_judgement_equals_a_whole_analysis() -> None:
+    session = learners(0.2)[4]
+    for criterion in default_criteria()[::7]:
+        whole = analyse_conditioning(
+            session.timestamps_s, session.fec, session.trials, criterion.settings
+        )
+        (row,) = compare_criteria(
+            [session, replace(session, session=9.0)], [criterion], measure="amplitude_all"
+        ).rows
+        assert row.n_cr == 2 * whole.summary.n_cr
+        assert row.n_valid == 2 * whole.summary.n_cs_valid
+
+
+def test_what_cannot_be_compared() -> None:
+    with pytest.raises(ConditioningError, match="0 sessions"):
+        compare_criteria([])
+    with pytest.raises(ConditioningError, match="0 criteria"):
+        compare_criteria(learners(0.1)[:1], [])
+    with pytest.raises(ConditioningError, match="at least two sessions"):
+        compare_criteria(learners(0.1)[:1])
+    blind = replace(learners(0.1)[0], fec=np.full_like(learners(0.1)[0].fec, np.nan))
+    with pytest.raises(ConditioningError, match="under the criterion 'own"):
+        compare_criteria([blind, replace(blind, session=2.0)])

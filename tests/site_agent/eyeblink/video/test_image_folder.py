@@ -1,0 +1,123 @@
+"""Folders of images: order, times, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from site_agent.errors import VideoFileError
+from site_agent.eyeblink.video.image_folder import ImageFolderReader
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.seekable_images import SeekableImages
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve images whose grey level tells their number."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(12):
+        cv2.imwrite(str(folder / f"frame{number}.png"), np.full((20, 30), 10 * number, np.uint8))
+    return folder
+
+
+def levels(reader: ImageFolderReader) -> list[int]:
+    return [round(float(frame.image.mean()) / 10) for frame in reader.frames()]
+
+
+def test_a_rate_and_the_numbers_in_the_names(folder: Path) -> None:
+    reader = ImageFolderReader(folder, frame_rate_hz=50.0)
+    frames = list(reader.frames())
+    assert [round(float(frame.image.mean()) / 10) for frame in frames] == list(range(12))
+    assert [frame.timestamp_s for frame in frames] == pytest.approx(np.arange(12) / 50)
+    assert (reader.info.width_px, reader.info.height_px) == (30, 20)
+    assert frames[0].image.shape == (20, 30)
+    assert reader.report.warnings == []
+
+
+def test_all_images_of_12_bits_are_scaled_alike(tmp_path: Path) -> None:
+    for number in range(30):
+        grey = np.full((20, 30), 100 + number, np.uint16)
+        grey[0, 0] = 4095 if number == 0 else 101
+        cv2.imwrite(str(tmp_path / f"frame{number}.png"), grey)
+    (tmp_path / "._frame3.png").write_bytes(b"\0\5\x16\7")
+    reader = ImageFolderReader(tmp_path, frame_rate_hz=50.0)
+    found = [int(frame.image[10, 10]) for frame in reader.frames()]
+    assert found == [(100 + number) >> 4 for number in range(30)]
+    [told] = reader.report.warnings
+    assert "16 bits a pixel, but no picture looked at uses more than 12:" in told
+    seen = SeekableImages(tmp_path, np.arange(30) / 50.0, 50.0)
+    assert seen.picture(29)[10, 10].tolist() == [129 >> 4] * 3
+
+
+@pytest.mark.parametrize(
+    ("header", "scale"), [("file,timestamp_s", 1.0), ("filename;time_ms", 1000.0)]
+)
+def test_a_table_of_times(folder: Path, header: str, scale: float) -> None:
+    comma = ";" if ";" in header else ","
+    times_s = {3: 0.0, 1: 0.04, 7: 0.1, 0: 0.5}
+    lines = [f"frame{number}.png{comma}{time * scale}" for number, time in times_s.items()]
+    (folder / "timestamps.csv").write_text("\n".join([header, *reversed(lines)]))
+    reader = ImageFolderReader(folder)
+    frames = list(reader.frames())
+    assert [round(float(frame.image.mean()) / 10) for frame in frames] == [3, 1, 7, 0]
+    assert [frame.timestamp_s for frame in frames] == pytest.approx(list(times_s.values()))
+    assert reader.report.longest_step_s == pytest.approx(0.4)
+
+
+def test_what_is_missing_or_damaged_is_counted(folder: Path) -> None:
+    table = folder / "times.csv"
+    rows = [f"frame{number}.png,{number / 10}" for number in range(12)]
+    table.write_text("\n".join(["file,timestamp_s", *rows, "frame99.png,9.9"]))
+    data = (folder / "frame5.png").read_bytes()
+    (folder / "frame5.png").write_bytes(data[: len(data) // 2])
+    reader = ImageFolderReader(folder, timestamps=table)
+    assert levels(reader) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+    assert reader.report.decoding_errors == 1
+    missing, damaged = reader.report.warnings
+    assert "frame99.png" in missing
+    assert "1 of 12 images cannot be read" in damaged
+    assert "frame5.png" in damaged
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("", "is empty"),
+        ("a,b\nframe0.png,1\n", "expected file and timestamp_s"),
+        ("file,timestamp_s\nframe0.png,soon\n", "line 2: 'soon', expected a time"),
+        ("file,timestamp_s\nframe0.png,\n", "line 2: '', expected a time"),
+        ("file,timestamp_s\nframe0.png,1\nframe1.png,1\n", "line 3: the same time as line 2"),
+        ("file,timestamp_s\nother.png,1\n", "none of its 1 images"),
+    ],
+)
+def test_tables_that_do_not_do(folder: Path, table: str, message: str) -> None:
+    (folder / "timestamps.csv").write_text(table)
+    with pytest.raises(VideoFileError, match=message):
+        ImageFolderReader(folder)
+
+
+def test_folders_that_do_not_do(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(VideoFileError, match="images without times"):
+        ImageFolderReader(folder)
+    with pytest.raises(VideoFileError, match="no such file"):
+        ImageFolderReader(tmp_path / "nowhere", frame_rate_hz=30.0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(VideoFileError, match="holds no image"):
+        ImageFolderReader(tmp_path / "empty", frame_rate_hz=30.0)
+    for path in folder.iterdir():
+        path.write_bytes(b"no image")
+    with pytest.raises(VideoFileError, match="no image can be read"):
+        ImageFolderReader(folder, frame_rate_hz=30.0)
+
+
+def test_the_digest_depends_on_every_image(folder: Path) -> None:
+    recording = Recording(folder, frame_rate_hz=30.0)
+    before = recording.source()
+    assert (before.role, before.name) == ("images", "pictures")
+    assert recording.source() == before
+    cv2.imwrite(str(folder / "frame11.png"), np.full((20, 30), 7, np.uint8))
+    assert recording.source().sha256 != before.sha256

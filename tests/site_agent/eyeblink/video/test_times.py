@@ -1,0 +1,128 @@
+"""Times that are given for a video, because those in its file are wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from site_agent.errors import VideoFileError
+from site_agent.eyeblink.batch.batch import run_batch
+from site_agent.eyeblink.batch.session_table import read_session_table
+from site_agent.eyeblink.pipeline import run_blink_analysis
+from site_agent.eyeblink.review.desk import open_desk
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.times import FrameClock
+from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.site_agent.faces.test_detector import small_detector, small_predictor
+
+FRAMES = 60
+STORED_S = [number / 30.0 for number in range(FRAMES)]
+TAKEN_S = [10.0 + number / 500.0 + (0.1 if number >= 20 else 0.0) for number in range(FRAMES)]
+
+
+@pytest.fixture
+def slow_motion(tmp_path: Path) -> Path:
+    """500 frames/s that the file plays at 30; the camera's own times and models lie beside it."""
+    write_video(tmp_path / "slow.mp4", STORED_S)
+    write_times(tmp_path / "times.csv", TAKEN_S)
+    write_model(small_predictor(68), tmp_path / "points.dat")
+    write_model(small_detector(None), tmp_path / "faces.svm")
+    return tmp_path / "slow.mp4"
+
+
+def write_times(path: Path, times_s: list[float]) -> None:
+    rows = ["frame;time_ms", *(f"{n};{time_s * 1000:.3f}" for n, time_s in enumerate(times_s))]
+    path.write_text("\n".join(rows) + "\n")
+
+
+def times_of(recording: Recording) -> list[float]:
+    with closing(recording.open()) as source:
+        return [frame.timestamp_s for frame in source.frames()]
+
+
+def test_a_rate_or_a_table_overrides_the_times_in_the_file(slow_motion: Path) -> None:
+    assert times_of(Recording(slow_motion)) == pytest.approx(STORED_S, abs=1e-4)
+    fast = times_of(Recording(slow_motion, frame_rate_hz=500.0))
+    assert fast == pytest.approx([number / 500.0 for number in range(FRAMES)], abs=1e-12)
+    table = slow_motion.with_name("times.csv")
+    assert times_of(Recording(slow_motion, table)) == pytest.approx(TAKEN_S, abs=1e-9)
+    assert times_of(Recording(slow_motion, table, 25.0)) == pytest.approx(TAKEN_S, abs=1e-9)
+    with pytest.raises(VideoFileError, match="expected frames per second, more than 0"):
+        Recording(slow_motion, frame_rate_hz=0.0).open()
+
+
+def test_frames_that_cannot_be_decoded_shift_no_others() -> None:
+    clock = FrameClock([0, 512, 1024, 1536, 2048], frame_rate_hz=100.0, told="")
+    # The second picture is damaged, the fourth has no time of its own.
+    assert [clock.time_s(pts) for pts in (0, 1024, None, 2048)] == [0.0, 0.02, 0.03, 0.04]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["timestamp_s", *map(str, TAKEN_S[:-1])], "has 59 times, slow.mp4 has 60 frames"),
+        (["timestamp_s", *map(str, TAKEN_S), "11"], "has 61 times, slow.mp4 has 60 frames"),
+        (["timestamp_s", "0", "0.1", "0.1"], "line 4: 0.1 does not come after"),
+        (["timestamp_s", "0", "soon"], "line 3: 'soon', expected a time"),
+        (["frame", "0"], "found the columns frame; expected timestamp_s"),
+    ],
+)
+def test_tables_that_do_not_fit(slow_motion: Path, rows: list[str], message: str) -> None:
+    table = slow_motion.with_name("bad.csv")
+    table.write_text("\n".join(rows) + "\n")
+    with pytest.raises(VideoFileError, match=message) as told:
+        Recording(slow_motion, table).open()
+    assert "bad.csv" in str(told.value)
+
+
+def test_all_outputs_and_the_review_use_the_given_times(slow_motion: Path) -> None:
+    folder = slow_motion.parent
+    table = folder / "times.csv"
+    session = run_blink_analysis(
+        Recording(slow_motion, table),
+        landmarks=folder / "points.dat",
+        detector=folder / "faces.svm",
+        out_dir=folder / "out",
+    )
+    assert session.seconds == pytest.approx(TAKEN_S[-1] - TAKEN_S[0], abs=0.003)
+    assert any("not from the video file, which says 30 frames/s" in w for w in session.warnings)
+    with session.files["frames"].open(newline="") as file:
+        written_s = [float(row["timestamp_s"]) for row in csv.DictReader(file)]
+    assert written_s == pytest.approx(TAKEN_S, abs=1e-6)
+    provenance = json.loads(session.files["provenance"].read_text(encoding="utf-8"))
+    assert provenance["recording"]["times_from"] == "table times.csv"
+    assert provenance["recording"]["lost_frames"] == 50
+    assert [source["role"] for source in provenance["sources"][:2]] == ["video", "timestamps"]
+    assert len(provenance["sources"][1]["sha256"]) == 64
+    assert "table times.csv" in provenance["notes"][0]
+    with open_desk(folder / "out") as desk:
+        assert desk.video is not None
+        for frame in (45, 3, 59):
+            grey = desk.video.picture(frame)[:, 5:40].mean()
+            assert grey == pytest.approx(40 + 2 * frame, abs=3)
+
+
+def test_batches_take_both_from_columns(slow_motion: Path) -> None:
+    folder = slow_motion.parent
+    rows = ["session,video,timestamps,fps", "rate,slow.mp4,,500", "table,slow.mp4,times.csv,"]
+    (folder / "sessions.csv").write_text("\n".join([*rows, "file,slow.mp4,,"]) + "\n")
+    models = {"landmarks": str(folder / "points.dat"), "detector": str(folder / "faces.svm")}
+    listed = read_session_table(folder / "sessions.csv").sessions
+    sessions = [replace(each, **models) for each in listed]
+    result = run_batch(sessions, folder / "study", workers=1)
+    assert result.count("done") == 3, result
+    lengths = [record.summary["seconds"] for record in result.records]
+    assert lengths == pytest.approx([0.12, 0.22, 2.0], abs=0.05)
+    assert "timestamps" in result.records[1].request.sources
+    retimed = ["not from the video file" in " ".join(each.warnings) for each in result.records]
+    assert retimed == [True, True, False]
+    # A table that has changed is another request.
+    write_times(folder / "times.csv", [2 * time_s for time_s in TAKEN_S])
+    again = run_batch(sessions, folder / "study", workers=1)
+    assert [outcome.state for outcome in again.outcomes] == ["skipped", "done", "skipped"]

@@ -1,0 +1,214 @@
+"""Faces and landmarks of still images."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import dlib
+import numpy as np
+import pytest
+from PIL import ExifTags, Image
+
+from site_agent.datasets import FaceDataset, part_names, parts_array, read_imglab_xml
+from site_agent.errors import FaceModelError, ImageFileError, PredictionInputError
+from site_agent.faces.prediction import (
+    find_images,
+    predict_images,
+    prediction_rows,
+    predictions_to_dataset,
+    write_predictions_xml,
+)
+from site_agent.pictures.images import read_image
+
+
+def paths_of(dataset: FaceDataset) -> list[Path]:
+    return [image.path for image in dataset.images]
+
+
+def test_a_detector_and_a_landmark_model_agree_with_dlib(
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    paths = paths_of(test_faces)
+    found = list(predict_images(paths, detector=trained_detector, landmarks=trained_landmarks))
+    assert [prediction.path for prediction in found] == paths
+    plain_detector = dlib.fhog_object_detector(str(trained_detector))
+    plain_landmarks = dlib.shape_predictor(str(trained_landmarks))
+    faces = 0
+    for prediction in found:
+        image = read_image(prediction.path)
+        assert (prediction.width_px, prediction.height_px) == (200, 200)
+        _, scores, _ = plain_detector.run(image, 0, 0.0)
+        assert sorted(face.score or 0.0 for face in prediction.faces) == sorted(scores)
+        for face in prediction.faces:
+            faces += 1
+            assert face.landmarks is not None
+            expected = plain_landmarks(image, dlib.rectangle(*(int(edge) for edge in face.box)))
+            points = np.array([(point.x, point.y) for point in expected.parts()])
+            assert np.abs(face.landmarks - points).max() <= 0.51
+    assert faces >= 6
+
+
+def test_boxes_of_a_data_set_are_used_without_a_detector(
+    trained_landmarks: Path, test_faces: FaceDataset
+) -> None:
+    found = list(predict_images(test_faces, landmarks=trained_landmarks))
+    assert [len(prediction.faces) for prediction in found] == [1] * 12
+    names = part_names(test_faces)
+    for prediction, image in zip(found, test_faces.images, strict=True):
+        face, box = prediction.faces[0], image.boxes[0]
+        assert face.box == box.corners
+        assert face.score is None
+        assert face.landmarks is not None
+        assert np.abs(face.landmarks - parts_array(box, names)).mean() < 12
+
+
+def test_a_detector_alone_gives_boxes(trained_detector: Path, test_faces: FaceDataset) -> None:
+    seen: list[tuple[float | None, str]] = []
+    found = list(
+        predict_images(
+            paths_of(test_faces)[:3], detector=trained_detector, progress=lambda *s: seen.append(s)
+        )
+    )
+    assert all(face.landmarks is None for prediction in found for face in prediction.faces)
+    assert seen == [(1 / 3, "image 1 of 3"), (2 / 3, "image 2 of 3"), (1.0, "image 3 of 3")]
+
+
+def test_rows_are_plain_and_not_rounded(trained_landmarks: Path, test_faces: FaceDataset) -> None:
+    rows = prediction_rows(predict_images(test_faces, landmarks=trained_landmarks))
+    again = json.loads(json.dumps(rows, allow_nan=False))
+    assert again == rows
+    face = rows[0]["faces"][0]
+    assert np.array(face["landmarks"]).shape == (68, 2)
+    assert any(x != round(x) for x, _ in face["landmarks"])
+    assert face["width"] == face["right"] - face["left"] + 1
+
+
+def test_predictions_can_be_read_back_as_a_data_set(
+    trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    found = list(predict_images(test_faces, landmarks=trained_landmarks))
+    write_predictions_xml(found, tmp_path / "found.xml")
+    again = read_imglab_xml(tmp_path / "found.xml")
+    assert [image.path.resolve() for image in again.images] == [
+        image.path.resolve() for image in test_faces.images
+    ]
+    names = part_names(again)
+    assert names == part_names(test_faces)
+    for image, prediction in zip(again.images, found, strict=True):
+        assert image.boxes[0].corners == prediction.faces[0].box
+        points = prediction.faces[0].landmarks
+        assert points is not None
+        assert np.abs(parts_array(image.boxes[0], names) - points).max() <= 0.5
+    assert predictions_to_dataset(found).images[0].boxes[0].detection_score == 0
+
+
+def test_what_cannot_be_done_is_said_at_once(
+    trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    paths = paths_of(test_faces)
+    with pytest.raises(PredictionInputError, match="give --detector, or annotations with boxes"):
+        predict_images(paths, landmarks=trained_landmarks)
+    bare = dataclasses.replace(
+        test_faces,
+        images=tuple(dataclasses.replace(image, boxes=()) for image in test_faces.images),
+    )
+    with pytest.raises(PredictionInputError, match="give --detector"):
+        predict_images(bare, landmarks=trained_landmarks)
+    with pytest.raises(PredictionInputError, match="no model was given"):
+        predict_images(paths)
+    with pytest.raises(PredictionInputError, match="no images"):
+        predict_images([], detector=trained_detector)
+    with pytest.raises(FaceModelError):
+        predict_images(paths, detector=trained_landmarks)
+    with pytest.raises(FaceModelError):
+        predict_images(test_faces, landmarks=trained_detector)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    with pytest.raises(ImageFileError, match=r"broken\.png"):
+        list(predict_images([broken], detector=trained_detector))
+
+
+def test_images_are_found_in_files_and_folders(test_faces: FaceDataset, tmp_path: Path) -> None:
+    first, second = paths_of(test_faces)[:2]
+    shutil.copy(first, tmp_path / "b.png")
+    shutil.copy(second, tmp_path / "a.png")
+    (tmp_path / "notes.txt").write_text("no image")
+    assert find_images([first, tmp_path, first]) == [first, tmp_path / "a.png", tmp_path / "b.png"]
+    with pytest.raises(PredictionInputError, match="no images were given"):
+        find_images([])
+    with pytest.raises(ImageFileError, match="no such file"):
+        find_images([tmp_path / "gone"])
+
+
+def test_turned_photographs_are_turned_unless_annotated(
+    trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    source = test_faces.images[0]
+    turned = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(source.path) as image:
+        image.crop((0, 0, 200, 150)).rotate(90, expand=True).save(turned, exif=exif, quality=95)
+    (upright,) = predict_images([turned], detector=trained_detector)
+    assert (upright.width_px, upright.height_px) == (200, 150)
+    annotated = dataclasses.replace(
+        test_faces, images=(dataclasses.replace(source, path=turned, boxes=()),)
+    )
+    (as_stored,) = predict_images(annotated, detector=trained_detector)
+    assert (as_stored.width_px, as_stored.height_px) == (150, 200)
+    assert not as_stored.upright
+
+
+def test_a_broken_photograph_costs_only_itself(
+    trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    whole = paths_of(test_faces)
+    paths = [whole[0], broken, whole[1]]
+    alone = list(predict_images([paths[0], paths[2]], detector=trained_detector))
+    found = list(predict_images(paths, detector=trained_detector, skip_unreadable=True))
+    assert [bool(each.problem) for each in found] == [False, True, False]
+    assert "broken.png" in found[1].problem
+    assert [each.to_dict() for each in (found[0], found[2])] == [e.to_dict() for e in alone]
+    assert len(predictions_to_dataset(found).images) == 2
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_annotations_are_of_the_picture_as_it_is_stored(
+    orientation: int, trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
+) -> None:
+    """Annotation tools ignore EXIF, so what is written must hold without it."""
+    stored = tmp_path / "stored.jpg"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    with Image.open(test_faces.images[0].path) as upright:
+        narrow = upright.convert("RGB").crop((0, 0, 190, 200))
+    undo = {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+    same = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        7: Image.Transpose.TRANSVERSE,
+    }
+    how = (undo | same).get(orientation)
+    (narrow if how is None else narrow.transpose(how)).save(stored, exif=exif, quality=98)
+
+    [prediction] = predict_images([stored], detector=trained_detector)
+    assert (prediction.width_px, prediction.height_px) == (190, 200)
+    [image] = predictions_to_dataset([prediction]).images
+    as_stored, turned = read_image(stored, apply_orientation=False), read_image(stored)
+    assert (image.height_px, image.width_px) == as_stored.shape[:2]
+    for box, face in zip(image.boxes, prediction.faces, strict=True):
+        left, top, right, bottom = (round(edge) for edge in box.corners)
+        seen = as_stored[top : bottom + 1, left : right + 1]
+        left, top, right, bottom = (round(edge) for edge in face.box)
+        wanted = turned[top : bottom + 1, left : right + 1]
+        assert np.sort(seen, axis=None).tolist() == np.sort(wanted, axis=None).tolist()
+    assert prediction.faces, "a face was found"

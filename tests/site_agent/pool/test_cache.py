@@ -1,0 +1,204 @@
+"""The cache by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pool_server.wire.names import ModelAddress
+from site_agent.errors import DigestMismatchError, NotFoundError
+from site_agent.pool.cache import ModelCache
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ModelCache:
+    return ModelCache(tmp_path / "cache")
+
+
+def put(cache: ModelCache, content: bytes, *, address: str = "", unused_s: float = 0.0) -> str:
+    """Put a whole blob into the cache the way a download does."""
+    digest = hashlib.sha256(content).hexdigest()
+    cache.part_file(digest).write_bytes(content)
+    path = cache.adopt(digest)
+    moment = time.time() - unused_s
+    os.utime(path, (moment, moment))
+    if address:
+        where = ModelAddress.parse(address)
+        version = {"site": where.site, "name": where.name, "digest": digest}
+        cache.remember("pool-8000", version | {"version": int(where.reference)}, "latest")
+    return digest
+
+
+def test_a_blob_is_found_by_its_digest_and_is_read_only(cache: ModelCache) -> None:
+    digest = put(cache, b"model")
+    path = cache.find(digest)
+    assert path is not None
+    assert path.read_bytes() == b"model"
+    assert path.name == digest
+    assert path.stat().st_mode & 0o222 == 0
+    assert cache.find("0" * 64) is None
+
+
+def test_nobody_else_reads_what_is_in_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        given = tmp_path / "given"
+        given.mkdir()
+        for folder in (tmp_path / "above" / "cache", given):
+            cache = ModelCache(folder)
+            whole, begun = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
+            for digest, content in ((whole, b"one"), (begun, b"tw")):
+                with cache.locked(digest), cache.open_part(digest) as file:
+                    file.write(content)
+            cache.adopt(whole)
+            version = {"site": "site-a", "name": "face", "version": 1, "digest": whole}
+            cache.remember("pool-8000", version, "latest")
+            inside = list(folder.iterdir())
+            assert {path.name for path in inside} == {"blobs", "locks", "refs"}
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            assert len(files) == 7
+            assert [oct(path.stat().st_mode & 0o777) for path in inside] == ["0o700"] * 3
+            assert {path for path in files if path.stat().st_mode & 0o077} == set()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "above" / "cache").stat().st_mode & 0o777 == 0o700
+    assert given.stat().st_mode & 0o777 == 0o777, "whose folder it is decides about it"
+
+
+def test_part_files_are_not_found(cache: ModelCache) -> None:
+    digest = hashlib.sha256(b"model").hexdigest()
+    cache.part_file(digest).write_bytes(b"mod")
+    assert cache.find(digest) is None
+    [entry] = cache.entries()
+    assert (entry.complete, entry.size_bytes) == (False, 3)
+
+
+def test_what_leads_out_of_the_folder_is_no_digest(cache: ModelCache) -> None:
+    for word in ("../../etc/passwd", "A" * 64, "", "0" * 63, "0" * 64 + "\n"):
+        with pytest.raises(NotFoundError, match="no digest"):
+            cache.find(word)
+
+
+def test_references_lead_to_what_the_pool_said(cache: ModelCache) -> None:
+    digest = put(cache, b"model", address="site-a/face@2")
+    for reference in ("", "latest", "2", f"sha256:{digest}"):
+        known = cache.recall("pool-8000", ModelAddress("site-a", "face", reference))
+        assert known is not None
+        assert known["digest"] == digest
+    assert cache.recall("pool-8000", ModelAddress("site-a", "face", "3")) is None
+    assert cache.recall("other-pool", ModelAddress("site-a", "face", "2")) is None
+    assert cache.entries()[0].addresses == ("pool://site-a/face@2",)
+
+
+def test_a_torn_reference_is_as_good_as_none(cache: ModelCache, tmp_path: Path) -> None:
+    put(cache, b"model", address="site-a/face@2")
+    for path in (tmp_path / "cache" / "refs").rglob("*.json"):
+        path.write_text('{"site": "site-')
+    assert cache.recall("pool-8000", ModelAddress("site-a", "face", "2")) is None
+    assert cache.entries()[0].addresses == ()
+
+
+def test_removing_takes_the_references_along(cache: ModelCache) -> None:
+    digest = put(cache, b"model", address="site-a/face@2")
+    assert cache.remove(digest)
+    assert cache.find(digest) is None
+    assert cache.recall("pool-8000", ModelAddress("site-a", "face", "2")) is None
+
+
+def test_what_is_in_use_is_not_removed(cache: ModelCache) -> None:
+    digest = put(cache, b"model")
+    with cache.locked(digest):
+        assert not cache.remove(digest)
+    assert cache.find(digest) is not None
+
+
+def test_another_process_waits_for_the_lock(cache: ModelCache) -> None:
+    digest = put(cache, b"model")
+    code = (
+        "import sys; from pathlib import Path; from site_agent.pool.cache import ModelCache\n"
+        f"cache = ModelCache(Path({str(cache.folder)!r}))\n"
+        f"print('asking', flush=True)\nwith cache.locked({digest!r}): print('got it', flush=True)"
+    )
+    with cache.locked(digest):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "asking\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+    assert process.stdout.readline() == "got it\n"
+    assert process.wait(20) == 0
+    process.stdout.close()
+
+
+def test_a_killed_process_lets_go_of_its_locks(cache: ModelCache) -> None:
+    digest = put(cache, b"model")
+    code = (
+        "import time; from pathlib import Path; from site_agent.pool.cache import ModelCache\n"
+        f"with ModelCache(Path({str(cache.folder)!r})).locked({digest!r}):\n"
+        "    print('got it', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "got it\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    with cache.locked(digest, wait=False) as held:
+        assert held
+
+
+def test_pruning_takes_the_longest_unused_first(cache: ModelCache) -> None:
+    old = put(cache, b"a" * 100, unused_s=3000)
+    middle = put(cache, b"b" * 100, unused_s=2000)
+    new = put(cache, b"c" * 100, unused_s=10)
+    digests = [entry.digest for entry in cache.prunable(max_bytes=250)]
+    assert digests == [old]
+    digests = [entry.digest for entry in cache.prunable(max_bytes=100)]
+    assert digests == [old, middle]
+    assert [entry.digest for entry in cache.prunable(max_age_s=2500)] == [old]
+    assert cache.prunable(max_bytes=300) == []
+    assert len(cache.prunable(max_bytes=0)) == 3
+    assert cache.find(old) is not None, "using it makes it young again"
+    assert [entry.digest for entry in cache.prunable(max_bytes=100)] == [middle, new]
+
+
+def test_a_copy_is_whole_and_verified(cache: ModelCache, tmp_path: Path) -> None:
+    digest = put(cache, b"model")
+    target = tmp_path / "mine.dat"
+    target.write_bytes(b"something else")
+    cache.copy_to(digest, target)
+    assert target.read_bytes() == b"model"
+    assert list(tmp_path.glob(".mine*")) == []
+
+
+def test_a_damaged_blob_is_never_handed_out(cache: ModelCache, tmp_path: Path) -> None:
+    digest = put(cache, b"model")
+    path = cache.find(digest)
+    assert path is not None
+    assert cache.is_intact(digest)
+    path.chmod(0o644)
+    path.write_bytes(b"modem")
+    assert not cache.is_intact(digest)
+    with pytest.raises(DigestMismatchError, match="removed"):
+        cache.copy_to(digest, tmp_path / "mine.dat")
+    assert not (tmp_path / "mine.dat").exists()
+    assert cache.find(digest) is None
+
+
+def test_leftovers_of_killed_copies_go(cache: ModelCache, tmp_path: Path) -> None:
+    digest = put(cache, b"model")
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    leftover = tmp_path / f".mine.dat.0a1b2c3d.{process.pid}.part"
+    leftover.write_bytes(b"mo")
+    others = tmp_path / f".mine.dat.0a1b2c3d.{os.getppid()}.part"
+    others.write_bytes(b"mo")
+    cache.copy_to(digest, tmp_path / "mine.dat")
+    assert not leftover.exists()
+    assert others.exists()

@@ -1,0 +1,386 @@
+"""The pool from Python, against a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import write_model
+from pool_server.wire.people.sites import IdentityResponse
+from site_agent import ModelCache, ModelQuery, PoolClient
+from site_agent.errors import (
+    AddressError,
+    ConflictError,
+    DigestMismatchError,
+    ForbiddenError,
+    NotFoundError,
+    NotLoggedInError,
+    PoolAnswerError,
+    PoolRefusedFileError,
+    PoolRefusedRequestError,
+    PoolUnreachableError,
+)
+from site_agent.pool.connection import PoolConnection
+from tests.benchmarks.paper_size import make_paper_size_predictor
+from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Landmark models of some megabytes each, all different."""
+    folder = tmp_path_factory.mktemp("models")
+    paths = [folder / f"model-{seed}.dat" for seed in range(4)]
+    for seed, path in enumerate(paths):
+        write_model(make_paper_size_predictor(seed, levels=2, trees=100, depth=5), path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def shared_model(pool: LivePool, models: list[Path]) -> Path:
+    """A model that is in the pool as site-a/shared."""
+    with PoolClient(pool.url, pool.tokens["site-a"]) as client:
+        client.upload(models[0], "site-a/shared", labels={"population": "infant"})
+    return models[0]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ModelCache:
+    return ModelCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def client(pool: LivePool, cache: ModelCache) -> Iterator[PoolClient]:
+    with PoolClient(pool.url, pool.tokens["site-a"], cache=cache) as opened:
+        yield opened
+
+
+@pytest.fixture
+def line(pool: LivePool) -> Iterator[UnreliableLine]:
+    with UnreliableLine(pool.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def far_client(line: UnreliableLine, pool: LivePool, cache: ModelCache) -> Iterator[PoolClient]:
+    """A client at the other end of the line."""
+    with PoolClient(line.url, pool.tokens["site-a"], cache=cache) as opened:
+        yield opened
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_model_goes_up_and_comes_down_unchanged(client: PoolClient, models: list[Path]) -> None:
+    told: list[float] = []
+    done = client.upload(
+        models[0],
+        "site-a/round-trip",
+        description="for tests",
+        labels={"population": "infant"},
+        metrics={"mean_error": 0.07},
+        progress=lambda fraction, _text: told.append(fraction),
+    )
+    assert done.version.digest == digest_of(models[0])
+    assert done.version.kind == "ert"
+    assert (done.version.labels, done.version.metrics) == (
+        {"population": "infant"},
+        {"mean_error": 0.07},
+    )
+    assert done.sent_bytes == models[0].stat().st_size
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    received = client.download("site-a/round-trip")
+    assert received.path.read_bytes() == models[0].read_bytes()
+    assert received.received_bytes == models[0].stat().st_size
+
+
+def test_a_file_that_the_pool_has_is_not_sent_again(
+    far_client: PoolClient, line: UnreliableLine, models: list[Path]
+) -> None:
+    first = far_client.upload(models[1], "site-a/twice")
+    before = line.sent_bytes
+    again = far_client.upload(models[1], "site-a/twice")
+    assert again.sent_bytes == 0
+    assert again.version == first.version
+    assert line.sent_bytes - before < 10_000
+
+
+def test_a_cached_download_is_one_request_without_model_bytes(
+    far_client: PoolClient, line: UnreliableLine, shared_model: Path
+) -> None:
+    far_client.download("site-a/shared@1")
+    requests, received = line.requests, line.received_bytes
+    again = far_client.download("site-a/shared@1")
+    assert again.received_bytes == 0
+    assert line.requests - requests == 1
+    assert line.received_bytes - received < 10_000
+
+
+def test_a_download_goes_on_after_the_line_breaks(
+    far_client: PoolClient, line: UnreliableLine, shared_model: Path
+) -> None:
+    size_bytes = shared_model.stat().st_size
+    line.cut_after_bytes, line.cuts_left = size_bytes // 3, 2
+    received = far_client.download("site-a/shared")
+    assert line.cuts_left == 0
+    assert digest_of(received.path) == digest_of(shared_model)
+    assert line.received_bytes < 1.4 * size_bytes, "nothing came twice"
+
+
+def test_an_upload_goes_on_after_the_line_breaks(
+    far_client: PoolClient, line: UnreliableLine, models: list[Path]
+) -> None:
+    line.cut_after_bytes, line.cuts_left = models[3].stat().st_size // 4, 2
+    done = far_client.upload(models[3], "site-a/broken-upload")
+    assert line.cuts_left == 0
+    assert done.version.digest == digest_of(models[3])
+
+
+def test_a_part_file_is_continued_and_not_fetched_again(
+    client: PoolClient, shared_model: Path, cache: ModelCache
+) -> None:
+    content = shared_model.read_bytes()
+    cache.part_file(digest_of(shared_model)).write_bytes(content[:-1000])
+    received = client.download("site-a/shared")
+    assert received.received_bytes == 1000
+    assert received.path.read_bytes() == content
+
+
+def test_a_part_file_that_is_complete_or_too_long(
+    client: PoolClient, shared_model: Path, cache: ModelCache
+) -> None:
+    content, digest = shared_model.read_bytes(), digest_of(shared_model)
+    cache.part_file(digest).write_bytes(content)
+    assert client.download("site-a/shared").received_bytes == 0
+    assert cache.remove(digest)
+    cache.part_file(digest).write_bytes(content + b"more")
+    assert client.download("site-a/shared").received_bytes == len(content)
+
+
+def test_bytes_that_do_not_fit_are_never_shown(
+    client: PoolClient, shared_model: Path, cache: ModelCache
+) -> None:
+    digest = digest_of(shared_model)
+    cache.part_file(digest).write_bytes(b"x" * 5000)
+    with pytest.raises(DigestMismatchError, match="expected the digest"):
+        client.download("site-a/shared")
+    assert cache.find(digest) is None
+    assert cache.entries() == []
+    assert digest_of(client.download("site-a/shared").path) == digest
+
+
+def test_many_at_once_fetch_a_model_once(
+    pool: LivePool, line: UnreliableLine, shared_model: Path, cache: ModelCache
+) -> None:
+    def fetch(_number: int) -> int:
+        with PoolClient(line.url, pool.tokens["site-b"], cache=cache) as each:
+            received = each.download("site-a/shared")
+            assert digest_of(received.path) == digest_of(shared_model)
+            return received.received_bytes
+
+    with ThreadPoolExecutor(4) as workers:
+        counts = sorted(workers.map(fetch, range(4)))
+    assert counts == [0, 0, 0, shared_model.stat().st_size]
+
+
+def test_the_same_file_uploaded_by_several_at_once_is_one_version(
+    pool: LivePool, models: list[Path]
+) -> None:
+    def send(_number: int) -> str:
+        with PoolClient(pool.url, pool.tokens["site-a"]) as each:
+            return each.upload(models[2], "site-a/at-once").version.address
+
+    with ThreadPoolExecutor(3) as workers:
+        assert set(workers.map(send, range(3))) == {"pool://site-a/at-once@1"}
+
+
+def test_offline_the_cache_is_all_there_is(
+    client: PoolClient, shared_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.download("site-a/shared")
+    monkeypatch.setenv("POOL_OFFLINE", "1")
+    for address in ("site-a/shared", "site-a/shared@1"):
+        assert client.download(address).path.read_bytes() == shared_model.read_bytes()
+    with pytest.raises(NotFoundError, match="POOL_OFFLINE"):
+        client.download("site-a/shared@2")
+    with pytest.raises(PoolUnreachableError, match="POOL_OFFLINE"):
+        client.whoami()
+    monkeypatch.setenv("POOL_OFFLINE", "0")
+    assert client.whoami().site == "site-a"
+
+
+def test_searching(client: PoolClient, models: list[Path]) -> None:
+    for number, population in enumerate(("infant", "adult", "infant")):
+        client.upload(
+            models[number],
+            f"site-a/search-{number}",
+            labels={"population": population, "study": "search"},
+            metrics={"mean_error": 0.05 + 0.05 * number},
+        )
+
+    def names(**wanted: object) -> list[str]:
+        query = ModelQuery(text="search", **wanted)  # type: ignore[arg-type]
+        return [version.name for version in client.models(query, page_size=2)]
+
+    assert names() == ["search-2", "search-1", "search-0"]
+    assert names(labels=("population=infant",)) == ["search-2", "search-0"]
+    assert names(labels=("population=infant", "study"), metrics=("mean_error<0.1",)) == ["search-0"]
+    assert names(kind="hog-svm") == []
+    assert names(mergeable_with="pool://site-a/search-0", latest=True)[:1] == ["search-2"]
+
+
+def test_errors_are_told_apart(
+    client: PoolClient, pool: LivePool, models: list[Path], cache: ModelCache, tmp_path: Path
+) -> None:
+    with (
+        PoolClient(pool.url, "no-such-token", cache=cache) as stranger,
+        pytest.raises(NotLoggedInError),
+    ):
+        stranger.whoami()
+    with (
+        PoolClient(pool.url, pool.tokens["reader"], cache=cache) as reader,
+        pytest.raises(ForbiddenError),
+    ):
+        reader.upload(models[0], "site-a/not-mine")
+    with pytest.raises(ForbiddenError):
+        client.upload(models[0], "site-b/not-mine")
+    with pytest.raises(ForbiddenError):
+        client.create_site("new-site")
+    with pytest.raises(NotFoundError):
+        client.version("site-a/never-heard-of")
+    with pytest.raises(AddressError, match="expected SITE/NAME"):
+        client.version("Not An Address")
+    with pytest.raises(PoolRefusedRequestError, match="labels"):
+        client.upload(models[0], "site-a/x", labels={"UPPER": "case"})
+    with (
+        PoolClient(pool.url, pool.admin_token, cache=cache) as admin,
+        pytest.raises(ConflictError),
+    ):
+        admin.create_site("site-a")
+    stranger_file = tmp_path / "letter.dat"
+    stranger_file.write_text("Dear colleague")
+    with pytest.raises(PoolRefusedFileError):
+        client.upload(stranger_file, "site-a/letter")
+    stranger_file.write_bytes(b"")
+    with pytest.raises(PoolRefusedRequestError, match="empty"):
+        client.upload(stranger_file, "site-a/letter")
+
+
+def test_a_revoked_token_is_worthless(pool: LivePool, cache: ModelCache) -> None:
+    with PoolClient(pool.url, pool.admin_token, cache=cache) as admin:
+        created = admin.create_token("site-a", "short-lived")
+        with PoolClient(pool.url, created.secret, cache=cache) as holder:
+            assert holder.whoami().token_name == "short-lived"
+            admin.revoke_token(created.token_id)
+            with pytest.raises(NotLoggedInError):
+                holder.whoami()
+        assert {token.name for token in admin.tokens()} >= {"laptop", "reader", "short-lived"}
+        with pytest.raises(PoolRefusedRequestError):
+            admin.revoke_token("../sites")
+
+
+def test_nobody_answers(cache: ModelCache) -> None:
+    with (
+        PoolClient("http://127.0.0.1:9", "token", cache=cache, attempts=2) as nobody,
+        pytest.raises(PoolUnreachableError, match=r"http://127\.0\.0\.1:9"),
+    ):
+        nobody.whoami()
+
+
+class _Script(BaseHTTPRequestHandler):
+    """Answers by a list of (status, headers, body); remembers what was asked."""
+
+    answers: list[tuple[int, dict[str, str], bytes]]
+    asked: list[dict[str, str]]
+
+    def do_GET(self) -> None:
+        self.asked.append(dict(self.headers))
+        status, headers, body = self.answers.pop(0)
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def scripted() -> Iterator[tuple[str, type[_Script]]]:
+    """A plain web server that answers what it is told to."""
+    script = type("Script", (_Script,), {"answers": [], "asked": []})
+    with HTTPServer(("127.0.0.1", 0), script) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", script
+        server.shutdown()
+        thread.join()
+
+
+IDENTITY = IdentityResponse(
+    site="site-a", token_name="laptop", role="viewer", expires_at=None, pool_version="1"
+)
+
+
+def test_what_passes_is_waited_for(scripted: tuple[str, type[_Script]], cache: ModelCache) -> None:
+    url, script = scripted
+    script.answers = [
+        (503, {}, b""),
+        (429, {"Retry-After": "1"}, b""),
+        (200, {}, IDENTITY.model_dump_json().encode()),
+    ]
+    with PoolClient(url, "token", cache=cache) as client:
+        assert client.whoami() == IDENTITY
+    assert len(script.asked) == 3
+
+
+def test_what_does_not_pass_is_given_up(
+    scripted: tuple[str, type[_Script]], cache: ModelCache
+) -> None:
+    url, script = scripted
+    script.answers = [(503, {}, b"")] * 3 + [(429, {"Retry-After": "86400"}, b"")]
+    with PoolClient(url, "token", cache=cache, attempts=3) as client:
+        with pytest.raises(PoolUnreachableError, match="503"):
+            client.whoami()
+        with pytest.raises(PoolUnreachableError) as caught:
+            client.whoami()
+        assert "86400" in caught.value.hint
+
+
+def test_another_program_at_the_address_is_recognised(
+    scripted: tuple[str, type[_Script]], cache: ModelCache
+) -> None:
+    url, script = scripted
+    script.answers = [(200, {}, b"<html>hello</html>"), (301, {"Location": "/x"}, b"")]
+    with PoolClient(url, "token", cache=cache) as client:
+        with pytest.raises(PoolAnswerError, match="IdentityResponse"):
+            client.whoami()
+        with pytest.raises(PoolAnswerError, match="301"):
+            client.whoami()
+
+
+def test_the_token_goes_to_no_other_host(scripted: tuple[str, type[_Script]]) -> None:
+    url, script = scripted
+    script.answers = [(200, {}, b"")] * 2
+    connection = PoolConnection("http://localhost:1", "secret")
+    connection.send("GET", f"{url}/part")
+    assert "Authorization" not in script.asked[0]
+    connection.close()
+    connection = PoolConnection(url, "secret")
+    connection.send("GET", "/part")
+    assert script.asked[1]["Authorization"] == "Bearer secret"
+    connection.close()

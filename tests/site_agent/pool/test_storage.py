@@ -1,0 +1,368 @@
+"""The pool from Python, where its storage takes and gives the bytes itself."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from site_agent import PoolClient
+from site_agent.errors import DigestMismatchError, PoolRefusedRequestError, PoolUnreachableError
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.transfers.range_fetching import fetched_ranges
+from site_agent.pool.transfers.storage_connection import StorageConnection
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.swift_server import S3Server, swift_server
+from tests.site_agent.live_pool import UnreliableLine
+
+pytestmark = pytest.mark.s3
+ENTRIES = 1_000_000  # 4 MB, in 16 parts
+PART_BYTES = 256 * 1024
+
+
+class StorageRelay(ThreadingHTTPServer):
+    """Passes requests on to an S3 server, but the first of them, as a test wants it.
+
+    Attributes
+    ----------
+    refusals : list of int
+        Statuses for the next requests, which go no further.
+    damages : int
+        In how many requests and answers to come a byte is changed on the way.
+    heads : list of str
+        What requests looked like, without their bytes.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, target_url: str) -> None:
+        super().__init__(("127.0.0.1", 0), RelayHandler)
+        self.target = urlsplit(target_url).netloc
+        self.refusals: list[int] = []
+        self.damages = 0
+        self.heads: list[str] = []
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: lines are cut here on purpose."""
+
+    def damaged(self, content: bytes) -> bytes:
+        with self.lock:
+            if not content or self.damages == 0:
+                return content
+            self.damages -= 1
+        return bytes([content[0] ^ 1]) + content[1:]
+
+
+class RelayHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: StorageRelay
+
+    def do_PUT(self) -> None:
+        self._relay()
+
+    def do_GET(self) -> None:
+        self._relay()
+
+    def _relay(self) -> None:
+        relay = self.server
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with relay.lock:
+            relay.heads.append(f"{self.command} {self.path}\n{self.headers}")
+            refusal = relay.refusals.pop(0) if relay.refusals else None
+        if refusal is not None:
+            self._answer(refusal, {}, b"<Error><Code>Refused</Code></Error>")
+            return
+        with closing(http.client.HTTPConnection(relay.target, timeout=30)) as connection:
+            connection.putrequest(
+                self.command, self.path, skip_host=True, skip_accept_encoding=True
+            )
+            for name, value in self.headers.items():
+                connection.putheader(name, value)
+            connection.endheaders(relay.damaged(content))
+            with connection.getresponse() as answer:
+                body = answer.read()
+        is_content = self.command == "GET" and answer.status < 300
+        self._answer(
+            answer.status, dict(answer.headers), relay.damaged(body) if is_content else body
+        )
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in {"content-length", "connection", "date"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@dataclass
+class FarPool:
+    """A pool at the end of one line, and its storage at the end of another."""
+
+    driver: PoolDriver
+    line: UnreliableLine
+    storage_line: UnreliableLine
+    relay: StorageRelay
+    s3: S3Server
+    bucket: str
+
+    def client(self, cache: Path, attempts: int = 5) -> PoolClient:
+        token = self.driver.admin_secret
+        return PoolClient(self.line.url, token, cache=ModelCache(cache), attempts=attempts)
+
+
+@pytest.fixture(scope="module")
+def far_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarPool]:
+    with (
+        swift_server(tmp_path_factory.mktemp("swift")) as s3,
+        StorageRelay(s3.endpoint_url) as relay,
+        UnreliableLine(relay.url) as storage_line,
+    ):
+        threading.Thread(target=relay.serve_forever, daemon=True).start()
+        bucket = s3.make_bucket("pool")
+        settings = s3.pool_settings(bucket, s3_public_endpoint_url=storage_line.url)
+        with (
+            pool_in_thread(tmp_path_factory.mktemp("pool"), **settings) as driver,
+            UnreliableLine(driver.url) as line,
+        ):
+            yield FarPool(driver, line, storage_line, relay, s3, bucket)
+        relay.shutdown()
+
+
+@pytest.fixture
+def pool(far_pool: FarPool, tmp_path: Path) -> Iterator[PoolClient]:
+    with far_pool.client(tmp_path / "cache") as client:
+        yield client
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(network_bytes(ENTRIES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def stored(far_pool: FarPool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that the pool has as ``admin/stored``."""
+    folder = tmp_path_factory.mktemp("stored")
+    path = folder / "stored.safetensors"
+    path.write_bytes(network_bytes(ENTRIES))
+    with far_pool.client(folder / "cache") as client:
+        client.upload(path, "admin/stored")
+    return path
+
+
+def test_bytes_go_straight_to_the_storage_and_the_token_does_not(
+    far_pool: FarPool, pool: PoolClient, model: Path
+) -> None:
+    line, storage_line = far_pool.line, far_pool.storage_line
+    size_bytes = model.stat().st_size
+    before = line.sent_bytes, line.received_bytes, storage_line.sent_bytes
+    done = pool.upload(model, "admin/straight")
+    received = pool.download("admin/straight")
+    assert done.sent_bytes == received.received_bytes == size_bytes
+    assert received.path.read_bytes() == model.read_bytes()
+    assert line.sent_bytes - before[0] < 50_000
+    assert line.received_bytes - before[1] < 100_000
+    assert storage_line.sent_bytes - before[2] >= size_bytes
+    heads = "\n".join(far_pool.relay.heads)
+    assert far_pool.driver.admin_secret not in heads
+    assert "authorization" not in heads.lower()
+
+
+def test_what_is_in_the_cache_costs_one_request_and_no_bytes(
+    far_pool: FarPool, pool: PoolClient, stored: Path
+) -> None:
+    pool.download("admin/stored")
+    requests, heads = far_pool.line.requests, len(far_pool.relay.heads)
+    assert pool.download("admin/stored").received_bytes == 0
+    assert far_pool.line.requests - requests == 1
+    assert len(far_pool.relay.heads) == heads
+
+
+@pytest.mark.parametrize("refusal", [403, 500, 503], ids=["expired", "failed", "busy"])
+def test_refused_parts_are_sent_to_new_addresses(
+    far_pool: FarPool, pool: PoolClient, model: Path, refusal: int
+) -> None:
+    far_pool.relay.refusals = [refusal] * 3
+    done = pool.upload(model, f"admin/refused-{refusal}")
+    assert far_pool.relay.refusals == []
+    assert done.version.digest == hashlib.sha256(model.read_bytes()).hexdigest()
+
+
+def test_a_part_damaged_on_the_way_is_sent_again(
+    far_pool: FarPool, pool: PoolClient, model: Path
+) -> None:
+    far_pool.relay.damages = 2
+    done = pool.upload(model, "admin/damaged")
+    assert far_pool.relay.damages == 0
+    assert done.sent_bytes > model.stat().st_size
+    assert done.version.version == 1
+
+
+def test_a_storage_that_goes_on_refusing_is_given_up(
+    far_pool: FarPool, model: Path, tmp_path: Path
+) -> None:
+    with far_pool.client(tmp_path / "cache", attempts=2) as impatient:
+        far_pool.relay.refusals = [403] * 100
+        with pytest.raises(PoolUnreachableError, match="the pool's storage, answered 403 Refused"):
+            impatient.upload(model, "admin/given-up")
+        far_pool.relay.refusals = [400] * 100
+        with pytest.raises(PoolRefusedRequestError, match="400 Refused"):
+            impatient.upload(model, "admin/given-up")
+        far_pool.relay.refusals = []
+
+
+def test_an_upload_goes_on_after_the_line_breaks(
+    far_pool: FarPool, pool: PoolClient, model: Path
+) -> None:
+    line, size_bytes = far_pool.storage_line, model.stat().st_size
+    before = line.sent_bytes
+    line.cut_after_bytes, line.cuts_left = size_bytes // 5, 2
+    pool.upload(model, "admin/broken-upload")
+    assert line.cuts_left == 0
+    # With the first break no more is lost than a part of each worker, and so with the second.
+    assert line.sent_bytes - before < size_bytes + 2 * 3 * PART_BYTES + 100_000
+
+
+class StopError(Exception):
+    """Somebody pulled the plug."""
+
+
+def interrupt_upload(pool: PoolClient, model: Path, address: str) -> None:
+    def stop_in_the_middle(fraction: float, _text: str) -> None:
+        if fraction > 0.5:
+            raise StopError
+
+    with pytest.raises(StopError):
+        pool.upload(model, address, progress=stop_in_the_middle)
+
+
+def test_an_interrupted_upload_goes_on_where_it_was(
+    far_pool: FarPool, pool: PoolClient, model: Path, tmp_path: Path
+) -> None:
+    far_pool.storage_line.bytes_per_s = 4e6
+    interrupt_upload(pool, model, "admin/interrupted")
+    far_pool.storage_line.bytes_per_s = None
+    with far_pool.client(tmp_path / "another") as another:
+        done = another.upload(model, "admin/interrupted")
+    assert 0 < done.sent_bytes < 0.8 * model.stat().st_size
+
+
+def test_an_upload_that_the_storage_forgot_begins_anew(
+    far_pool: FarPool, pool: PoolClient, model: Path
+) -> None:
+    far_pool.storage_line.bytes_per_s = 4e6
+    interrupt_upload(pool, model, "admin/forgotten")
+    far_pool.storage_line.bytes_per_s = None
+    s3 = far_pool.s3.client()
+    for upload in s3.list_multipart_uploads(Bucket=far_pool.bucket)["Uploads"]:
+        s3.abort_multipart_upload(
+            Bucket=far_pool.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+        )
+    done = pool.upload(model, "admin/forgotten")
+    assert done.sent_bytes == model.stat().st_size
+
+
+def test_a_download_goes_on_after_the_line_breaks_and_the_address_expires(
+    far_pool: FarPool, pool: PoolClient, stored: Path
+) -> None:
+    line, size_bytes = far_pool.storage_line, stored.stat().st_size
+    before = line.received_bytes
+    line.cut_after_bytes, line.cuts_left = size_bytes // 3, 2
+    far_pool.relay.refusals = [403, 503]
+    received = pool.download("admin/stored")
+    assert line.cuts_left == 0
+    assert far_pool.relay.refusals == []
+    assert received.path.read_bytes() == stored.read_bytes()
+    assert line.received_bytes - before < 1.4 * size_bytes, "nothing came twice"
+
+
+def test_other_bytes_than_announced_are_never_shown(
+    far_pool: FarPool, pool: PoolClient, stored: Path
+) -> None:
+    far_pool.relay.damages = 1
+    with pytest.raises(DigestMismatchError, match="expected the digest"):
+        pool.download("admin/stored")
+    assert pool.cache.entries() == []
+    assert pool.download("admin/stored").path.read_bytes() == stored.read_bytes()
+
+
+def test_several_ranges_arrive_in_order(
+    far_pool: FarPool, pool: PoolClient, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("site_agent.pool.transfers.range_fetching.RANGE_BYTES", 300_000)
+    part = pool.cache.part_file(hashlib.sha256(stored.read_bytes()).hexdigest())
+    part.write_bytes(stored.read_bytes()[:1_000_001])
+    heads = len(far_pool.relay.heads)
+    received = pool.download("admin/stored")
+    assert received.received_bytes == stored.stat().st_size - 1_000_001
+    assert received.path.read_bytes() == stored.read_bytes()
+    assert len(far_pool.relay.heads) - heads == -(-received.received_bytes // 300_000)
+
+
+def test_a_storage_that_is_killed_and_comes_back(tmp_path: Path, model: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(swift_server(tmp_path / "swift"))
+        line = stack.enter_context(UnreliableLine(first.endpoint_url))
+        settings = first.pool_settings(first.make_bucket("pool"), s3_endpoint_url=line.url)
+        driver = stack.enter_context(pool_in_thread(tmp_path / "pool", **settings))
+        cache = ModelCache(tmp_path / "cache")
+        pool = stack.enter_context(
+            PoolClient(driver.url, driver.admin_secret, cache=cache, attempts=10)
+        )
+        line.bytes_per_s = 1e6
+        workers = stack.enter_context(ThreadPoolExecutor(1))
+        sending = workers.submit(pool.upload, model, "admin/survivor")
+        wait_until(lambda: line.sent_bytes > 1_500_000)
+        os.kill(first.process_id, signal.SIGKILL)
+        wait_until(lambda: not driver.admin.get("/readyz").is_success)
+        assert driver.admin.get("/healthz").is_success
+        assert driver.admin.get("/api/v1/models").json()["items"] == []
+        again = stack.enter_context(swift_server(tmp_path / "swift"))
+        line.turn_to(again.endpoint_url)
+        line.bytes_per_s = None
+        done = sending.result(timeout=120)
+        assert done.sent_bytes < 1.5 * model.stat().st_size
+        wait_until(lambda: driver.admin.get("/readyz").is_success)
+        assert pool.download("admin/survivor").path.read_bytes() == model.read_bytes()
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 60) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def test_nobody_answers() -> None:
+    storage = StorageConnection(timeout_s=5)
+    with (
+        pytest.raises(PoolUnreachableError, match=r"the pool's storage at http://127\.0\.0\.1:9"),
+        fetched_ranges(storage, "http://127.0.0.1:9/secret?X-Amz-Signature=hidden", 0, 10) as each,
+    ):
+        list(each)
+    storage.close()
