@@ -1,1 +1,1 @@
-"""One module a change of the schema, in the order of their numbers."""
+"""The baseline, then one module for each change of the schema, in the order of their numbers."""

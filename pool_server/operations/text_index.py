@@ -1,6 +1,6 @@
 """The index that PostgreSQL finds text by; it wants the extension pg_trgm.
 
-Migrations 0009 and 0010 make it where they can. An extension may be installed later, so it can be
+The baseline migration makes it where it can. An extension may be installed later, so it can be
 made at any time.
 """
 
@@ -19,12 +19,11 @@ NO_TEXT_INDEX = (
     "the database, then `poolctl db upgrade`, which makes the index"
 )
 _INDEX = "ix_search_entries_terms_words"
-# As migration 0010 does it.
+# As the baseline migration does it.
 _MAKE = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
     f"CREATE INDEX {_INDEX} ON search_entries USING gin (terms, words gin_trgm_ops)",
     "DROP INDEX IF EXISTS ix_search_entries_terms",
-    "DROP INDEX IF EXISTS ix_search_entries_words",
 )
 # Of PostgreSQL: insufficient_privilege, undefined_file, feature_not_supported, undefined_object.
 _CANNOT_HAVE = frozenset({"42501", "58P01", "0A000", "42704"})

@@ -13,9 +13,9 @@ from pool_server.database.records.model_versions import BigKey
 class SearchEntryRecord(Record):
     """All that a version can be found by, beside its numbers.
 
-    Nothing writes here but the triggers of migration 0009: whatever changes a version, its labels,
-    model, site or grants, and by whatever statement, changes its entry in the same transaction.
-    The view ``search_sources`` says what belongs into an entry.
+    Only the triggers of the baseline migration write here: any statement that changes a version,
+    its labels, model, site or grants changes its entry in the same transaction. The view
+    ``search_sources`` says what belongs into an entry.
 
     `terms` are words without spaces that a version has or has not
     (`pool_server.models.registry.search.terms`); on SQLite one text, with a space before and

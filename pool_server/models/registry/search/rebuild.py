@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, inspect, text
 
-# Tables whose changes the triggers of migration 0009 follow.
+# Tables whose changes the triggers of the baseline migration follow.
 FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions")
 
 

@@ -1,7 +1,8 @@
 """The words that search entries are made of, and what a query asks of them.
 
-A *term* is one word that a version has or has not; the view ``search_sources`` of migration 0009
-writes the same. Texts are in it as hexadecimal UTF-8, so that a term is letters and digits only.
+A *term* is one word that a version has or has not; the view ``search_sources`` of the baseline
+migration writes the same. Texts are in it as hexadecimal UTF-8, so that a term is letters and
+digits only.
 
 ============================  =======================================================
 ``k`` KIND                    it is of that kind

@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import ge, gt, le, lt
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -501,25 +500,3 @@ def test_numbers_are_read_from_labels(database: Database) -> None:
         )
         found = {key: number for key, number in session.execute(chosen)}  # noqa: C416
     assert found == {"a": 1500.0, "b": -2.0, "c": None, "d": None, "e": None, "f": None}
-
-
-def test_an_upgrade_fills_the_entries(tmp_path: Path) -> None:
-    """A pool that was there before it could be searched this way is searched like any other."""
-    from alembic import command
-
-    from pool_server.database.schema import migration_settings
-
-    settings = PoolSettings(data_folder=tmp_path)
-    upgrade_database(settings)
-    engine = open_engine(settings.engine_url).execution_options(pool_writes=True)
-    with engine.begin() as connection:
-        fill_pool(connection, 30)
-        command.downgrade(migration_settings(connection), "0008")
-    with engine.begin() as connection:
-        command.upgrade(migration_settings(connection), "head")
-    with Session(engine) as session:
-        assert entries_are_in_step(session)
-        assert len(session.execute(text("SELECT 1 FROM search_entries")).all()) == 30
-        numbers = session.scalars(select(LabelRecord.number).where(LabelRecord.key == "images"))
-        assert None not in numbers.all()
-    engine.dispose()

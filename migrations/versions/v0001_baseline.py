@@ -1,35 +1,29 @@
-"""Search entries, full text, and labels as numbers
+"""The tables of the pool
+
+Until the first release this baseline makes the tables from the records. At the release it is to
+be written out (Alembic's autogenerate does that), so that later changes of the records do not
+change it.
 
 What a version is found by is gathered by the view ``search_sources`` and kept in the table
-``search_entries`` by triggers on all tables that the view reads. Who changes one of those tables
-in a later revision drops view and triggers first and makes them anew.
+``search_entries`` by triggers on all tables that the view reads. A later revision that changes
+one of those tables drops the view and the triggers first and creates them again.
 
-On SQLite two full-text indexes read the entries: ``search_terms`` for words that are there or not,
-``search_words`` for parts of words, by groups of three characters. On PostgreSQL GIN indexes do the
-same; that for parts of words wants the extension pg_trgm, which the owner of a database may create
-where it is installed. Without it text is searched all the same, but slowly.
+On SQLite two full-text indexes read the entries: ``search_terms`` for whole terms,
+``search_words`` for parts of words, by groups of three characters. On PostgreSQL one GIN index
+does both; parts of words need the extension pg_trgm, which the owner of a database may create
+where it is installed. Without it, text search works but is slow.
 """
 
 from __future__ import annotations
 
-import math
-import re
-
-import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+from pool_server.database.records import Record
+
+revision = "0001"
+down_revision = None
 branch_labels = None
 depends_on = None
-
-# SQLite counts a primary key up by itself only when its type is INTEGER.
-BIG_KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-SORT_NAME = sa.String(length=160).with_variant(sa.String(length=160, collation="C"), "postgresql")
-WORDS = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-TERMS = sa.Text().with_variant(sa.ARRAY(sa.BigInteger()), "postgresql")
-
-NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
 
 # Which versions an event changes the entries of. ``{row}`` is the row after or before the event.
 VERSIONS_OF = {
@@ -48,52 +42,36 @@ COLUMNS_OF = {
 
 
 def upgrade() -> None:
-    op.add_column("labels", sa.Column("number", sa.Double(), nullable=True))
-    read_numbers()
-    op.create_index(
-        op.f("ix_labels_key_number_version_id"), "labels", ["key", "number", "version_id"]
-    )
-    op.create_table(
-        "search_entries",
-        sa.Column("version_id", BIG_KEY, nullable=False),
-        sa.Column("sort_name", SORT_NAME, nullable=False),
-        sa.Column("facets", sa.Text(), nullable=False),
-        sa.Column("terms", TERMS, nullable=False),
-        sa.Column("words", WORDS, nullable=False),
-        sa.ForeignKeyConstraint(
-            ["version_id"],
-            ["model_versions.id"],
-            name=op.f("fk_search_entries_version_id_model_versions"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("version_id", name=op.f("pk_search_entries")),
-    )
-    op.create_index(op.f("ix_search_entries_sort_name"), "search_entries", ["sort_name"])
+    Record.metadata.create_all(op.get_bind())
     if op.get_bind().dialect.name == "sqlite":
+        make_sqlite_audit_guard()
         make_sqlite_search()
     else:
+        make_postgresql_audit_guard()
         make_postgresql_search()
+
+
+# The database itself refuses to change audit entries.
+
+
+def make_sqlite_audit_guard() -> None:
+    for act in ("UPDATE", "DELETE"):
+        op.execute(
+            f"CREATE TRIGGER audit_refuses_{act.lower()} BEFORE {act} ON audit "
+            "BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END"
+        )
+
+
+def make_postgresql_audit_guard() -> None:
     op.execute(
-        "INSERT INTO search_entries (version_id, sort_name, facets, terms, words) "
-        "SELECT version_id, sort_name, facets, terms, words FROM search_sources"
+        "CREATE FUNCTION refuse_to_change_the_audit() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "BEGIN RAISE EXCEPTION 'the audit is only appended to' "
+        "USING ERRCODE = 'integrity_constraint_violation'; END $$"
     )
-
-
-def read_numbers() -> None:
-    """Read the labels that are there as numbers, as `LabelRecord` does with new ones."""
-    connection = op.get_bind()
-    rows = connection.execute(sa.text("SELECT version_id, key, value FROM labels")).all()
-    numbers = [
-        {"version": version, "name": key, "number": float(value)}
-        for version, key, value in rows
-        if NUMBER.match(value) and math.isfinite(float(value))
-    ]
-    if numbers:
-        connection.execute(
-            sa.text(
-                "UPDATE labels SET number = :number WHERE version_id = :version AND key = :name"
-            ),
-            numbers,
+    for act in ("UPDATE", "DELETE", "TRUNCATE"):
+        op.execute(
+            f"CREATE TRIGGER audit_refuses_{act.lower()} BEFORE {act} ON audit "
+            "FOR EACH STATEMENT EXECUTE FUNCTION refuse_to_change_the_audit()"
         )
 
 
@@ -230,8 +208,7 @@ def sqlite_texts() -> str:
 def make_postgresql_search() -> None:
     op.execute(POSTGRESQL_NUMBERS)
     op.execute(POSTGRESQL_SOURCES)
-    op.execute("CREATE INDEX ix_search_entries_terms ON search_entries USING gin (terms)")
-    op.execute(POSTGRESQL_WORDS)
+    op.execute(POSTGRESQL_INDEX)
     op.execute(POSTGRESQL_REFRESH)
     for table, versions in VERSIONS_OF.items():
         of_rows = versions if versions.startswith("SELECT") else f"SELECT {versions}"
@@ -311,13 +288,17 @@ CROSS JOIN LATERAL (SELECT lower(m.name || chr(10) || s.name || chr(10) || s.dis
   chr(10)) FROM labels l WHERE l.version_id = v.id), '')) AS words) AS lowered
 """
 
-POSTGRESQL_WORDS = """
+# With an index of each, a search for a label and a word would read all versions that have one of
+# them; one index of both columns returns only those that have both.
+POSTGRESQL_INDEX = """
 DO $$ BEGIN
   CREATE EXTENSION IF NOT EXISTS pg_trgm;
-  CREATE INDEX ix_search_entries_words ON search_entries USING gin (words gin_trgm_ops);
+  CREATE INDEX ix_search_entries_terms_words ON search_entries
+    USING gin (terms, words gin_trgm_ops);
 EXCEPTION WHEN insufficient_privilege OR undefined_file OR feature_not_supported
     OR undefined_object THEN
-  RAISE NOTICE 'text is searched without an index, for there is no extension pg_trgm: %', SQLERRM;
+  CREATE INDEX ix_search_entries_terms ON search_entries USING gin (terms);
+  RAISE NOTICE 'text is searched without an index: the extension pg_trgm is missing: %', SQLERRM;
 END $$
 """
 
@@ -341,44 +322,5 @@ LANGUAGE plpgsql AS $$ BEGIN
   ON CONFLICT (version_id) DO UPDATE SET
     sort_name = excluded.sort_name, facets = excluded.facets, terms = excluded.terms,
     words = excluded.words;
-END $$
-"""
-
-
-def downgrade() -> None:
-    tables = (*VERSIONS_OF, "model_versions")
-    is_sqlite = op.get_bind().dialect.name == "sqlite"
-    for table in tables:
-        for event, _row in events_on(table):
-            act = event.split()[0].lower()
-            if is_sqlite:
-                op.execute(f"DROP TRIGGER search_{table}_{act}")
-            else:
-                op.execute(f"DROP TRIGGER search_{act} ON {table}")
-        if not is_sqlite:
-            op.execute(f"DROP FUNCTION search_{table}_changed()")
-    if is_sqlite:
-        op.execute("DROP TABLE search_terms")
-        op.execute("DROP TABLE search_words")
-    else:
-        op.execute("DROP FUNCTION refresh_search_entries(bigint[], integer[])")
-    op.execute("DROP VIEW search_sources")
-    if is_sqlite:
-        op.execute("DROP VIEW search_texts")
-    else:
-        op.execute("DROP FUNCTION search_term_number(text)")
-    op.drop_table("search_entries")
-    op.drop_index("ix_labels_key_number_version_id", table_name="labels")
-    op.drop_column("labels", "number")
-    if not is_sqlite:
-        op.execute(POSTGRESQL_WITHOUT_WORDS)
-
-
-# It may be of use to others, or have been there before.
-POSTGRESQL_WITHOUT_WORDS = """
-DO $$ BEGIN
-  DROP EXTENSION IF EXISTS pg_trgm;
-EXCEPTION WHEN insufficient_privilege OR dependent_objects_still_exist THEN
-  RAISE NOTICE 'the extension pg_trgm stays';
 END $$
 """
