@@ -11,7 +11,8 @@ import typer
 
 from cli.frame.default_command import group_with_default
 from cli.frame.options import command
-from cli.frame.output import Invocation, Reply, TableText, harmless, json_text
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.terminal import json_text, printable
 
 if TYPE_CHECKING:
     from pool_server.wire.events import EventResponse
@@ -74,7 +75,7 @@ def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> Non
         elif conventions.quiet:
             line = str(event.event_id)
         else:
-            line = harmless("  ".join(_row(event)), sys.stdout)
+            line = printable("  ".join(_row(event)), sys.stdout)
         print(line, flush=True)
 
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from aggregators import errors as aggregator_errors
-from cli.frame.output import harmless, print_json, styled
+from cli.frame.terminal import print_json, printable, styled
 from pool_server import errors as server_errors
 from site_agent import errors as agent_errors
 
@@ -340,7 +340,7 @@ def _print_failure(code: str, message: str, hint: str, *, as_json: bool) -> None
         return
     lines = [("Error:", "31", message)] + ([("Hint:", "36", hint)] if hint else [])
     for word, colour, text in lines:
-        print(f"{styled(word, colour, sys.stderr)} {harmless(text, sys.stderr)}", file=sys.stderr)
+        print(f"{styled(word, colour, sys.stderr)} {printable(text, sys.stderr)}", file=sys.stderr)
 
 
 def _is_usage_error(error: BaseException) -> bool:

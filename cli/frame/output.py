@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cli.frame.progress import Report, progress_bar, progress_lines
+from cli.frame.terminal import print_json, printable, styled
 
 if TYPE_CHECKING:
-    from cli.frame.progress import Report
     from site_agent.pool.client import PoolClient
 
 T = TypeVar("T")
-
-__all__ = [
-    "Conventions",
-    "Invocation",
-    "Reply",
-    "TableText",
-    "harmless",
-    "json_text",
-    "print_json",
-    "styled",
-]
-
-# Lines and tabs are for people; everything else among these is for terminals.
-_CONTROLS = re.compile("\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-# Those that JSON would let through.
-_LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -88,7 +71,7 @@ class Invocation:
     def note(self, message: str) -> None:
         """Say something on standard error, unless asked to be quiet."""
         if not self.conventions.quiet:
-            print(harmless(message, sys.stderr), file=sys.stderr, flush=True)
+            print(printable(message, sys.stderr), file=sys.stderr, flush=True)
 
     def first_of(self, items: Iterable[T], limit: int) -> list[T]:
         """Return the first `limit` of a listing, with a note if that is not all of it."""
@@ -99,7 +82,7 @@ class Invocation:
 
     def warn(self, message: str) -> None:
         """Say something that should not be overlooked."""
-        words = f"{styled('Warning:', '33', sys.stderr)} {harmless(message, sys.stderr)}"
+        words = f"{styled('Warning:', '33', sys.stderr)} {printable(message, sys.stderr)}"
         print(words, file=sys.stderr, flush=True)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:
@@ -118,7 +101,7 @@ class Invocation:
 
         if not sys.stdin.isatty():
             raise UsageError(f"{question} Nobody can be asked here; give --yes to go ahead")
-        print(f"{harmless(question, sys.stderr)} [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"{printable(question, sys.stderr)} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise CancelledError("nothing was changed")
 
@@ -127,8 +110,6 @@ class Invocation:
 
         A bar on a terminal; elsewhere a line now and then of what takes long.
         """
-        from cli.frame.progress import progress_bar, progress_lines
-
         shown = self.conventions.progress and not self.conventions.quiet
         if shown and not sys.stderr.isatty():
             return progress_lines(title)
@@ -146,7 +127,7 @@ class Invocation:
             print_json({"success": True, "data": reply.data})
         elif self.conventions.quiet:
             for identifier in reply.identifiers:
-                print(harmless(identifier, sys.stdout))
+                print(printable(identifier, sys.stdout))
         else:
             parts = [reply.text] if isinstance(reply.text, str | TableText) else reply.text
             for part in parts:
@@ -154,69 +135,10 @@ class Invocation:
         sys.stdout.flush()
 
 
-def print_json(envelope: dict[str, Any]) -> None:
-    """Write one JSON object to standard output.
-
-    Numbers that JSON does not have (NaN, infinities) become null.
-    """
-    sys.stdout.write(json_text(_plain(envelope), indent=2) + "\n")
-    sys.stdout.flush()
-
-
-def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON that no terminal takes for a command."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
-    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def harmless(text: str, stream: TextIO) -> str:
-    """Return text as it may be printed: for a terminal with control characters written out.
-
-    Descriptions, cards and messages are words of other sites, and of a pool that need not mean
-    well; a terminal would do what such characters say.
-    """
-    if not stream.isatty():
-        return text
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
-
-
-def styled(text: str, ansi: str, stream: TextIO) -> str:
-    """Colour `text` where the stream is a terminal and ``NO_COLOR`` is not set."""
-    if os.environ.get("NO_COLOR") or not stream.isatty():
-        return text
-    return f"\x1b[{ansi}m{text}\x1b[0m"
-
-
-def _plain(value: Any) -> Any:
-    """Reduce pydantic models, dataclasses, paths, arrays and non-finite numbers to JSON."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    return _plain(_unwrap(value))
-
-
-def _unwrap(value: Any) -> Any:
-    from dataclasses import fields, is_dataclass
-
-    unwrap: Callable[[], Any] | None = getattr(value, "tolist", None)
-    if unwrap is not None:
-        return unwrap()
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if is_dataclass(value):
-        return {item.name: getattr(value, item.name) for item in fields(value)}
-    return str(value)
-
-
 def _print_part(part: str | TableText) -> None:
     if isinstance(part, str):
         if part:
-            print(harmless(part, sys.stdout))
+            print(printable(part, sys.stdout))
     elif not part.rows:
         print(part.empty)
     elif sys.stdout.isatty():
@@ -230,13 +152,13 @@ def _print_drawn(table: TableText) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = harmless(table.title, sys.stdout)
+    title = printable(table.title, sys.stdout)
     drawn = Table(box=SIMPLE, title=title or None, title_justify="left")
     for number, name in enumerate(table.columns):
         # The first column is what other commands take: it has to be copied in one piece.
-        drawn.add_column(harmless(name, sys.stdout), overflow="fold", no_wrap=number == 0)
+        drawn.add_column(printable(name, sys.stdout), overflow="fold", no_wrap=number == 0)
     for row in table.rows:
-        drawn.add_row(*(harmless(cell, sys.stdout) for cell in row))
+        drawn.add_row(*(printable(cell, sys.stdout) for cell in row))
     Console(markup=False, highlight=False).print(drawn)
 
 

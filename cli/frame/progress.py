@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cli.frame.output import harmless
+from cli.frame.terminal import printable
 
 # Short work says nothing in a log, long work a few lines.
 FIRST_LINE_S, LINE_EVERY_S = 15.0, 30.0
@@ -46,7 +46,7 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
         task = bar.add_task(title, total=1.0, words="")
 
         def report(fraction: float | None, words: str) -> None:
-            words = harmless(words, sys.stderr)
+            words = printable(words, sys.stderr)
             if fraction is None:
                 bar.update(task, total=None, words=words)
             else:
@@ -77,7 +77,7 @@ def progress_lines(
         due_s = time.monotonic() + every_s
         share = "" if fraction is None else f" {100 * fraction:.0f} %"
         line = f"{title.strip()}{share}{': ' if words else ''}{words}"
-        print(harmless(line, sys.stderr), file=sys.stderr, flush=True)
+        print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
     yield report
 

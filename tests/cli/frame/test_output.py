@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from cli.frame.errors import UsageError, report_failure
-from cli.frame.output import Conventions, Invocation, Reply, TableText, print_json
+from cli.frame.output import Conventions, Invocation, Reply, TableText
 from cli.frame.progress import progress_lines
+from cli.frame.terminal import print_json
 from pool_server.wire.people.sites import SiteResponse
 from tests.cli.conftest import Run
 
