@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +20,7 @@ from aggregators.formats.shape_predictor import ShapePredictorFormat
 from aggregators.formats.strangers import describe_stranger
 from aggregators.formats.tensors import TensorsFormat
 from aggregators.models import KIND_WORDS, Model
+from aggregators.whole_file import whole_file
 
 _ALL: tuple[ModelFormat, ...] = (
     FhogDetectorFormat(),
@@ -130,9 +129,6 @@ def encode_model(model: Model, format_name: str | None = None) -> bytes:
 def write_model(model: Model, path: Path | str, *, format_name: str | None = None) -> str:
     """Write a model file, whole or not at all, and return its sha256 (hexadecimal).
 
-    The bytes go to a temporary file in the same folder, which takes the final name once it is
-    safely on disk; a reader sees the old file or the new one.
-
     Parameters
     ----------
     format_name : str, optional
@@ -150,19 +146,8 @@ def write_model(model: Model, path: Path | str, *, format_name: str | None = Non
     if format_name is None:
         format_name = _name_of_suffix(path)
     pieces = _format_for(model, format_name, path).encode(model)
-    temporary = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
-        with temporary.open("xb") as file:
-            digest = _write_pieces(file, pieces)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-    return digest
+    with whole_file(path) as file:
+        return _write_pieces(file, pieces)
 
 
 def file_digest(path: Path | str) -> str:
@@ -250,13 +235,3 @@ def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
         if pending is not None:
             pending.result()
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the new name itself on disk; some file systems do not offer this, which is no error."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -22,7 +22,6 @@ out; all other recipes have no such field::
 from __future__ import annotations
 
 import json
-import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,6 +36,7 @@ from pydantic import (
 )
 
 from aggregators.errors import RecipeError
+from aggregators.whole_file import write_whole
 
 RECIPE_SUFFIX = ".recipe.json"
 _LARGEST_RECIPE_BYTES = 16 * 1024 * 1024
@@ -175,9 +175,4 @@ def write_recipe(recipe: Recipe, path: Path) -> None:
     OSError
         When the folder is missing, full or not writable.
     """
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.partial")
-    try:
-        temporary.write_bytes(recipe.to_json())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, recipe.to_json())

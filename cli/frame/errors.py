@@ -262,8 +262,6 @@ EXTRA_OF_LIBRARY = {
 }
 """Which extra of the distribution brings a library that may be missing."""
 
-_UNFINISHED_SUFFIXES = {".part", ".partial"}
-
 _UNEXPECTED = Outcome(
     ExitCode.UNEXPECTED, "unexpected", "run the command again with --debug for the traceback"
 )
@@ -330,7 +328,7 @@ def _message_of(error: BaseException, outcome: Outcome) -> str:
 def _place(name: str) -> str:
     """Name a file; the folder, where it is a half-written file that the user never named."""
     path = Path(name)
-    is_unfinished = path.name.startswith(".") and path.suffix in _UNFINISHED_SUFFIXES
+    is_unfinished = path.name.startswith(".") and path.suffix == ".partial"
     return f"the folder {path.parent}" if is_unfinished else name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aggregators.whole_file import write_whole
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, command, group
@@ -41,9 +41,7 @@ def init(
 
     require_free(file, force=force)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
-    temporary.write_text(EXAMPLE_CONFIG, encoding="utf-8")
-    temporary.replace(file)
+    write_whole(file, EXAMPLE_CONFIG)
     text = f"{file}\nfill it in, and then: poolctl agent check --config {file}"
     return Reply({"config": file}, text, [str(file)])
 

@@ -9,10 +9,11 @@ so that a file which was replaced meanwhile does not inherit what was said of an
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from aggregators.whole_file import write_whole
 
 EVALUATION_SCHEMA = "poolctl-evaluation/1"
 
@@ -70,9 +71,7 @@ def save_evaluation(
         "metrics": dict(metrics),
     }
     path = beside(model, "evaluation")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
     return path
 
 

@@ -13,8 +13,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -22,8 +20,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import AgentBusyError, AgentWorkspaceError
 from site_agent.pool.cache import ModelCache
+from site_agent.runs.lock import locked
 
 _MOST_REMEMBERED = 2000
 
@@ -134,20 +134,12 @@ class Workspace:
         AgentWorkspaceError
             The folder cannot be written.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("a+")
-        except OSError as error:
-            raise self._unwritable(error) from error
-        with lock:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise AgentBusyError(f"{self.folder}: another agent is at work here") from error
-            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                busy = AgentBusyError(f"{self.folder}: another agent is at work here")
+                stack.enter_context(locked(self.folder / "lock", busy=busy))
                 shutil.rmtree(self.work, ignore_errors=True)
-                for leftover in self.folder.glob(".state.*.part"):
-                    leftover.unlink(missing_ok=True)
                 for folder in (self.best, self.outgoing, self.work):
                     folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -180,17 +172,10 @@ class Workspace:
         ------
         AgentWorkspaceError
         """
-        temporary = self.folder / f".state.{os.getpid()}.part"
         try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(state.model_dump_json(indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._state_file)
+            write_whole(self._state_file, state.model_dump_json(indent=1) + "\n")
         except OSError as error:
             raise self._unwritable(error) from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def clear_outgoing(self, state: AgentState) -> None:
         """Remove what was uploaded, or given up, when the process was killed."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from aggregators.whole_file import whole_file
 from pool_server.wire.models.bundles import PortableVersion
 from site_agent.bundles.layout import (
     END,
@@ -24,7 +24,6 @@ from site_agent.bundles.layout import (
     record_bytes,
 )
 from site_agent.errors import BundleRefusedError, BundleTooLargeError
-from site_agent.pool.cache import remove_leftovers
 from site_agent.runs.file_chunks import Progress, chunks
 
 
@@ -42,39 +41,33 @@ class BundleWriter:
 
     def __init__(self, destination: Path) -> None:
         self.destination = destination
-        mark = f"{secrets.token_hex(4)}.{os.getpid()}"
-        self._temporary = destination.with_name(f".{destination.name}.{mark}.part")
-        self._waiting = destination.with_name(f".{destination.name}.records-{mark}.part")
 
     @contextmanager
     def collecting(self) -> Iterator[Callable[[PortableVersion], None]]:
         """Give a function that takes records; they wait in a file, not in memory."""
         self._members: list[Member] = []
-        remove_leftovers(self.destination)
-        try:
-            with self._waiting.open("xb") as file:
+        with tempfile.NamedTemporaryFile(dir=self.destination.parent) as file:
+            self._waiting = Path(file.name)
 
-                def add(record: PortableVersion) -> None:
-                    content = record_bytes(record)
-                    if len(content) > MOST_RECORD_BYTES:
-                        raise BundleTooLargeError(
-                            f"what is known of {record.address} takes {len(content):,} bytes, more "
-                            f"than the {MOST_RECORD_BYTES:,} that a record may have"
-                        )
-                    number = len(self._members) + 1
-                    file.write(content)
-                    file.flush()
-                    self._members.append(
-                        Member(
-                            path=f"records/{number:05}.json",
-                            size_bytes=len(content),
-                            sha256=hashlib.sha256(content).hexdigest(),
-                        )
+            def add(record: PortableVersion) -> None:
+                content = record_bytes(record)
+                if len(content) > MOST_RECORD_BYTES:
+                    raise BundleTooLargeError(
+                        f"the record of {record.address} has {len(content):,} bytes, expected at "
+                        f"most {MOST_RECORD_BYTES:,}"
                     )
+                number = len(self._members) + 1
+                file.write(content)
+                file.flush()
+                self._members.append(
+                    Member(
+                        path=f"records/{number:05}.json",
+                        size_bytes=len(content),
+                        sha256=hashlib.sha256(content).hexdigest(),
+                    )
+                )
 
-                yield add
-        finally:
-            self._waiting.unlink(missing_ok=True)
+            yield add
 
     def write(self, blobs: list[Blob], progress: Progress) -> str:
         """Write everything that was collected, and the blobs; return the bundle's identifier.
@@ -102,14 +95,8 @@ class BundleWriter:
                 ),
             ),
         ).to_bytes()
-        try:
-            with self._temporary.open("xb") as file:
-                self._write_all(file, manifest, ordered, progress)
-                file.flush()
-                os.fsync(file.fileno())
-            self._temporary.replace(self.destination)
-        finally:
-            self._temporary.unlink(missing_ok=True)
+        with whole_file(self.destination) as file:
+            self._write_all(file, manifest, ordered, progress)
         return hashlib.sha256(manifest).hexdigest()
 
     def _write_all(

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregators.whole_file import write_whole
 from site_agent.datasets.json_positions import PlacedEntry, read_lists
 from site_agent.datasets.problems import Problems
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
@@ -97,14 +98,10 @@ def write_coco_keypoints(dataset: FaceDataset, path: Path | str) -> None:
         f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]"
         for name, entries in lists.items()
     ]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        temporary.write_text("{" + ",\n".join(blocks) + "}\n", encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, "{" + ",\n".join(blocks) + "}\n")
     except OSError as error:
         raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _annotation(

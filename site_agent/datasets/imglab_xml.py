@@ -28,6 +28,7 @@ from pathlib import Path
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
+from aggregators.whole_file import whole_file
 from site_agent.datasets.problems import Problems
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
@@ -89,20 +90,19 @@ def write_imglab_xml(dataset: FaceDataset, path: Path | str) -> None:
     path = Path(path)
     for image in dataset.images:
         _require_utf8(image, dataset.path or path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    head = (
+        "<?xml version='1.0' encoding='UTF-8'?>\n<dataset>\n"
+        f"<name>{_text(dataset.name)}</name>\n"
+        f"<comment>{_text(dataset.comment)}</comment>\n<images>\n"
+    )
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.write("<?xml version='1.0' encoding='UTF-8'?>\n<dataset>\n")
-            stream.write(f"<name>{_text(dataset.name)}</name>\n")
-            stream.write(f"<comment>{_text(dataset.comment)}</comment>\n<images>\n")
+        with whole_file(path) as stream:
+            stream.write(head.encode())
             for image in dataset.images:
-                stream.write(_image_element(image, path.parent))
-            stream.write("</images>\n</dataset>\n")
-        temporary.replace(path)
+                stream.write(_image_element(image, path.parent).encode())
+            stream.write(b"</images>\n</dataset>\n")
     except OSError as error:
         raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _require_utf8(image: AnnotatedImage, place: Path) -> None:

@@ -8,13 +8,13 @@ and background.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.whole_file import whole_file
 from site_agent.errors import PredictionInputError
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image
@@ -119,12 +119,8 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
 def _write_png(image: UInt8, path: Path) -> None:
     from PIL import Image
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        Image.fromarray(image).save(temporary, format="PNG", compress_level=4)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        Image.fromarray(image).save(file, format="PNG", compress_level=4)
 
 
 def _enlargement(width: int, height: int, faces: list[PredictedFace]) -> int:

@@ -14,24 +14,23 @@ owner only, for a model may be one that its site shares with few.
 
 from __future__ import annotations
 
-import fcntl
-import glob
 import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from aggregators.whole_file import sync_folder, whole_file, write_whole
 from pool_server.wire.names import DIGEST_PATTERN, ModelAddress
 from site_agent.errors import DigestMismatchError, NotFoundError
 from site_agent.pool import profiles
+from site_agent.runs.lock import locked
 
 _CHUNK_BYTES = 1 << 20
 _PART = ".part"
@@ -99,24 +98,13 @@ class ModelCache:
         blob, part = self._blob(digest), self.part_file(digest)
         part.chmod(_BLOB_MODE)
         part.replace(blob)
-        _sync_folder(blob.parent)
+        sync_folder(blob.parent)
         return blob
 
-    @contextmanager
-    def locked(self, digest: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock of one blob, across processes and threads.
-
-        Gives False, without holding it, when `wait` is False and somebody else does. A process
-        that is killed lets go of its locks.
-        """
+    def locked(self, digest: str, *, busy: Exception | None = None) -> AbstractContextManager[None]:
+        """Hold the lock of one blob; see `site_agent.runs.lock`."""
         self._make(self._locks)
-        with open(self._locks / _checked(digest), "wb", opener=_private) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+        return locked(self._locks / _checked(digest), busy=busy)
 
     def copy_to(self, digest: str, destination: Path) -> None:
         """Copy a blob to a file, verified on the way and moved into place as a whole.
@@ -128,15 +116,8 @@ class ModelCache:
         DigestMismatchError
             When the blob has been damaged; it is removed from the cache.
         """
-        temporary = destination.with_name(
-            f".{destination.name}.{secrets.token_hex(4)}.{os.getpid()}{_PART}"
-        )
-        remove_leftovers(destination)
-        try:
-            with self._open(digest) as source, temporary.open("wb") as target:
-                found = _copy_hashed(source, target)
-                target.flush()
-                os.fsync(target.fileno())
+        with self._open(digest) as source, whole_file(destination) as target:
+            found = _copy_hashed(source, target)
             if found != digest:
                 self.remove(digest)
                 raise DigestMismatchError(
@@ -144,9 +125,6 @@ class ModelCache:
                     "the damaged file was removed",
                     hint="run the same command again to fetch it anew",
                 )
-            temporary.replace(destination)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def remember(self, pool: str, version: dict[str, Any], reference: str) -> None:
         """Keep what the pool said of a version, under each name that leads to it.
@@ -167,10 +145,7 @@ class ModelCache:
         text = json.dumps(version, ensure_ascii=False, indent=2)
         for name in names:
             path = folder / f"{name.replace(':', '-')}.json"
-            temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            with open(temporary, "w", encoding="utf-8", opener=_private) as file:
-                file.write(text)
-            temporary.replace(path)
+            write_whole(path, text, mode=_FILE_MODE)
 
     def recall(self, pool: str, address: ModelAddress) -> dict[str, Any] | None:
         """Return what the pool once said of an address; None if it was never asked."""
@@ -220,15 +195,16 @@ class ModelCache:
         bool
             False when another process holds it.
         """
-        with self.locked(digest, wait=False) as held:
-            if not held:
-                return False
-            self._blob(digest).unlink(missing_ok=True)
-            self._blob(digest).with_suffix(_PART).unlink(missing_ok=True)
-            for path, version in self._references():
-                if version["digest"] == digest:
-                    path.unlink(missing_ok=True)
-            return True
+        try:
+            with self.locked(digest, busy=BlockingIOError()):
+                self._blob(digest).unlink(missing_ok=True)
+                self._blob(digest).with_suffix(_PART).unlink(missing_ok=True)
+                for path, version in self._references():
+                    if version["digest"] == digest:
+                        path.unlink(missing_ok=True)
+        except BlockingIOError:
+            return False
+        return True
 
     def prunable(
         self, *, max_bytes: int | None = None, max_age_s: float | None = None
@@ -298,30 +274,3 @@ def _copy_hashed(source: BinaryIO, target: BinaryIO) -> str:
         hasher.update(chunk)
         target.write(chunk)
     return hasher.hexdigest()
-
-
-def remove_leftovers(destination: Path) -> None:
-    """Remove temporary files of copies to `destination` whose process was killed."""
-    for path in destination.parent.glob(f".{glob.escape(destination.name)}.*{_PART}"):
-        process = path.name.removesuffix(_PART).rsplit(".", 1)[-1]
-        if process.isdigit() and not _is_running(int(process)):
-            path.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

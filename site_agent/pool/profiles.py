@@ -11,13 +11,13 @@ forbids the network.
 from __future__ import annotations
 
 import os
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import ProfileError
 
 _APPLICATION = "poolctl"
@@ -241,12 +241,4 @@ def write_private_toml(content: dict[str, Any], path: Path) -> None:
     import tomli_w
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp makes the file with mode 0600, before there is a secret in it.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            tomli_w.dump(content, file)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, tomli_w.dumps(content), mode=0o600)

@@ -32,10 +32,10 @@ from aggregators.methods.recipe import (
 )
 from aggregators.methods.refitting import (
     CONTRIBUTION_SUFFIX,
-    ContributionWriter,
     RefitSettings,
     SiteFit,
     contribute,
+    contribution_writer,
     forest_digest,
     read_contribution,
     thinned_base,
@@ -258,7 +258,7 @@ def _in_step(base: ShapePredictor, now: _Round, report: ProgressCallback) -> lis
     shape = forest.leaves.shape
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(ContributionWriter(path, shape, digest, settings.shared()))
+            stack.enter_context(contribution_writer(path, shape, digest, settings.shared()))
             for path in now.paths
         ]
         for number, level in enumerate(forest.levels(), start=1):
@@ -271,7 +271,7 @@ def _in_step(base: ShapePredictor, now: _Round, report: ProgressCallback) -> lis
                 fit.move(leaves)
                 writer.add(found.changes, found.counts)
             report(number / forest.level_count, f"level {number} of {forest.level_count}")
-    return [_Sent(writer.path, writer.digest) for writer in writers]
+    return [_Sent(path, writer.digest) for path, writer in zip(now.paths, writers, strict=True)]
 
 
 def _combined(base: ShapePredictor, sent: Sequence[_Sent]) -> ShapePredictor:

@@ -7,9 +7,7 @@ study's folder; `site_agent.studies.outcome` makes the table of it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,8 +16,9 @@ from typing import Any
 
 from site_agent.datasets import expand_parts, part_names
 from site_agent.errors import ModelStudyError, StudyBusyError, TrainingDataError
+from site_agent.runs.lock import locked
+from site_agent.runs.worker_pool import run_jobs, workers_that_fit
 from site_agent.runs.worker_process import processor_count
-from site_agent.studies.crew import run_crew, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol
 from site_agent.studies.schedule import Schedule, State, step_cost
@@ -219,7 +218,13 @@ def run_study(
         if step.key in kept:
             run.outcomes[step.key] = StepOutcome(step, "kept", record=kept[step.key])
     run.drop_used_up()
-    run_crew(run.next_job, count, run.on_event)
+    run_jobs(
+        run.next_job,
+        count,
+        run.on_event,
+        module="site_agent.studies.step_worker",
+        advice="run the study again with fewer workers",
+    )
     for step in protocol.steps:
         if schedule.states[step.key] == "left out":
             reason = schedule.reasons[step.key]
@@ -243,22 +248,18 @@ def holding(folder: StudyFolder) -> Iterator[None]:
     """
     if folder.path.exists() and not folder.path.is_dir():
         raise ModelStudyError(f"{folder.path}: is a file, expected a folder for the study")
-    try:
-        folder.hidden.mkdir(parents=True, exist_ok=True)
-        lock = (folder.hidden / "lock").open("a+")
-    except OSError as error:
-        raise ModelStudyError(
-            f"{error.filename or folder.path}: cannot be written: {error.strerror or error}"
-        ) from error
-    with lock:
+    busy = StudyBusyError(
+        f"{folder.path}: another study is at work here; wait for it, or choose another folder "
+        "with -o"
+    )
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StudyBusyError(
-                f"{folder.path}: another study is at work here; wait for it, or choose another "
-                "folder with -o"
+            folder.hidden.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder.hidden / "lock", busy=busy))
+        except OSError as error:
+            raise ModelStudyError(
+                f"{error.filename or folder.path}: cannot be written: {error.strerror or error}"
             ) from error
-        os.set_inheritable(lock.fileno(), False)
         yield
 
 

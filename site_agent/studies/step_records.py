@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.formats import file_digest
+from aggregators.whole_file import write_whole
 from site_agent.errors import ModelStudyError
 from site_agent.studies.steps import Contribute, Score, Step
 
@@ -200,13 +200,7 @@ def result_name(step: Step) -> str:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _step_file(path: Path, study: Path) -> StepFile:

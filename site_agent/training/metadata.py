@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingFailedError
 
 SCHEMA = "poolctl-training/1"
@@ -155,16 +156,11 @@ def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
 def publish(temporary: Path, output: Path, record: TrainingRecord) -> TrainingResult:
     """Put a finished model and its metadata in their places, the model last."""
     sidecar = metadata_path(output)
-    unfinished = sidecar.with_name(f".{sidecar.name}.{os.getpid()}.part")
     try:
-        text = json.dumps(record.to_dict(), indent=2, ensure_ascii=False) + "\n"
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(sidecar)
+        write_whole(sidecar, json.dumps(record.to_dict(), indent=2, ensure_ascii=False) + "\n")
         temporary.replace(output)
     except OSError as error:
         raise TrainingFailedError(f"{output} cannot be written: {error.strerror}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return TrainingResult(output, sidecar, record)
 
 
@@ -183,7 +179,7 @@ def temporary_beside(output: Path) -> Path:
         raise TrainingFailedError(f"the folder {folder} does not exist; create it first")
     if not os.access(folder, os.W_OK):
         raise TrainingFailedError(f"the folder {folder} cannot be written to")
-    return folder / f".{output.name}.{os.getpid()}.part"
+    return folder / f".{output.name}.{os.getpid()}.partial"
 
 
 def digest_and_size(path: Path) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aggregators.methods.refitting.contribution_file import (
     CONTRIBUTION_SUFFIX,
-    ContributionWriter,
+    contribution_writer,
     encode_contribution,
     forest_digest,
     is_contribution,
@@ -22,12 +22,12 @@ from aggregators.methods.refitting.settings import RefitSettings, refit_settings
 
 __all__ = [
     "CONTRIBUTION_SUFFIX",
-    "ContributionWriter",
     "LevelFit",
     "RefitSettings",
     "SiteFaces",
     "SiteFit",
     "contribute",
+    "contribution_writer",
     "encode_contribution",
     "fit_levels",
     "forest_digest",

@@ -18,17 +18,15 @@ leaves at home. A face has as many samples as it has starting shapes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import mmap
 import os
-import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +50,7 @@ from aggregators.models import (
     TensorInfo,
     UInt32,
 )
+from aggregators.whole_file import whole_file
 
 CONTRIBUTION_SUFFIX = ".contribution"
 _FORMAT, _VERSION = "poolctl-leaf-contribution", "1"
@@ -89,7 +88,7 @@ def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
     OSError
         When the folder is missing, full or not writable.
     """
-    with ContributionWriter(
+    with contribution_writer(
         path,
         contribution.changes.shape,
         contribution.base_digest,
@@ -179,17 +178,22 @@ def find_contribution_problem(contribution: LeafContribution) -> tuple[str, str]
     return None
 
 
+@contextmanager
+def contribution_writer(
+    path: Path | str, shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]
+) -> Iterator[ContributionWriter]:
+    """Write a contribution of `shape` (leaves, parts, 2) level by level.
+
+    The file takes its name when the block ends without an error.
+    """
+    with whole_file(Path(path)) as file:
+        writer = ContributionWriter(file, _header(shape, base_digest, settings))
+        yield writer
+        writer.finish(shape[0])
+
+
 class ContributionWriter:
-    """Writes a contribution level by level, so that it need never be in memory as a whole.
-
-    A context manager; the file takes its name when the block ends without an error.
-
-    Parameters
-    ----------
-    path : Path or str
-    shape : (leaves, parts, 2)
-    base_digest : str
-    settings : mapping
+    """Writes one level after the other, so that the whole is never in memory.
 
     Attributes
     ----------
@@ -197,52 +201,31 @@ class ContributionWriter:
         SHA-256 of the file, once it is complete.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        shape: tuple[int, ...],
-        base_digest: str,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.path = Path(path)
+    def __init__(self, file: BinaryIO, header: bytes) -> None:
         self.digest = ""
-        self._shape = shape
         self._counts: list[UInt32] = []
         self._hash = hashlib.sha256()
-        self._temporary = self.path.with_name(f".{secrets.token_hex(8)}.partial")
-        self._header = _header(shape, base_digest, settings)
-
-    def __enter__(self) -> ContributionWriter:
-        self._file = self._temporary.open("xb")
-        self._write(self._header)
-        return self
+        self._file = file
+        self._write(header)
 
     def add(self, changes: Float32, counts: UInt32) -> None:
         """Append the leaves of one or several levels."""
         self._counts.append(np.array(counts, dtype=np.uint32))
         self._write(np.ascontiguousarray(changes, dtype=np.float32).reshape(-1).view(np.uint8))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                counts = np.concatenate(self._counts)
-                if len(counts) != self._shape[0]:
-                    raise ConversionError(f"{len(counts)} leaves written, not {self._shape[0]}")
-                self._write(counts.view(np.uint8))
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                self._temporary.replace(self.path)
-                self.digest = self._hash.hexdigest()
-        finally:
-            self._file.close()
-            with contextlib.suppress(OSError):
-                self._temporary.unlink(missing_ok=True)
+    def finish(self, leaves: int) -> None:
+        """Append the counts.
+
+        Raises
+        ------
+        ConversionError
+            The levels do not have `leaves` leaves together.
+        """
+        counts = np.concatenate(self._counts)
+        if len(counts) != leaves:
+            raise ConversionError(f"{len(counts)} leaves written, not {leaves}")
+        self._write(counts.view(np.uint8))
+        self.digest = self._hash.hexdigest()
 
     def _write(self, content: Buffer) -> None:
         view = view_bytes(content)

@@ -8,9 +8,6 @@ made from the same files with the same settings, is left as it is.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shutil
 import time
 from collections import Counter
@@ -29,7 +26,6 @@ from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome, State
 from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
 from site_agent.eyeblink.batch.settings import with_overrides
 from site_agent.eyeblink.batch.worker import SessionJob
-from site_agent.eyeblink.batch.worker_pool import run_jobs, worker_count
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study.record import (
     RECORD_NAME,
@@ -41,6 +37,14 @@ from site_agent.eyeblink.study.record import (
     write_record,
 )
 from site_agent.eyeblink.study.tables import write_batch_table
+from site_agent.runs.lock import locked
+from site_agent.runs.worker_pool import run_jobs, workers_that_fit
+from site_agent.runs.worker_process import processor_count
+
+# What a worker takes besides its landmark model: libraries, frames read ahead, a long trace.
+_WORKER_BYTES = 700_000_000
+# dlib's .dat in memory, as arrays and as read, relative to the file.
+_MODEL_COPIES = 3
 
 
 def run_batch(
@@ -94,7 +98,11 @@ def run_batch(
     if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
         raise StudyFolderError(f"two sessions are called {repeated[0]!r}; give them other names")
     _make_folder(batch.study)
-    with _locked(batch.state):
+    busy = StudyBusyError(
+        f"{batch.study}: another batch is at work here; wait for it, or choose another folder "
+        "with -o"
+    )
+    with locked(batch.state / "lock", busy=busy):
         return batch.run(workers, redo)
 
 
@@ -152,6 +160,14 @@ def _taken(folder: Path) -> str:
     return f"{folder} is there and was not made by a batch; move it away"
 
 
+def worker_count(wanted: int | None, jobs: int, model_bytes: int) -> int:
+    """Return how many workers to run: one a core, as many as memory allows, at least one."""
+    if wanted is not None:
+        return max(1, min(wanted, jobs))
+    each_bytes = _WORKER_BYTES + _MODEL_COPIES * model_bytes
+    return max(1, workers_that_fit(min(processor_count(), jobs), [each_bytes] * jobs))
+
+
 @dataclass
 class _Batch:
     study: Path
@@ -185,7 +201,14 @@ class _Batch:
         )
         self._tell("")
         try:
-            run_jobs(self._started(jobs), count, self._on_event)
+            waiting = self._started(jobs)
+            run_jobs(
+                lambda: next(waiting, None),
+                count,
+                self._on_event,
+                module="site_agent.eyeblink.batch.worker",
+                advice="run the batch again with fewer workers",
+            )
         finally:
             write_batch_table(self.study / "batch.csv", self._rows())
             shutil.rmtree(self.work, ignore_errors=True)
@@ -321,18 +344,3 @@ def _make_folder(study: Path) -> None:
         raise StudyFolderError(
             f"{error.filename or study}: cannot be written: {error.strerror or error}"
         ) from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other batches away; the system lets go of the lock when this process dies."""
-    with (folder / "lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StudyBusyError(
-                f"{folder.parent}: another batch is at work here; wait for it, or choose another "
-                "folder with -o"
-            ) from error
-        os.set_inheritable(lock.fileno(), False)
-        yield

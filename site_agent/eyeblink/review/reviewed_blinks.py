@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import ReviewFolderError
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, FrameColumns
 from site_agent.eyeblink.review.replay import ReviewEvent, ReviewState, ReviewStatus
@@ -85,21 +85,11 @@ def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: P
     rows = reviewed_rows(result, state)
     path = folder / FILE_NAME
     try:
-        _replace(path, (*result.columns, STATUS_COLUMN), rows)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*result.columns, STATUS_COLUMN], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(path, text.getvalue())
     except OSError as error:
         raise ReviewFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
-
-
-def _replace(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, str]]) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregators.formats import file_digest
+from aggregators.whole_file import write_whole
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.batch.settings import plain_settings
@@ -181,9 +182,7 @@ def write_record(record: SessionRecord, folder: Path) -> None:
         ],
     }
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    temporary = folder / f".{RECORD_NAME}.partial"
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(folder / RECORD_NAME)
+    write_whole(folder / RECORD_NAME, text + "\n")
 
 
 def read_record(folder: Path) -> SessionRecord:

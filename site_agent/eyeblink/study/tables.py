@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from aggregators.whole_file import write_whole
 from site_agent.eyeblink.batch.outcome import SessionOutcome
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.study.learning_curve import MEASURE_UNITS, LearningCurve
@@ -115,9 +116,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([_cell(value) for value in row] for row in rows)
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text.getvalue(), encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, text.getvalue())
 
 
 def _cell(value: object) -> str:

@@ -8,7 +8,6 @@ it is to be trusted.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent.errors import ProfileError
 from site_agent.pool import profiles
+from site_agent.runs.lock import locked
 
 How = Literal["first use", "trusted"]
 
@@ -143,8 +143,7 @@ def _changing() -> Iterator[dict[str, Any]]:
     """Give the content to be changed, to one process at a time."""
     file = trust_file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_name(f".{file.name}.lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(file.with_name(f".{file.name}.lock")):
         content = profiles.read_toml(file)
         yield content
         profiles.write_private_toml(content, file)

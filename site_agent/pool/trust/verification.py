@@ -11,7 +11,6 @@ anything is only warned of.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from aggregators.whole_file import write_whole
 from pool_server.wire.models.data_use_rules import PERMISSIVE
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
@@ -214,9 +214,7 @@ class Verifier:
         if path.exists() and path.read_text(encoding="utf-8") == answer.model_dump_json():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        temporary.write_text(answer.model_dump_json(), encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, answer.model_dump_json())
 
     def _file(self, version: ModelVersionResponse) -> Path:
         place = self.cache.folder / "statements" / self.pool / version.site / version.name

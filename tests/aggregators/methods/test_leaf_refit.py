@@ -21,9 +21,9 @@ from aggregators.errors import (
 from aggregators.formats import file_digest
 from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import (
-    ContributionWriter,
     RefitSettings,
     contribute,
+    contribution_writer,
     encode_contribution,
     forest_digest,
     read_contribution,
@@ -215,8 +215,8 @@ def test_contribution_files_hold_what_was_sent(tmp_path: Path) -> None:
 def test_an_unfinished_contribution_leaves_no_file(tmp_path: Path) -> None:
     contribution = made(1)
     shape, digest = contribution.changes.shape, contribution.base_digest
-    writer = ContributionWriter(tmp_path / "a", shape, digest, contribution.settings)
-    with pytest.raises(ConversionError, match="3 leaves written"), writer:
+    whole = contribution_writer(tmp_path / "a", shape, digest, contribution.settings)
+    with pytest.raises(ConversionError, match="3 leaves written"), whole as writer:
         writer.add(contribution.changes[:3], contribution.counts[:3])
     assert list(tmp_path.iterdir()) == []
 

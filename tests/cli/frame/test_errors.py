@@ -184,7 +184,7 @@ def test_a_stranger_file_is_code_5(tmp_path: Path, poolctl: Run) -> None:
 def test_a_half_written_file_is_called_by_its_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    unfinished = tmp_path / ".merged.dat.1f3a.part"
+    unfinished = tmp_path / ".merged.dat.1f3a.partial"
     assert report_failure(OSError(28, "No space left on device", str(unfinished)), []) == 1
     assert f"the folder {tmp_path}: No space left on device" in capsys.readouterr().err
 

@@ -221,8 +221,6 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
     blob.write_bytes(network_bytes(seed=6))
     target = tmp_path / "out" / "x.bundle"
     target.parent.mkdir()
-    # Left by a process that was killed; no process has that number now.
-    target.with_name(".x.bundle.0123abcd.4194305.part").touch()
     writer = BundleWriter(target)
     with writer.collecting() as add:
         add(record_of(content))

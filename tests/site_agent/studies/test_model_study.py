@@ -20,6 +20,7 @@ from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import ModelStudyError, StudyBusyError
 from site_agent.evaluation import EvaluationSettings, evaluate_detector, evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
+from site_agent.runs.worker_pool import workers_that_fit
 from site_agent.studies import (
     CombinationSettings,
     RefinementSettings,
@@ -30,7 +31,6 @@ from site_agent.studies import (
     named_parts,
     split_into_parts,
 )
-from site_agent.studies.crew import workers_that_fit
 from site_agent.studies.stored_scores import read_scores, write_scores
 from site_agent.training import ErtSettings, HogSvmSettings
 

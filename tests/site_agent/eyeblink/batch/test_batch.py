@@ -19,10 +19,9 @@ import pytest
 
 from aggregators.formats import write_model
 from site_agent.errors import StudyBusyError, StudyFolderError
-from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch
+from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch, worker_count
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import BatchSession
-from site_agent.eyeblink.batch.worker_pool import worker_count
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.pipeline import run_trace_analysis
