@@ -1,12 +1,17 @@
 """When a conditioned response begins.
 
-Two answers are given. The *criterion* is the field's: the first of two samples in a row whose
-velocity passes a threshold. It depends on frame rate, smoothing and noise: smoothing moves it
-earlier, a threshold later. The *estimate* asks instead where the whole rise began: every start,
-end and form of a rise is laid over the samples, and the starts are averaged by how well they
-explain them. Its spread tells how well the samples know the onset. A smooth rise begins unseen,
-below the noise, and one trial hardly tells its form; but the trials of a session have much in
-common, so `shared_form_weights` learns from all of them which forms there are.
+There are two answers. The *criterion* is the field's: the first of two samples in a row whose
+velocity exceeds a threshold. It depends on frame rate, smoothing and noise: smoothing moves it
+earlier, a threshold later. The *estimate* looks for the start of the whole rise: every start, end
+and form of a rise is fitted to the samples, and the starts are averaged, weighted by how well they
+explain the samples. Its spread shows how well the samples determine the onset. A smooth rise
+begins below the noise, and one trial hardly determines its form; but the trials of a session have
+much in common, so `shared_form_weights` learns the form from all of them.
+
+How late both are on a trace that follows the lid, at 60 frames a second with noise of 0.02 FEC
+(median over drawn sessions): the estimate 2 ms with 40 trials and 9 ms with 3 responses, which
+cannot determine the form; the criterion 39 to 49 ms. A landmark model that does not see the first
+tenth of a closure makes both 30 to 40 ms later: no analysis of the trace can mend that.
 """
 
 from __future__ import annotations
