@@ -34,7 +34,7 @@ import pool_server.transfers.endpoints as transfers
 from pool_server.activity.events.delivering import delivering
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
-from pool_server.http.error_responses import install_error_handlers
+from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
@@ -168,6 +168,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=serve_parts,
+        responses=USUAL_RESPONSES,
     )
     app.state.parts = parts
     app.state.rate_limits = RateLimits(settings)
@@ -214,10 +215,6 @@ def prepare_database(settings: PoolSettings) -> str | None:
     -------
     str or None
         As `create_first_admin`.
-
-    Raises
-    ------
-    SchemaOlderError, SchemaNewerError, DatabaseUnusableError
     """
     if settings.uses_postgresql:
         require_newest_schema(settings)
@@ -244,10 +241,6 @@ def set_up_database(settings: PoolSettings) -> tuple[SchemaChange, str | None]:
     SchemaChange
     str or None
         The token's secret, to be shown this once; None when the pool has been set up before.
-
-    Raises
-    ------
-    SchemaNewerError, DatabaseUnusableError
     """
     change = upgrade_database(settings)
     database = Database.open(settings)

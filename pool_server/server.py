@@ -21,12 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from pool_server.app import create_app, prepare_database
-from pool_server.errors import (
-    AddressBusyError,
-    FolderBusyError,
-    FolderUnusableError,
-    StartFailedError,
-)
+from pool_server.errors import StartError
 from pool_server.http.traffic import Traffic
 from pool_server.settings import PoolSettings
 
@@ -48,11 +43,11 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
 
     Raises
     ------
-    FolderBusyError, FolderUnusableError
+    StartError
         The data folder is in use by another server, or cannot be made.
-    AddressBusyError
+    StartError
         The address or port is taken.
-    SchemaNewerError, SchemaOlderError, DatabaseUnusableError
+    StartError, DatabaseUnusableError
         The database cannot be used.
     """
     with held_data(settings), listening_socket(settings) as listener:
@@ -90,7 +85,9 @@ def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
         try:
             while not ready.wait(0.05):
                 if not thread.is_alive():
-                    raise StartFailedError("the server ended while it started; see the log")
+                    raise StartError(
+                        "the server ended while it started; see the log", code="start_failed"
+                    )
             yield socket_url(settings, listener), secret
         finally:
             server.should_exit = True
@@ -164,12 +161,7 @@ def server_configuration(settings: PoolSettings, app: FastAPI) -> uvicorn.Config
 
 @contextmanager
 def listening_socket(settings: PoolSettings) -> Iterator[socket.socket]:
-    """Bind the address before anything else, so that the port is known and certain.
-
-    Raises
-    ------
-    AddressBusyError
-    """
+    """Bind the address before anything else, so that the port is known and certain."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -196,12 +188,7 @@ def socket_url(settings: PoolSettings, listener: socket.socket) -> str:
 
 @contextmanager
 def held_data(settings: PoolSettings) -> Iterator[None]:
-    """Keep other servers from a data folder that is for one; several may share PostgreSQL.
-
-    Raises
-    ------
-    FolderBusyError, FolderUnusableError
-    """
+    """Keep other servers from a data folder that is for one; several may share PostgreSQL."""
     if settings.uses_postgresql:
         yield
         return
@@ -217,16 +204,16 @@ def locked_folder(settings: PoolSettings) -> Iterator[None]:
 
     Raises
     ------
-    FolderBusyError
+    StartError
         Another process holds it; the message has its number.
-    FolderUnusableError
     """
     try:
         settings.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise FolderUnusableError(
+        raise StartError(
             f"the data folder {settings.data_folder} cannot be used: {error.strerror}",
+            code="folder_unusable",
             hint="Give another one with --data.",
         ) from error
     try:
@@ -234,9 +221,10 @@ def locked_folder(settings: PoolSettings) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-            raise FolderBusyError(
+            raise StartError(
                 f"the data folder {settings.data_folder} is used by another pool server "
                 f"(process {holder})",
+                code="folder_busy",
                 hint=f"Stop it with `kill {holder}`, or give another folder with --data.",
                 details={"process_id": holder},
             ) from error
@@ -247,8 +235,9 @@ def locked_folder(settings: PoolSettings) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _address_refused(settings: PoolSettings, error: OSError) -> AddressBusyError:
-    return AddressBusyError(
+def _address_refused(settings: PoolSettings, error: OSError) -> StartError:
+    return StartError(
         f"cannot listen on {settings.host} port {settings.port}: {error.strerror}",
+        code="address_busy",
         hint="Give another port with --port; --port 0 takes any free one.",
     )

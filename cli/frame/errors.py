@@ -197,11 +197,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.BackupUnusableError: Outcome(ExitCode.INTEGRITY, "backup"),
-    server_errors.PoolNotEmptyError: Outcome(ExitCode.CONFLICT, "pool_not_empty"),
-    server_errors.AddressBusyError: Outcome(ExitCode.CONFLICT, "address_busy"),
-    server_errors.FolderBusyError: Outcome(ExitCode.CONFLICT, "folder_busy"),
-    server_errors.SchemaNewerError: Outcome(ExitCode.INCOMPATIBLE, "schema_newer"),
-    server_errors.SchemaOlderError: Outcome(ExitCode.INCOMPATIBLE, "schema_older"),
+    server_errors.StartError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
     agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
     agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),
@@ -244,6 +240,15 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.ReviewExportError: Outcome(ExitCode.USAGE, "review_export"),
 }
 
+_START_EXIT_CODES = {
+    "pool_not_empty": ExitCode.CONFLICT,
+    "address_busy": ExitCode.CONFLICT,
+    "folder_busy": ExitCode.CONFLICT,
+    "schema_newer": ExitCode.INCOMPATIBLE,
+    "schema_older": ExitCode.INCOMPATIBLE,
+}
+"""Exit codes of the reasons for which a server does not start; the others are unexpected."""
+
 EXTRA_OF_LIBRARY = {
     "alembic": "server",
     "boto3": "server",
@@ -269,6 +274,8 @@ _UNEXPECTED = Outcome(
 
 def outcome_of(error: BaseException) -> Outcome:
     """Return what to do about `error`: the entry of the nearest type in its ancestry."""
+    if isinstance(error, server_errors.StartError) and error.code in _START_EXIT_CODES:
+        return Outcome(_START_EXIT_CODES[error.code], error.code)
     for ancestor in type(error).__mro__:
         if ancestor in ERROR_TABLE:
             return ERROR_TABLE[ancestor]

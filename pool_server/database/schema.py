@@ -23,7 +23,7 @@ from sqlalchemy.exc import DatabaseError
 from pool_server.database.engine import advisory_key, first_line, open_engine
 from pool_server.database.records import AuditRecord, now_utc
 from pool_server.database.records.audit import FIRST_SITE, local_act
-from pool_server.errors import DatabaseUnusableError, SchemaNewerError, SchemaOlderError
+from pool_server.errors import DatabaseUnusableError, StartError
 from pool_server.settings import PoolSettings, setting_name
 
 # So long an upgrade waits for a table that somebody is using.
@@ -72,12 +72,7 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def find_revision(settings: PoolSettings) -> str | None:
-    """Return the revision of the pool's database; None where there is none yet.
-
-    Raises
-    ------
-    DatabaseUnusableError
-    """
+    """Return the revision of the pool's database; None where there is none yet."""
     if not settings.uses_postgresql and not settings.database_file.exists():
         return None
     with usable_engine(settings) as engine, engine.connect() as connection:
@@ -85,19 +80,15 @@ def find_revision(settings: PoolSettings) -> str | None:
 
 
 def require_newest_schema(settings: PoolSettings) -> None:
-    """Raise unless the database has the schema that this program works with.
-
-    Raises
-    ------
-    SchemaOlderError, SchemaNewerError, DatabaseUnusableError
-    """
+    """Raise unless the database has the schema that this program works with."""
     found = find_revision(settings)
     refuse_unknown_revision(found, settings)
     if found != newest_revision():
-        raise SchemaOlderError(
+        raise StartError(
             f"the database {settings.database_place} "
             f"{'is empty' if found is None else f'has schema {found}'}; "
             f"this version of poolctl works with schema {newest_revision()}",
+            code="schema_older",
             hint="Run `poolctl db upgrade` with the same settings.",
             details={"found": found, "expected": newest_revision()},
         )
@@ -112,7 +103,7 @@ def upgrade_database(settings: PoolSettings) -> SchemaChange:
 
     Raises
     ------
-    SchemaNewerError
+    StartError
         The database was written by a newer version of this program; nothing is changed.
     DatabaseUnusableError
         It cannot be reached or written, or is none of a pool.
@@ -188,13 +179,14 @@ def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
 
 
 def refuse_unknown_revision(found: str | None, settings: PoolSettings) -> None:
-    """Raise `SchemaNewerError` for a revision that this program has not heard of."""
+    """Raise `StartError` for a revision that this program has not heard of."""
     scripts = ScriptDirectory.from_config(migration_settings())
     known = {revision.revision for revision in scripts.walk_revisions()}
     if found is not None and found not in known:
-        raise SchemaNewerError(
+        raise StartError(
             f"{settings.database_place} has schema {found}, which this version of poolctl does "
             f"not know (its newest is {scripts.get_current_head()})",
+            code="schema_newer",
             hint="Upgrade poolctl; the database was left as it is.",
             details={"found": found},
         )

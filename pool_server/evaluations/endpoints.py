@@ -6,17 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.errors import (
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    SiteNotFoundError,
-    VersionNotFoundError,
-)
 from pool_server.evaluations import service
 from pool_server.evaluations.repository import MatrixQuery
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
@@ -38,14 +29,6 @@ router = APIRouter(tags=["evaluations"])
     "/evaluations",
     status_code=201,
     summary="Post scores of a model",
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        SiteNotFoundError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        QueryError,
-    ),
     dependencies=[needs("evaluations:write")],
 )
 def post_evaluation(
@@ -59,12 +42,7 @@ def post_evaluation(
     return service.post_evaluation(session, caller, request)
 
 
-@router.get(
-    "/evaluations",
-    summary="Show models x sites",
-    responses=documented(NotAuthenticatedError, QueryError),
-    dependencies=[needs("models:read")],
-)
+@router.get("/evaluations", summary="Show models x sites", dependencies=[needs("models:read")])
 def matrix(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
     session: ReadingSession,
@@ -113,9 +91,6 @@ def matrix(  # noqa: PLR0917 - FastAPI gives them by name
 @router.get(
     "/models/{site}/{name}/versions/{reference}/evaluations",
     summary="Tell who measured what of a version",
-    responses=documented(
-        NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
-    ),
     dependencies=[needs("models:read")],
 )
 def list_evaluations(  # noqa: PLR0917

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import tell
 from pool_server.database.records import EvaluationRecord, EvaluationScoreRecord, ModelVersionRecord
-from pool_server.errors import VersionNotFoundError
+from pool_server.errors import MissingError
 from pool_server.evaluations import repository
 from pool_server.evaluations.repository import MatrixQuery
 from pool_server.http.audit import record_act
@@ -36,10 +36,6 @@ def post_evaluation(
     """Keep what a site measured of a model that it may see.
 
     Measuring again stands beside what was measured before; the newest counts.
-
-    Raises
-    ------
-    NotAllowedError, SiteNotFoundError, ModelNotFoundError, VersionNotFoundError, QueryError
     """
     site = get_site(session, request.site or caller.site)
     caller.require_upload_to(site.name)
@@ -95,8 +91,9 @@ def _find_model(session: Session, caller: Caller, text: str) -> ModelVersionReco
         return resolve_version(session, caller, address.site, address.name, address.reference)
     version = registry.find_anywhere(session, caller, choice.digest or "")
     if version is None:
-        raise VersionNotFoundError(
+        raise MissingError(
             f"the pool has no model with digest {choice.digest}",
+            code="version_not_found",
             hint="Scores are taken of models that the pool has: upload it first.",
         )
     return version

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -13,12 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pool_server.errors import (
+    ConflictError,
     DatabaseUnavailableError,
+    MissingError,
+    NotAllowedError,
     NotAuthenticatedError,
     PoolError,
     WriteConflictError,
 )
-from pool_server.http.error_table import ERROR_TABLE, ErrorEntry
+from pool_server.http.error_table import ERROR_TABLE, ErrorEntry, entry_of
 from pool_server.http.refusals import record_refusal
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 from pool_server.wire.problem_words import problem_words
@@ -54,7 +57,7 @@ def error_response(
 
 
 def respond_to_pool_error(error: PoolError, request_id: str = "") -> JSONResponse:
-    entry = ERROR_TABLE[type(error)]
+    entry = entry_of(error)
     headers = {}
     if entry.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="pool"'
@@ -138,28 +141,36 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def documented(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of a route that can raise `errors`, for its documentation.
+    """Return the `responses` of a route with errors that few other routes have."""
+    return _described([ERROR_TABLE[error] for error in errors])
 
-    What every route can answer is added: invalid request, internal error and, where a token is
-    looked up, a database that does not answer or is changed by others at the moment.
-    """
-    entries = [ERROR_TABLE[error] for error in errors] + [INVALID_REQUEST, INTERNAL_ERROR]
-    if NotAuthenticatedError in errors:
-        entries += [ERROR_TABLE[DatabaseUnavailableError], ERROR_TABLE[WriteConflictError]]
+
+def _described(entries: Iterable[ErrorEntry]) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
     for entry in entries:
-        response = responses.setdefault(
-            entry.status,
-            {
-                "model": ErrorResponse,
-                "description": "",
-                "content": {"application/json": {"examples": {}}},
-            },
-        )
-        response["description"] = f"{response['description']} {entry.text}".strip()
         example = {"error": {"code": entry.code, "message": entry.text, "hint": "", "details": {}}}
-        response["content"]["application/json"]["examples"][entry.code] = {
-            "summary": entry.text,
-            "value": example,
+        responses[entry.status] = {
+            "model": ErrorResponse,
+            "description": entry.text,
+            "content": {"application/json": {"example": example}},
         }
     return responses
+
+
+USUAL_RESPONSES = _described(
+    [
+        *(
+            ERROR_TABLE[kind]
+            for kind in (
+                NotAuthenticatedError,
+                NotAllowedError,
+                MissingError,
+                ConflictError,
+                DatabaseUnavailableError,
+            )
+        ),
+        INVALID_REQUEST,
+        INTERNAL_ERROR,
+    ]
+)
+"""The errors that a route of the API may have without documenting them itself."""

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
-from pool_server.errors import NotAllowedError, NotAuthenticatedError, SuspendedError
+from pool_server.errors import NotAllowedError, NotAuthenticatedError
 from pool_server.http.rate_limits import Limits, client_address, limited_by
 from pool_server.http.scopes import require_declared_scopes
 from pool_server.http.session import Parts
@@ -146,7 +146,7 @@ def find_token(session: Session, secret: str) -> TokenRecord:
     ------
     NotAuthenticatedError
         Unknown, revoked or expired; the three are told apart only to those who know the secret.
-    SuspendedError
+    NotAllowedError
         The site is suspended, or the user disabled.
     """
     wanted = hash_secret(secret)
@@ -164,7 +164,7 @@ def require_valid(token: TokenRecord) -> None:
 
     Raises
     ------
-    NotAuthenticatedError, SuspendedError
+    NotAuthenticatedError, NotAllowedError
         As `find_token`.
     """
     if token.revoked_at is not None:
@@ -177,12 +177,15 @@ def require_valid(token: TokenRecord) -> None:
             hint="Ask an admin of your site for a new one.",
         )
     if token.site.suspended_at is not None:
-        raise SuspendedError(
-            f"site {token.site.name!r} is suspended", hint="Ask the pool's admin why."
+        raise NotAllowedError(
+            f"site {token.site.name!r} is suspended",
+            code="suspended",
+            hint="Ask the pool's admin why.",
         )
     if token.user is not None and token.user.disabled_at is not None:
-        raise SuspendedError(
+        raise NotAllowedError(
             f"user {token.site.name}/{token.user.name} is disabled",
+            code="suspended",
             hint=f"Ask an admin of {token.site.name} why.",
         )
 
@@ -192,7 +195,7 @@ def look_again(session: Session, caller: Caller) -> Caller:
 
     Raises
     ------
-    NotAuthenticatedError, SuspendedError
+    NotAuthenticatedError, NotAllowedError
         Meanwhile the token was revoked or expired, the site suspended, or the user disabled.
     """
     token = session.scalar(

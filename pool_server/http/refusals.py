@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pool_server.database.engine import write_with_retry
 from pool_server.errors import PoolError, TooManyRequestsError
 from pool_server.http.audit import record_act
-from pool_server.http.error_table import ERROR_TABLE
+from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_behind
 from pool_server.http.rate_limits import rate_limits
 from pool_server.http.session import server_parts
@@ -36,7 +36,7 @@ async def record_refusal(request: Request, error: PoolError) -> None:
     The audit is only ever appended to, so nobody may fill it at will: where one token is refused
     all the time, some of it is told in the log alone.
     """
-    if request.method in _READING or ERROR_TABLE[type(error)].status != HTTPStatus.FORBIDDEN:
+    if request.method in _READING or entry_of(error).status != HTTPStatus.FORBIDDEN:
         return
     caller = caller_behind(request)
     if caller is None:
@@ -65,7 +65,7 @@ def _record(request: Request, caller: Caller, error: PoolError) -> None:
             outcome=OUTCOME,
             method=request.method,
             path=request.url.path,
-            code=ERROR_TABLE[type(error)].code,
+            code=entry_of(error).code,
             message=error.message[:_MOST_MESSAGE],
         ),
     )

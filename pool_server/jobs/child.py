@@ -51,7 +51,6 @@ def run_merge(
     ------
     MergeRefusedError
         The merge failed, crashed, or went beyond its limits; says which.
-    MergeStoppedError
     """
     plan_file = result.with_name("plan.json")
     plan_file.write_text(json.dumps(plan), encoding="utf-8")

@@ -6,23 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from pool_server.errors import (
-    CardRefusedError,
-    LabelsRefusedError,
-    MergeNotFoundError,
-    MergeRefusedError,
-    ModelDeletedError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    RecipeRefusedError,
-    SharingRefusedError,
-    SiteNotFoundError,
-    TermsForbidError,
-    TermsRefusedError,
-    TooManyMergesError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
@@ -49,25 +32,7 @@ MergeId = Annotated[
 ]
 
 
-@router.post(
-    "",
-    status_code=202,
-    summary="Have the pool merge models",
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        SiteNotFoundError,
-        MergeRefusedError,
-        RecipeRefusedError,
-        LabelsRefusedError,
-        CardRefusedError,
-        TermsRefusedError,
-        TermsForbidError,
-        SharingRefusedError,
-        ModelDeletedError,
-        TooManyMergesError,
-    ),
-)
+@router.post("", status_code=202, summary="Have the pool merge models")
 def request_merge(caller: Uploader, parts: Parts, request: MergeRequest) -> MergeJobResponse:
     """Carry a recipe out in the background and publish the result, with its lineage.
 
@@ -78,11 +43,7 @@ def request_merge(caller: Uploader, parts: Parts, request: MergeRequest) -> Merg
     return service.request_merge(parts, caller, request)
 
 
-@router.get(
-    "",
-    summary="List merges",
-    responses=documented(NotAuthenticatedError, QueryError),
-)
+@router.get("", summary="List merges")
 def list_merges(
     caller: SignedIn,
     session: ReadingSession,
@@ -97,21 +58,13 @@ def list_merges(
     return service.list_jobs(session, caller, state, before_id, limit)
 
 
-@router.get(
-    "/{merge_id}",
-    summary="Ask how far a merge is",
-    responses=documented(NotAuthenticatedError, MergeNotFoundError),
-)
+@router.get("/{merge_id}", summary="Ask how far a merge is")
 def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> MergeJobResponse:
     """Return a merge: its state, its progress, what it became or why it failed."""
     return service.describe_job(session, service.get_job(session, caller, merge_id))
 
 
-@router.post(
-    "/{merge_id}/cancel",
-    summary="Call a merge off",
-    responses=documented(NotAuthenticatedError, NotAllowedError, MergeNotFoundError),
-)
+@router.post("/{merge_id}/cancel", summary="Call a merge off")
 def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> MergeJobResponse:
     """End a merge; one that runs ends within seconds, one that is over stays as it is."""
     return service.cancel_merge(session, caller, merge_id)

@@ -29,12 +29,7 @@ def require_mergeable_inputs(session: Session, caller: Caller, recipe: Recipe) -
 
 
 def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, ModelVersionRecord]:
-    """Return a version for each distinct input of a recipe, by digest.
-
-    Raises
-    ------
-    MergeRefusedError
-    """
+    """Return a version for each distinct input of a recipe, by digest."""
     refusal = find_refusal(session, recipe.input_digests)
     if refusal is not None:
         raise MergeRefusedError(

@@ -27,11 +27,10 @@ from pool_server.errors import (
     NotAllowedError,
     NotAuthenticatedError,
     PoolError,
-    SuspendedError,
     TransactionError,
 )
 from pool_server.http.audit import record_act
-from pool_server.http.error_table import ERROR_TABLE
+from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_of, look_again, require_valid
 from pool_server.http.session import ServerParts
 from pool_server.jobs.child import MergeStoppedError, run_merge
@@ -208,7 +207,7 @@ class MergeWorker:
             with self.parts.database.read() as session:
                 now = look_again(session, caller)
             now.require_upload_to(job.site.name)
-        except (NotAuthenticatedError, SuspendedError, NotAllowedError) as error:
+        except (NotAuthenticatedError, NotAllowedError) as error:
             raise MergeRefusedError(
                 f"the merge was asked for with token {job.created_by}, which may not publish its "
                 f"result any more: {error.message}"
@@ -263,7 +262,7 @@ class MergeWorker:
     ) -> None:
         refusal: dict[str, object] | None = None
         if error is not None:
-            refusal = {"code": ERROR_TABLE[type(error)].code, "message": error.message}
+            refusal = {"code": entry_of(error).code, "message": error.message}
         with self.parts.database.write() as session:
             version_id = None
             if upload is not None:

@@ -14,11 +14,7 @@ from aggregators.methods import Recipe
 from aggregators.methods.registry import find_method
 from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import MergeJobRecord
-from pool_server.errors import (
-    MergeNotFoundError,
-    MergeRefusedError,
-    TooManyMergesError,
-)
+from pool_server.errors import ConflictError, MergeRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
@@ -47,13 +43,12 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
 
     Raises
     ------
-    NotAllowedError, SiteNotFoundError, TooManyMergesError
     MergeRefusedError
         The recipe cannot be read, its method is unknown here or of another version, an option is
         wrong, or an input is not in the pool or not for the caller to merge.
     RecipeRefusedError
         It says that the result replaces another, and is not that one's recipe without something.
-    LabelsRefusedError, CardRefusedError, TermsRefusedError, SharingRefusedError, ModelDeletedError
+    RefusedError, ConflictError
         What is said of the result cannot be said of it, or not of a version of that model.
     TermsForbidError
         The terms of the inputs do not allow the merge, or not for what it is intended.
@@ -71,8 +66,9 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         wait_for_turn(session, f"merges of site {site.id}")
         waiting = repository.count_open(session, site.id)
         if waiting >= settings.max_open_merges_per_site:
-            raise TooManyMergesError(
+            raise ConflictError(
                 f"{site.name} has {waiting} merges under way, as many as the pool allows",
+                code="too_many_merges",
                 hint="Wait for one to end, or cancel one: `poolctl merges ls` lists them.",
             )
         model = registry.find_model(session, site.name, request.name)
@@ -108,12 +104,7 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
 
 
 def read_request(request: MergeRequest) -> Recipe:
-    """Return the recipe of a request, checked as far as it can be without the files.
-
-    Raises
-    ------
-    MergeRefusedError
-    """
+    """Return the recipe of a request, checked as far as it can be without the files."""
     try:
         recipe = Recipe.model_validate(request.recipe)
     except ValidationError as error:
@@ -156,13 +147,15 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
 
     Raises
     ------
-    MergeNotFoundError
+    MissingError
         There is none; another site's looks the same.
     """
     job = repository.find_job(session, key)
     if job is None or not (caller.is_admin or job.site_id == caller.site_id):
-        raise MergeNotFoundError(
-            f"the pool has no merge {key}", hint="`poolctl merges ls` lists yours."
+        raise MissingError(
+            f"the pool has no merge {key}",
+            code="merge_not_found",
+            hint="`poolctl merges ls` lists yours.",
         )
     return job
 
@@ -186,12 +179,7 @@ def list_jobs(
 
 
 def cancel_merge(session: Session, caller: Caller, key: str) -> MergeJobResponse:
-    """Call a merge off; one that is over stays as it is.
-
-    Raises
-    ------
-    MergeNotFoundError, NotAllowedError
-    """
+    """Call a merge off; one that is over stays as it is."""
     job = get_job(session, caller, key)
     caller.require_upload_to(job.site.name)
     if repository.request_cancel(session, job.id):

@@ -105,7 +105,6 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress | None = None) -
     ------
     BackupUnusableError
         The folder cannot be written, or another backup is being made there.
-    StorageFailedError, DatabaseUnavailableError
     """
     with translated(target):
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -160,12 +159,7 @@ def list_snapshots(target: Path) -> list[Snapshot]:
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Return what a snapshot's manifest says.
-
-    Raises
-    ------
-    BackupUnusableError
-    """
+    """Return what a snapshot's manifest says."""
     try:
         document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -320,10 +314,6 @@ def alone_in(target: Path) -> Iterator[None]:
     """Keep others from writing to a backup folder, or dropping from it, at the same time.
 
     The lock is the system's: it ends with the process, however that ends.
-
-    Raises
-    ------
-    BackupUnusableError
     """
     with translated(target), (target / "backup.lock").open("ab") as file:
         try:

@@ -103,10 +103,6 @@ def check_pool(
     ----------
     read_files : bool
         Compute the SHA-256 of every file; otherwise only whether the storage has it.
-
-    Raises
-    ------
-    StorageFailedError, DatabaseUnavailableError, WriteConflictError
     """
     tell = progress or (lambda _fraction, _text: None)
     tell(0.0, "reading the database")

@@ -36,10 +36,6 @@ def collect_garbage(pool: Pool, *, remove: bool, progress: Progress | None = Non
 
     They come about when versions are deleted, and when a server dies between keeping a file and
     writing its record. Servers may run meanwhile: a file that is on its way in again is spared.
-
-    Raises
-    ------
-    StorageFailedError, DatabaseUnavailableError
     """
     tell = progress or (lambda _fraction, _text: None)
     tell(0.0, "listing files")

@@ -33,13 +33,7 @@ class Pool:
 
 @contextmanager
 def opened_pool(settings: PoolSettings) -> Iterator[Pool]:
-    """Open a pool that is there.
-
-    Raises
-    ------
-    SchemaOlderError, SchemaNewerError, DatabaseUnusableError, StorageSettingsError,
-    StorageFailedError
-    """
+    """Open a pool that is there."""
     require_newest_schema(settings)
     database = Database.open(settings)
     try:

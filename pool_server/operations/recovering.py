@@ -14,10 +14,6 @@ def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
 
     Who can reach the database could change it anyway, so nothing more is asked. The audit tells
     of it. Servers may run meanwhile, and take the token at once.
-
-    Raises
-    ------
-    SchemaOlderError, SchemaNewerError, DatabaseUnusableError, DatabaseUnavailableError
     """
     require_newest_schema(settings)
     database = Database.open(settings)

@@ -24,7 +24,7 @@ from pool_server.database.schema import (
     upgrade_database,
     usable_engine,
 )
-from pool_server.errors import BackupUnusableError, DigestMismatchError, PoolNotEmptyError
+from pool_server.errors import BackupUnusableError, DigestMismatchError, StartError
 from pool_server.models.registry.search.rebuild import loading_in_bulk
 from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
@@ -56,13 +56,12 @@ def restore_snapshot(
 
     Raises
     ------
-    PoolNotEmptyError
+    StartError
         The database has records, or the storage files of another pool.
     BackupUnusableError
         A file or table is missing or damaged; nothing was written to the database.
-    SchemaNewerError
+    StartError
         The backup was made by a newer version.
-    StorageFailedError, StorageFullError, DatabaseUnusableError
     """
     tell = progress or (lambda _fraction, _text: None)
     refuse_unknown_revision(snapshot.revision, settings)
@@ -85,8 +84,9 @@ def _require_no_records(connection: Connection, settings: PoolSettings) -> None:
     if inspect(connection).has_table(sites) and connection.scalar(
         select(func.count()).select_from(table(sites))
     ):
-        raise PoolNotEmptyError(
+        raise StartError(
             f"the database {settings.database_place} has a pool in it already",
+            code="pool_not_empty",
             hint="Restore into an empty data folder or database.",
         )
 
@@ -94,9 +94,10 @@ def _require_no_records(connection: Connection, settings: PoolSettings) -> None:
 def _require_no_other_files(storage: Storage, wanted: dict[str, int]) -> None:
     strangers = [digest for digest in storage.published_digests() if digest not in wanted]
     if strangers:
-        raise PoolNotEmptyError(
+        raise StartError(
             f"the storage has {len(strangers)} files that are not of this backup, among them "
             f"{strangers[0]}",
+            code="pool_not_empty",
             hint="Restore into an empty folder, bucket, or prefix.",
         )
 
@@ -167,9 +168,10 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
             if current_revision(connection) is None:
                 command.upgrade(migration_settings(connection), snapshot.revision)
             elif current_revision(connection) != snapshot.revision:
-                raise PoolNotEmptyError(
+                raise StartError(
                     f"the database {settings.database_place} has schema "
                     f"{current_revision(connection)}, the backup {snapshot.revision}",
+                    code="pool_not_empty",
                     hint="Restore into an empty database.",
                 )
             tables = {each.name: each for each in tables_of(connection)}

@@ -57,12 +57,7 @@ def _pieces(value: str | list[int]) -> Sequence[str | int]:
 
 
 def write_entries(database: Database, versions: Sequence[int]) -> None:
-    """Write the entries of some versions anew; the pool may go on serving.
-
-    Raises
-    ------
-    DatabaseUnavailableError, WriteConflictError
-    """
+    """Write the entries of some versions anew; the pool may go on serving."""
     for start in range(0, len(versions), _AT_A_TIME):
         with database.write() as session:
             _write_some(session, versions[start : start + _AT_A_TIME])

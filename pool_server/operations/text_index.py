@@ -30,12 +30,7 @@ _CANNOT_HAVE = frozenset({"42501", "58P01", "0A000", "42704"})
 
 
 def find_text_index(settings: PoolSettings) -> bool:
-    """Tell whether a pool of the newest schema on PostgreSQL has the index.
-
-    Raises
-    ------
-    DatabaseUnusableError
-    """
+    """Tell whether a pool of the newest schema on PostgreSQL has the index."""
     with usable_engine(settings) as engine, engine.connect() as connection:
         return _is_there(connection)
 
@@ -44,10 +39,6 @@ def make_text_index(settings: PoolSettings) -> bool:
     """Make the index where it is missing; False where the extension cannot be had.
 
     Writers wait while it is made. SQLite has one always.
-
-    Raises
-    ------
-    DatabaseUnusableError
     """
     if not settings.uses_postgresql:
         return True

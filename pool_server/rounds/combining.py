@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pool_server.database.records import RoundRecord
-from pool_server.errors import FormatRefusedError, SignatureRequiredError
+from pool_server.errors import FormatRefusedError, RefusedError
 from pool_server.http.identity import Caller, look_again
 from pool_server.http.session import ServerParts
 from pool_server.rounds import repository, service
@@ -33,11 +33,9 @@ def finish_round(
 
     Raises
     ------
-    RoundNotFoundError, NotAllowedError, SiteNotFoundError, RoundOpenError, RoundClosedError,
-    ModelKindError, TooManyUploadsError, FormatRefusedError
-    NotAuthenticatedError, SuspendedError
+    NotAuthenticatedError, NotAllowedError
         The caller was shut out while the pool combined.
-    SignatureRequiredError
+    RefusedError
         The pool demands signatures, and cannot sign the result for the site. A draft will not
         do here: all sites of the round go on with the result.
     """
@@ -57,9 +55,10 @@ def finish_round(
 
 def _require_unsigned_taken(settings: PoolSettings, key: str) -> None:
     if settings.require_signatures:
-        raise SignatureRequiredError(
+        raise RefusedError(
             "this pool takes only signed versions, and cannot sign the result of a round for "
             "your site",
+            code="signature_required",
             hint=f"Combine at home: `poolctl rounds finish {key}` makes the same bytes and "
             "signs them.",
         )

@@ -20,12 +20,11 @@ from pool_server.database.records import (
     now_utc,
 )
 from pool_server.errors import (
-    ContributionExistsError,
-    ContributionNotFoundError,
-    ContributionRefusedError,
+    ConflictError,
+    MissingError,
     NotAllowedError,
+    RefusedError,
     RoundClosedError,
-    UploadNotFoundError,
 )
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -63,10 +62,9 @@ def announce_contribution(
 
     Raises
     ------
-    RoundNotFoundError, NotAllowedError, TooLargeError, TooManyUploadsError
     RoundClosedError
         It is too late; a site that was asked is then known as late.
-    ContributionExistsError
+    ConflictError
         The site has contributed a file with another digest.
     """
     with parts.database.read() as session:
@@ -88,11 +86,9 @@ def complete_contribution(
 
     Raises
     ------
-    RoundNotFoundError, UploadNotFoundError, UploadClosedError, UploadBusyError,
-    UploadIncompleteError
-    RoundClosedError, ContributionExistsError
+    RoundClosedError, ConflictError
         It came too late, or after another one of this site.
-    DigestMismatchError, FormatRefusedError, ContributionRefusedError
+    DigestMismatchError, FormatRefusedError, RefusedError
         The file is refused for good.
     """
     with parts.database.read() as session:
@@ -109,7 +105,6 @@ def find_contribution(
 
     Raises
     ------
-    RoundNotFoundError, ContributionNotFoundError
     NotAllowedError
         Viewers see that there is one, not what is in it.
     """
@@ -118,8 +113,9 @@ def find_contribution(
     for contribution in found.contributions:
         if contribution.site.name == site:
             return contribution
-    raise ContributionNotFoundError(
+    raise MissingError(
         f"site {site!r} has not contributed to round {key}",
+        code="contribution_not_found",
         hint=f"`poolctl rounds info {key}` shows who has.",
     )
 
@@ -160,7 +156,7 @@ def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContribution
 
     Raises
     ------
-    ContributionExistsError
+    ConflictError
         It contributed something else.
     """
     for contribution in found.contributions:
@@ -168,10 +164,11 @@ def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContribution
             continue
         if contribution.digest == digest:
             return contribution
-        raise ContributionExistsError(
+        raise ConflictError(
             f"site {contribution.site.name!r} has contributed to round {found.key} on "
             f"{contribution.created_at:%Y-%m-%d %H:%M} UTC, with other bytes "
             f"(SHA-256 {contribution.digest})",
+            code="contribution_exists",
             hint="A site contributes once per round.",
             details={"found": digest, "expected": contribution.digest},
         )
@@ -185,10 +182,6 @@ def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> 
     -------
     dict
         What is told of it.
-
-    Raises
-    ------
-    ContributionRefusedError, FormatRefusedError
     """
     with parts.database.read() as session:
         found = repository.get_round(session, round_of(upload))
@@ -202,8 +195,9 @@ def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> 
             settings=parts.settings,
         )
     if not answer["accepted"]:
-        raise ContributionRefusedError(
+        raise RefusedError(
             str(answer["message"]),
+            code="contribution_refused",
             hint=f"`poolctl rounds contribute {found.key} --data FACES.XML` makes one that fits.",
         )
     summary: dict[str, Any] = answer["summary"]
@@ -249,16 +243,13 @@ CONTRIBUTION = Destination(PURPOSE, "round.contribute", check_contribution, sett
 def get_upload_of(
     session: Session, caller: Caller, found: RoundRecord, upload_id: str
 ) -> UploadRecord:
-    """Return an upload that belongs to a round.
-
-    Raises
-    ------
-    UploadNotFoundError
-    """
+    """Return an upload that belongs to a round."""
     upload = get_upload(session, caller, upload_id)
     if upload.round_id != found.id:
-        raise UploadNotFoundError(
-            f"round {found.key} has no upload {upload_id}", hint="Announce the file again."
+        raise MissingError(
+            f"round {found.key} has no upload {upload_id}",
+            code="upload_not_found",
+            hint="Announce the file again.",
         )
     return upload
 

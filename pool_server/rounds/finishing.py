@@ -70,12 +70,11 @@ def announce_result(
 
     Raises
     ------
-    RoundNotFoundError, NotAllowedError, SiteNotFoundError, TooLargeError, TooManyUploadsError
-    RoundOpenError, RoundClosedError
+    ConflictError, RoundClosedError
         It cannot be finished now, or not any more.
     RecipeRefusedError
         The recipe does not combine the base with all contributions of the round.
-    StatementRefusedError, SignatureRequiredError
+    StatementRefusedError, RefusedError
         The signature does not hold, or is missing at a pool that demands one.
     """
     caller.require_upload_to(request.site)
@@ -163,9 +162,7 @@ def complete_result(parts: ServerParts, caller: Caller, key: str, upload_id: str
 
     Raises
     ------
-    RoundNotFoundError, UploadNotFoundError, UploadClosedError, UploadBusyError,
-    UploadIncompleteError, ModelKindError, DigestMismatchError, FormatRefusedError
-    RoundOpenError, RoundClosedError, RecipeRefusedError
+    ConflictError, RoundClosedError, RecipeRefusedError
         As for `announce_result`, should things have changed.
     """
     with parts.database.read() as session:

@@ -65,12 +65,7 @@ class RoundMethod:
         return rounds * levels if mode == LEVEL_BY_LEVEL else rounds
 
     def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options in full, as all sites are to use them.
-
-        Raises
-        ------
-        RoundRefusedError
-        """
+        """Return the options in full, as all sites are to use them."""
         if mode not in self.modes:
             raise RoundRefusedError(
                 f"a round of {self.name} cannot be held {mode}; through a pool it can be: "
@@ -122,12 +117,7 @@ ROUND_METHODS: Mapping[str, RoundMethod] = {
 
 
 def find_round_method(name: str) -> RoundMethod:
-    """Return the method of this name.
-
-    Raises
-    ------
-    RoundRefusedError
-    """
+    """Return the method of this name."""
     if name not in ROUND_METHODS:
         raise RoundRefusedError(
             f"no round can be held with method {name!r}; there is {', '.join(ROUND_METHODS)}"

@@ -17,10 +17,10 @@ from pool_server.database.records import (
     now_utc,
 )
 from pool_server.errors import (
+    ConflictError,
+    MissingError,
     NotAllowedError,
     RoundClosedError,
-    RoundNotFoundError,
-    RoundOpenError,
     RoundRefusedError,
 )
 from pool_server.http.audit import record_act
@@ -54,13 +54,14 @@ def get_round(session: Session, caller: Caller, key: str) -> RoundRecord:
 
     Raises
     ------
-    RoundNotFoundError
+    MissingError
         There is none; one of other sites looks the same.
     """
     found = repository.find_round(session, key)
     if found is None or not (caller.is_admin or takes_part(found, caller.site)):
-        raise RoundNotFoundError(
+        raise MissingError(
             f"the pool has no round {key} that site {caller.site!r} takes part in",
+            code="round_not_found",
             hint="`poolctl rounds ls` lists your rounds.",
         )
     return found
@@ -93,8 +94,6 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
 
     Raises
     ------
-    NotAllowedError, RightMissingError, SiteNotFoundError, ModelNotFoundError,
-    VersionNotFoundError, QueryError
     RoundRefusedError
         Method, mode, options, base or deadline do not do, or a site may not use the base.
     """
@@ -168,12 +167,7 @@ def open_round(
 
 
 def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
-    """Move a round's deadline to this moment: who has not contributed is left out.
-
-    Raises
-    ------
-    RoundNotFoundError, NotAllowedError
-    """
+    """Move a round's deadline to this moment: who has not contributed is left out."""
     found = repository.lock_round(session, get_round(session, caller, key).id)
     require_starter(caller, found, "close it early")
     if state_of(found) == "open":
@@ -188,7 +182,6 @@ def cancel_round(session: Session, caller: Caller, key: str) -> RoundResponse:
 
     Raises
     ------
-    RoundNotFoundError, NotAllowedError
     RoundClosedError
         It is finished.
     """
@@ -237,7 +230,7 @@ def require_finishable(found: RoundRecord) -> None:
     ------
     RoundClosedError
         It was cancelled, or nobody contributed.
-    RoundOpenError
+    ConflictError
         Sites are still waited for; names them.
     """
     state = state_of(found)
@@ -247,9 +240,10 @@ def require_finishable(found: RoundRecord) -> None:
         raise RoundClosedError(f"round {found.key} expired: no site contributed before its end")
     waiting = sorted(missing_sites(found))
     if state == "open" and waiting:
-        raise RoundOpenError(
+        raise ConflictError(
             f"round {found.key} waits for {', '.join(waiting)} until "
             f"{found.deadline:%Y-%m-%d %H:%M} UTC",
+            code="round_open",
             hint=f"Its starter may go on without them: `poolctl rounds finish {found.key} --early`",
             details={"waiting": waiting},
         )

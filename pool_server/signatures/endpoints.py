@@ -8,20 +8,6 @@ from fastapi import APIRouter, Path, Response
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import write_with_retry
-from pool_server.errors import (
-    KeyNotFoundError,
-    KeyRefusedError,
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    SiteNotFoundError,
-    StatementExistsError,
-    StatementNotFoundError,
-    StatementRefusedError,
-    VersionNotFoundError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
@@ -53,12 +39,7 @@ KeyId = Annotated[
 ]
 
 
-@router.get(
-    "/sites/{site}/keys",
-    dependencies=[needs()],
-    summary="List a site's keys",
-    responses=documented(NotAuthenticatedError, SiteNotFoundError),
-)
+@router.get("/sites/{site}/keys", dependencies=[needs()], summary="List a site's keys")
 def list_keys(_caller: SignedIn, session: ReadingSession, site: SiteName) -> KeyList:
     """Return all keys of a site, revoked and imported ones too, oldest first."""
     found = repository.list_keys(session, get_site(session, site).id)
@@ -69,9 +50,6 @@ def list_keys(_caller: SignedIn, session: ReadingSession, site: SiteName) -> Key
     "/sites/{site}/keys/challenge",
     dependencies=[needs("keys")],
     summary="Ask for something to sign",
-    responses=documented(
-        NotAuthenticatedError, NotAllowedError, SiteNotFoundError, KeyRefusedError
-    ),
 )
 def challenge(
     caller: Uploader,
@@ -90,8 +68,7 @@ def challenge(
     dependencies=[needs("keys")],
     status_code=201,
     summary="Register a key",
-    responses=documented(NotAuthenticatedError, NotAllowedError, SiteNotFoundError, KeyRefusedError)
-    | {200: {"model": KeyResponse, "description": "The key is registered already."}},
+    responses={200: {"model": KeyResponse, "description": "The key is registered already."}},
 )
 def register_key(
     caller: Uploader, parts: Parts, site: SiteName, request: KeyRequest, response: Response
@@ -111,9 +88,6 @@ def register_key(
     "/sites/{site}/keys/{key_id}/revoke",
     dependencies=[needs("keys")],
     summary="Revoke a key",
-    responses=documented(
-        NotAuthenticatedError, NotAllowedError, SiteNotFoundError, KeyNotFoundError
-    ),
 )
 def revoke_key(
     caller: Uploader, parts: Parts, site: SiteName, key_id: KeyId, request: KeyRevocationRequest
@@ -129,13 +103,6 @@ def revoke_key(
     "/models/{site}/{name}/versions/{reference}/statement",
     dependencies=[needs("models:read")],
     summary="Get the signed statement of a version",
-    responses=documented(
-        NotAuthenticatedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        StatementNotFoundError,
-        QueryError,
-    ),
 )
 def get_statement(
     caller: SignedIn,
@@ -157,15 +124,6 @@ def get_statement(
     "/models/{site}/{name}/versions/{reference}/statement",
     dependencies=[needs("models:write")],
     summary="Sign a version that is there",
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        StatementExistsError,
-        StatementRefusedError,
-        QueryError,
-    ),
 )
 def add_statement(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,

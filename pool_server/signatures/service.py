@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import tell
 from pool_server.database.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
-from pool_server.errors import KeyNotFoundError, KeyRefusedError
+from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.people.sites.repository import get_site
@@ -66,10 +66,6 @@ def challenge_key(
     ----------
     role : Role
         What one must be at the site to register keys there.
-
-    Raises
-    ------
-    NotAllowedError, SiteNotFoundError, KeyRefusedError
     """
     caller.require_role(role, site)
     get_site(session, site)
@@ -94,7 +90,6 @@ def register_key(
 
     Raises
     ------
-    NotAllowedError, SiteNotFoundError
     KeyRefusedError
         The proof is none, the key was revoked, or the site has too many.
     """
@@ -147,19 +142,15 @@ def import_key(
 def revoke_key(
     session: Session, caller: Caller, site_name: str, key_id: str, reason: Revocation
 ) -> KeyResponse:
-    """End a key. What is superseded may still be called compromised, not the other way round.
-
-    Raises
-    ------
-    NotAllowedError, SiteNotFoundError, KeyNotFoundError
-    """
+    """End a key. What is superseded may still be called compromised, not the other way round."""
     caller.require_role("contributor", site_name)
     site = get_site(session, site_name)
     repository.lock_keys(session, site.id)
     key = repository.find_key(session, site.id, key_id)
     if key is None:
-        raise KeyNotFoundError(
+        raise MissingError(
             f"site {site_name!r} has no key {key_id[:16]}...",
+            code="key_not_found",
             hint=f"`poolctl keys ls {site_name}` lists them.",
         )
     if key.revocation in {reason, COMPROMISED}:
@@ -173,12 +164,7 @@ def revoke_key(
 
 
 def read_key(text: str) -> PublicKey:
-    """Read a public key.
-
-    Raises
-    ------
-    KeyRefusedError
-    """
+    """Read a public key."""
     try:
         return PublicKey.from_text(text)
     except ValueError as error:

@@ -22,12 +22,7 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.errors import (
-    SignatureRequiredError,
-    StatementExistsError,
-    StatementNotFoundError,
-    StatementRefusedError,
-)
+from pool_server.errors import ConflictError, MissingError, RefusedError, StatementRefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.settings import PoolSettings
@@ -129,10 +124,11 @@ class Claims:
 
 
 def require_signature(settings: PoolSettings, upload: UploadRecord) -> None:
-    """Raise `SignatureRequiredError` for an upload without one, at a pool that demands it."""
+    """Raise `RefusedError` for an upload without one, at a pool that demands it."""
     if settings.require_signatures and upload.statement is None:
-        raise SignatureRequiredError(
+        raise RefusedError(
             f"this pool takes only signed versions; {upload.file_name} comes without a signature",
+            code="signature_required",
             hint="Make and register a key (`poolctl keys create`, `poolctl keys register`); "
             "uploads are then signed by themselves.",
         )
@@ -143,25 +139,21 @@ def require_signed(session: Session, settings: PoolSettings, version: ModelVersi
 
     Raises
     ------
-    SignatureRequiredError
+    RefusedError
         It has none, at a pool that demands signatures.
     """
     if settings.require_signatures and repository.find_statement(session, version.id) is None:
         site = version.model.site.name
         address = f"{site}/{version.model.name}@{version.number}"
-        raise SignatureRequiredError(
+        raise RefusedError(
             f"this pool shows others only signed versions; {address} is not signed",
+            code="signature_required",
             hint=f"{site} signs it with `poolctl keys sign {address}`; publish it then.",
         )
 
 
 def check_upload(session: Session, upload: UploadRecord) -> None:
-    """Raise unless the statement that an upload brings, if it brings one, holds.
-
-    Raises
-    ------
-    StatementRefusedError
-    """
+    """Raise unless the statement that an upload brings, if it brings one, holds."""
     if upload.statement is not None:
         signed = SignedStatement.model_validate(upload.statement)
         _check(session, signed, Claims.of_upload(upload))
@@ -170,12 +162,7 @@ def check_upload(session: Session, upload: UploadRecord) -> None:
 def attach_upload(
     session: Session, caller: Caller, version: ModelVersionRecord, upload: UploadRecord
 ) -> None:
-    """Give a new version the statement that its upload brought.
-
-    Raises
-    ------
-    StatementRefusedError, KeyRefusedError
-    """
+    """Give a new version the statement that its upload brought."""
     if upload.statement is None:
         return
     signed = SignedStatement.model_validate(upload.statement)
@@ -212,8 +199,7 @@ def add_statement(
 
     Raises
     ------
-    NotAllowedError, StatementRefusedError
-    StatementExistsError
+    ConflictError
         It is signed with a key that counts; the same statement again is no error.
     """
     caller.require_upload_to(version.model.site.name)
@@ -224,8 +210,9 @@ def add_statement(
         if known.envelope == signed.envelope.model_dump(mode="json"):
             return describe_statement(version, known)
         if known.key.revoked_at is None:
-            raise StatementExistsError(
+            raise ConflictError(
                 f"the version was signed on {known.created_at:%Y-%m-%d} with key {known.key_id}",
+                code="statement_exists",
                 hint="Revoke that key first, if it is not to count any more.",
             )
         session.delete(known)
@@ -237,17 +224,13 @@ def add_statement(
 
 
 def get_statement(session: Session, version: ModelVersionRecord) -> StatementResponse:
-    """Return what was signed of a version.
-
-    Raises
-    ------
-    StatementNotFoundError
-    """
+    """Return what was signed of a version."""
     found = repository.find_statement(session, version.id)
     if found is None:
         site = version.model.site.name
-        raise StatementNotFoundError(
+        raise MissingError(
             f"{site}/{version.model.name}@{version.number} is not signed",
+            code="statement_not_found",
             hint=f"{site} can still do so: "
             f"`poolctl keys sign {site}/{version.model.name}@{version.number}`.",
         )

@@ -39,7 +39,7 @@ def open_storage(settings: PoolSettings) -> Storage:
 
     Raises
     ------
-    StorageSettingsError
+    StartError
         They are incomplete or contradict each other.
     StorageFailedError
         The folder cannot be made.

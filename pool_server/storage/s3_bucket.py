@@ -141,12 +141,7 @@ class S3Bucket:
                     yield each["Key"], each["UploadId"], each["Initiated"]
 
     def parts(self, key: str, multipart_id: str) -> list[StoredPart]:
-        """Return the parts of a multipart upload.
-
-        Raises
-        ------
-        MultipartGoneError
-        """
+        """Return the parts of a multipart upload."""
         found = []
         with translated("list parts"):
             try:
@@ -162,12 +157,7 @@ class S3Bucket:
     def put_part(
         self, key: str, multipart_id: str, number: int, content: BinaryIO, **more: Any
     ) -> None:
-        """Send one part from here.
-
-        Raises
-        ------
-        MultipartGoneError
-        """
+        """Send one part from here."""
         with translated("keep a part"):
             try:
                 self._client.upload_part(
@@ -181,12 +171,7 @@ class S3Bucket:
                 raise _gone_or(error) from error
 
     def join(self, key: str, multipart_id: str, parts: list[StoredPart]) -> None:
-        """Make one object of all parts.
-
-        Raises
-        ------
-        MultipartGoneError
-        """
+        """Make one object of all parts."""
         with translated("join the parts"):
             try:
                 self._client.complete_multipart_upload(

@@ -16,7 +16,7 @@ import urllib3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from pool_server.errors import StorageFailedError, StorageSettingsError
+from pool_server.errors import StartError, StorageFailedError
 from pool_server.settings import PoolSettings, setting_name
 from pool_server.storage.verification import disk_refusal, no_room
 
@@ -39,7 +39,7 @@ _BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]$")
 
 
 def require_settings(settings: PoolSettings) -> None:
-    """Raise `StorageSettingsError` for settings with which no bucket can be used."""
+    """Raise `StartError` for settings with which no bucket can be used."""
     key_id = settings.s3_access_key_id.get_secret_value()
     secret = settings.s3_secret_access_key.get_secret_value()
     if not _BUCKET.fullmatch(settings.s3_bucket):
@@ -66,9 +66,10 @@ def require_settings(settings: PoolSettings) -> None:
         )
 
 
-def _refused(name: str, found: str, expected: str) -> StorageSettingsError:
-    return StorageSettingsError(
+def _refused(name: str, found: str, expected: str) -> StartError:
+    return StartError(
         f"{setting_name(name.lower())} is {found}, expected {expected}",
+        code="storage_settings",
         hint="With the storage s3 the model files lie in a bucket; without it, in the data folder.",
     )
 
@@ -169,10 +170,6 @@ def translated(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]
         What cannot be done if it fails.
     hints : mapping
         What to do about each status of an answer.
-
-    Raises
-    ------
-    StorageFullError, StorageFailedError
     """
     try:
         yield

@@ -67,12 +67,7 @@ class ObjectReader(io.RawIOBase):
         return position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as there are bytes and return how many; a broken line is mended.
-
-        Raises
-        ------
-        StorageFailedError
-        """
+        """Fill `buffer` as far as there are bytes and return how many; a broken line is mended."""
         target = memoryview(buffer).cast("B")
         wanted = max(0, min(len(target), self._size_bytes - self._position))
         filled = failures = 0
@@ -119,10 +114,6 @@ def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: Bi
 
     Several ranges are fetched at once and written in place; the hash follows in order, through
     what the system still holds of the file in memory.
-
-    Raises
-    ------
-    StorageFailedError, StorageFullError
     """
     descriptor = file.fileno()
 

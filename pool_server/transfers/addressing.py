@@ -20,12 +20,7 @@ SHA256_DIGITS = 64
 def address_parts(
     parts: ServerParts, caller: Caller, upload_id: str, request: PartAddressesRequest
 ) -> PartAddressList:
-    """Return where some parts of an upload go.
-
-    Raises
-    ------
-    UploadNotFoundError, UploadClosedError, UploadBusyError, PartMismatchError
-    """
+    """Return where some parts of an upload go."""
     upload = get_receiving_upload(parts, caller, upload_id)
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     find = _address_in_storage if parts.storage.takes_parts else _address_at_server

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.engine import wait_for_turn, write_with_retry
 from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
-from pool_server.errors import TooLargeError, TooManyUploadsError, UploadClosedError
+from pool_server.errors import ConflictError, TooLargeError, UploadClosedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.lineage.withdrawals.flagging import require_bytes_not_withdrawn
@@ -63,13 +63,6 @@ def announce_upload(
     UploadResponse
     bool
         True when something new was made.
-
-    Raises
-    ------
-    NotAllowedError, RightMissingError, SiteNotFoundError, TooLargeError, RecipeRefusedError,
-    SharingRefusedError, TooManyUploadsError, QuotaExceededError, ModelKindError,
-    StatementRefusedError, SignatureRequiredError,
-    BytesWithdrawnError
     """
     caller.require_upload_to(request.site)
     require_size(parts.settings, request.file_name, request.size_bytes)
@@ -164,7 +157,7 @@ class Announcement:
 
         Raises
         ------
-        RightMissingError
+        NotAllowedError
             A parent may be seen but not merged, or the file itself seen but not handed on.
         """
         digest = self.request.digest
@@ -300,17 +293,13 @@ def find_resumable(
 
 
 def begin_upload(parts: ServerParts, session: Session, upload: UploadRecord) -> UploadResponse:
-    """Store a new upload and make room for its parts.
-
-    Raises
-    ------
-    TooManyUploadsError, QuotaExceededError, StorageFullError
-    """
+    """Store a new upload and make room for its parts."""
     most = parts.settings.max_open_uploads_per_site
     wait_for_turn(session, f"uploads of site {upload.site_id}")
     if repository.count_open(session, upload.site) >= most:
-        raise TooManyUploadsError(
+        raise ConflictError(
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
+            code="too_many_uploads",
             hint="Complete some, or give them up: `poolctl uploads ls` lists them, "
             "`poolctl uploads abort` ends them; stale ones are cleared away by themselves.",
         )

@@ -10,14 +10,14 @@ from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, UploadRecord
 from pool_server.errors import (
     ConflictError,
+    MissingError,
     PoolError,
     RefusedError,
     UploadClosedError,
     UploadIncompleteError,
-    UploadNotFoundError,
 )
 from pool_server.http.audit import record_act
-from pool_server.http.error_table import ERROR_TABLE
+from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.claims import claimed
@@ -52,9 +52,9 @@ def complete_upload(
 
     Raises
     ------
-    UploadNotFoundError, UploadClosedError, UploadBusyError, UploadIncompleteError
+    MissingError, UploadClosedError, UploadBusyError, UploadIncompleteError
         It cannot be completed now.
-    DigestMismatchError, FormatRefusedError, ModelKindError
+    DigestMismatchError, FormatRefusedError, ConflictError
         The file is refused for good; so it is by whatever else the destination raises.
     """
     with parts.database.read() as session:
@@ -104,8 +104,9 @@ def _publish(
 
 def _require_purpose(upload: UploadRecord, destination: Destination[Any]) -> None:
     if upload.purpose != destination.purpose:
-        raise UploadNotFoundError(
+        raise MissingError(
             f"upload {upload.id} is no {destination.purpose} but a {upload.purpose}",
+            code="upload_not_found",
             hint="Complete it where it was announced: a contribution or result at its round.",
         )
 
@@ -131,7 +132,7 @@ def _require_all_parts(parts: ServerParts, upload: UploadRecord) -> None:
 def _refuse(
     parts: ServerParts, caller: Caller, upload: UploadRecord, action: str, error: PoolError
 ) -> None:
-    code = ERROR_TABLE[type(error)].code
+    code = entry_of(error).code
     with parts.database.write() as session:
         current = repository.find_upload(session, upload.id, lock=True)
         if current is not None and current.state in repository.OPEN:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import SiteRecord, UploadRecord
-from pool_server.errors import CardRefusedError, LabelsRefusedError
+from pool_server.errors import RefusedError
 from pool_server.http.identity import Caller
 from pool_server.models.registry.terms import require_terms
 from pool_server.settings import PoolSettings
@@ -23,7 +23,6 @@ def require_description(
 
     Raises
     ------
-    LabelsRefusedError, CardRefusedError, TermsRefusedError
     TermsForbidError
         The terms of the inputs forbid the merge that the file is said to be.
     """
@@ -38,22 +37,18 @@ def require_description(
 
 
 def require_wording(request: VersionDescription) -> None:
-    """Raise unless labels and card can be read, and say what they may.
-
-    Raises
-    ------
-    LabelsRefusedError, CardRefusedError
-    """
+    """Raise unless labels and card can be read, and say what they may."""
     if problems := VOCABULARY.problems_of(request.labels):
-        raise LabelsRefusedError(
+        raise RefusedError(
             "; ".join(problems),
+            code="labels_refused",
             hint="`poolctl models vocabulary` lists these keys; any other key is free.",
             details={"problems": problems},
         )
     try:
         read_card(request.card)
     except ValueError as error:
-        raise CardRefusedError(str(error)) from error
+        raise RefusedError(str(error), code="card_refused") from error
 
 
 def name_parents(recipe: dict[str, Any], digest: str) -> dict[str, str]:

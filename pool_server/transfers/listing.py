@@ -28,7 +28,6 @@ def list_uploads(
     ------
     NotAllowedError
         Another site's are not for the caller.
-    SiteNotFoundError
     """
     if site is not None:
         caller.require_upload_to(site)

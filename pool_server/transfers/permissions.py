@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pool_server.database.records import ModelRecord, UploadRecord
-from pool_server.errors import SharingRefusedError
+from pool_server.errors import RefusedError
 from pool_server.http.identity import Caller
 from pool_server.models.registry.sharing import (
     CONSORTIUM,
@@ -40,7 +40,7 @@ def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]
 
     Raises
     ------
-    RightMissingError
+    NotAllowedError
         Naming the parent.
     """
     for homes in parents:
@@ -53,7 +53,7 @@ def require_copy_rights(caller: Caller, site_id: int, homes: Sequence[ModelRecor
 
     Raises
     ------
-    RightMissingError
+    NotAllowedError
         Naming a model that is not to be handed on.
     """
     if homes and not any(_may_copy(caller, site_id, model) for model in homes):
@@ -80,16 +80,12 @@ def begins_as(
 
 
 def require_visibility(model: ModelRecord | None, wanted: Visibility | None) -> None:
-    """Raise if a version is announced for more, or fewer, than its model is shared with.
-
-    Raises
-    ------
-    SharingRefusedError
-    """
+    """Raise if a version is announced for more, or fewer, than its model is shared with."""
     if model is not None and wanted not in {None, model.visibility}:
         address = f"{model.site.name}/{model.name}"
-        raise SharingRefusedError(
+        raise RefusedError(
             f"{address} is there already, with visibility {model.visibility!r}, not {wanted!r}",
+            code="sharing_refused",
             hint=f"Visibility is of the whole model: change it with `poolctl models share "
             f"{address}`.",
             details={"found": wanted, "expected": model.visibility},
@@ -100,18 +96,15 @@ def require_not_wider(model: ModelRecord, upload: UploadRecord) -> None:
     """Raise if a model was made since an upload was announced, and more see it than that said.
 
     The upload was to be its first version, and to say who sees it.
-
-    Raises
-    ------
-    SharingRefusedError
     """
     if upload.visibility is None or model.created_at <= upload.created_at:
         return
     if _WIDTH.index(model.visibility) > _WIDTH.index(upload.visibility):
         address = f"{model.site.name}/{model.name}"
-        raise SharingRefusedError(
+        raise RefusedError(
             f"{address} was made meanwhile, with visibility {model.visibility!r}; the file was "
             f"announced for {upload.visibility!r}",
+            code="sharing_refused",
             hint="Upload it under another name, or announce it again for this model.",
             details={"found": upload.visibility, "expected": model.visibility},
         )

@@ -17,12 +17,7 @@ from pool_server.database.records import (
     RecipeRecord,
     UploadRecord,
 )
-from pool_server.errors import (
-    ModelDeletedError,
-    ModelKindError,
-    RecipeRefusedError,
-    VersionStateError,
-)
+from pool_server.errors import ConflictError, RecipeRefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.flagging import flag_published
@@ -52,13 +47,13 @@ def add_version(
 
     Raises
     ------
-    ModelKindError, SharingRefusedError
+    ConflictError, RefusedError
         The model is there, and of another kind; or it was made meanwhile, and more see it.
-    QuotaExceededError
+    ConflictError
         The site has no room for the file.
-    ModelDeletedError, VersionStateError
+    ConflictError
         The model, or its version with this file, was deleted.
-    BytesWithdrawnError
+    ConflictError
         The file was withdrawn, and is not to be had any more.
     RecipeRefusedError
         The recipe says that it replaces another, and is not that one's; or another site has the
@@ -153,9 +148,10 @@ def _find_or_make_model(
     # Versions of a model are added one after another, and none while it is deleted.
     repository.lock_model(session, model)
     if model.kind != checked.kind:
-        raise ModelKindError(
+        raise ConflictError(
             f"{site}/{model.name} holds models of kind {model.kind}, "
             f"{upload.file_name} is of kind {checked.kind}",
+            code="kind_differs",
             hint="Upload it under another name.",
             details={"found": checked.kind, "expected": model.kind},
         )
@@ -164,21 +160,18 @@ def _find_or_make_model(
 
 
 def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord | None) -> None:
-    """Raise if a model, or its version with a file, was deleted: neither comes back.
-
-    Raises
-    ------
-    ModelDeletedError, VersionStateError
-    """
+    """Raise if a model, or its version with a file, was deleted: neither comes back."""
     if model is not None and model.deleted_at is not None:
-        raise ModelDeletedError(
+        raise ConflictError(
             f"{model.site.name}/{model.name} was deleted, and names are never used again",
+            code="model_deleted",
             hint="Upload it under another name.",
         )
     if version is not None and version.state == DELETED:
-        raise VersionStateError(
+        raise ConflictError(
             f"{version.model.site.name}/{version.model.name} had this file as version "
             f"{version.number}, which was deleted",
+            code="wrong_state",
             hint="Upload it under another name.",
             details={"found": DELETED},
         )
@@ -199,10 +192,6 @@ def _require_same_making(
 
     Terms, flags and family trees go by digests. With a recipe of one's own for the file of
     another site one could else lay terms on it, or have it flagged with whatever one withdraws.
-
-    Raises
-    ------
-    RecipeRefusedError
     """
     first = repository.first_version(session, version.digest, other_than=version.id)
     if first is None or first.model.site_id == site_id or caller.has_role("curator"):

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.errors import (
-    PartsElsewhereError,
+    ConflictError,
+    MissingError,
     PoolError,
     UploadBusyError,
     UploadClosedError,
-    UploadNotFoundError,
 )
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -38,24 +38,21 @@ def get_upload(
 
     Raises
     ------
-    UploadNotFoundError
+    MissingError
         There is none; another site's looks the same.
     """
     upload = repository.find_upload(session, upload_id, lock=lock)
     if upload is None or not caller.may_upload_to(upload.site.name):
-        raise UploadNotFoundError(
-            f"the pool has no upload {upload_id}", hint="Announce the file again."
+        raise MissingError(
+            f"the pool has no upload {upload_id}",
+            code="upload_not_found",
+            hint="Announce the file again.",
         )
     return upload
 
 
 def get_receiving_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadRecord:
-    """Return an upload that takes parts, and put off its end.
-
-    Raises
-    ------
-    UploadNotFoundError, UploadClosedError, UploadBusyError
-    """
+    """Return an upload that takes parts, and put off its end."""
     with parts.database.read() as session:
         upload = get_upload(session, caller, upload_id)
     require_open(upload)
@@ -70,27 +67,22 @@ def open_part(parts: ServerParts, caller: Caller, upload_id: str, number: int) -
 
     Raises
     ------
-    UploadNotFoundError, UploadClosedError, UploadBusyError, PartMismatchError
-    PartsElsewhereError
+    ConflictError
         The storage takes the parts itself.
     """
     upload = get_receiving_upload(parts, caller, upload_id)
     size_bytes = PartPlan(upload.size_bytes, upload.part_bytes).size_of(number)
     if parts.storage.takes_parts:
-        raise PartsElsewhereError(
+        raise ConflictError(
             "the parts of this pool's uploads go straight to its storage",
+            code="parts_elsewhere",
             hint=f"Ask for their addresses: POST /api/v1/uploads/{upload_id}/parts",
         )
     return parts.storage.open_part(upload.storage_handle, number, size_bytes)
 
 
 def abort_upload(parts: ServerParts, caller: Caller, upload_id: str) -> None:
-    """Forget an upload and its parts; a version that it became stays.
-
-    Raises
-    ------
-    UploadNotFoundError, UploadBusyError
-    """
+    """Forget an upload and its parts; a version that it became stays."""
     with parts.database.write() as session:
         upload = get_upload(session, caller, upload_id, lock=True)
         if upload.state == repository.CHECKING:
@@ -138,12 +130,7 @@ def describe_upload(
 
 
 def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadResponse:
-    """Return an upload's state.
-
-    Raises
-    ------
-    UploadNotFoundError
-    """
+    """Return an upload's state."""
     with parts.database.read() as session:
         upload = get_upload(session, caller, upload_id)
         version = version_of(session, upload)

@@ -9,12 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pool_server.errors import (
-    AddressBusyError,
-    DatabaseUnusableError,
-    FolderBusyError,
-    FolderUnusableError,
-)
+from pool_server.errors import DatabaseUnusableError, StartError
 from pool_server.server import run_server, running_pool
 from pool_server.settings import PoolSettings
 
@@ -33,7 +28,7 @@ def test_the_url_is_the_real_one_and_the_secret_works_once(tmp_path: Path) -> No
 
 def test_a_folder_has_one_server(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path, port=0)
-    with running_pool(settings), pytest.raises(FolderBusyError, match=str(os.getpid())):
+    with running_pool(settings), pytest.raises(StartError, match=str(os.getpid())):
         run_server(settings, on_ready=lambda url, secret: pytest.fail("it started"))
 
 
@@ -41,20 +36,20 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = PoolSettings(data_folder=tmp_path, port=port)
-        with pytest.raises(AddressBusyError, match=str(port)):
+        with pytest.raises(StartError, match=str(port)):
             run_server(settings, on_ready=lambda url, secret: None)
     assert not settings.database_file.exists()
 
 
 def test_a_host_that_is_none(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path, port=0, host="no.such.host.invalid")
-    with pytest.raises(AddressBusyError, match=r"no\.such\.host\.invalid"):
+    with pytest.raises(StartError, match=r"no\.such\.host\.invalid"):
         run_server(settings, on_ready=lambda url, secret: None)
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FolderUnusableError, match="file"):
+    with pytest.raises(StartError, match="file"):
         run_server(
             PoolSettings(data_folder=tmp_path / "file", port=0), on_ready=lambda url, secret: None
         )

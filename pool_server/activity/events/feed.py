@@ -23,12 +23,7 @@ def describe_event(event: EventRecord) -> EventResponse:
 
 
 def choose_site(caller: Caller, site: str | None) -> str:
-    """Return whose events are meant: one's own site's, unless one looks after the whole pool.
-
-    Raises
-    ------
-    NotAllowedError
-    """
+    """Return whose events are meant: one's own site's, unless one looks after the whole pool."""
     if site is None or site == caller.site:
         return caller.site
     caller.require_role("admin")

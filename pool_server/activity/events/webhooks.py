@@ -14,7 +14,7 @@ from pool_server.activity.events import repository
 from pool_server.activity.events.calling import CallFailedError, call, read_address
 from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import WebhookRecord, now_utc
-from pool_server.errors import SiteNotFoundError, TooManyWebhooksError, WebhookNotFoundError
+from pool_server.errors import ConflictError, MissingError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, new_secret
 from pool_server.http.session import ServerParts
@@ -34,23 +34,19 @@ SECRET_PREFIX = "hook_"
 def create_webhook(
     session: Session, settings: PoolSettings, caller: Caller, request: WebhookRequest
 ) -> WebhookCreatedResponse:
-    """Have an address called from now on; the answer has the secret, this once.
-
-    Raises
-    ------
-    NotAllowedError, SiteNotFoundError, WebhookRefusedError, TooManyWebhooksError
-    """
+    """Have an address called from now on; the answer has the secret, this once."""
     site_name = request.site or caller.site
     caller.require_role("admin", site_name)
     read_address(request.url, settings)
     site = repository.find_site(session, site_name)
     if site is None:
-        raise SiteNotFoundError(f"the pool has no site {site_name!r}")
+        raise MissingError(f"the pool has no site {site_name!r}", code="site_not_found")
     wait_for_turn(session, f"webhooks of site {site.id}")
     if repository.count_webhooks(session, site.id) >= settings.max_webhooks_per_site:
-        raise TooManyWebhooksError(
+        raise ConflictError(
             f"site {site.name!r} has {settings.max_webhooks_per_site} webhooks, which is the most "
             "allowed",
+            code="too_many_webhooks",
             hint="Delete one first: `poolctl webhooks ls` lists them.",
         )
     webhook = WebhookRecord(
@@ -69,12 +65,7 @@ def create_webhook(
 
 
 def list_webhooks(session: Session, caller: Caller, site: str | None) -> list[WebhookResponse]:
-    """Return the webhooks of a site.
-
-    Raises
-    ------
-    NotAllowedError
-    """
+    """Return the webhooks of a site."""
     name = site or caller.site
     caller.require_role("admin", name)
     return describe_webhooks(session, repository.list_webhooks(session, name))
@@ -85,24 +76,21 @@ def get_webhook(session: Session, caller: Caller, webhook_id: str) -> WebhookRec
 
     Raises
     ------
-    WebhookNotFoundError
+    MissingError
         There is none; another site's looks the same.
     """
     webhook = repository.find_webhook(session, webhook_id)
     if webhook is None or not caller.has_role("admin", webhook.site.name):
-        raise WebhookNotFoundError(
-            f"the pool has no webhook {webhook_id}", hint="`poolctl webhooks ls` lists them."
+        raise MissingError(
+            f"the pool has no webhook {webhook_id}",
+            code="webhook_not_found",
+            hint="`poolctl webhooks ls` lists them.",
         )
     return webhook
 
 
 def delete_webhook(session: Session, caller: Caller, webhook_id: str) -> None:
-    """Stop calling an address; what it still waits for is dropped.
-
-    Raises
-    ------
-    WebhookNotFoundError
-    """
+    """Stop calling an address; what it still waits for is dropped."""
     webhook = get_webhook(session, caller, webhook_id)
     repository.delete_webhook(session, webhook.id)
     record_act(
@@ -111,12 +99,7 @@ def delete_webhook(session: Session, caller: Caller, webhook_id: str) -> None:
 
 
 def try_webhook(parts: ServerParts, caller: Caller, webhook_id: str) -> WebhookTestResponse:
-    """Call an address now, with an event that did not happen, and tell what it said.
-
-    Raises
-    ------
-    WebhookNotFoundError
-    """
+    """Call an address now, with an event that did not happen, and tell what it said."""
     with parts.database.read() as session:
         webhook = get_webhook(session, caller, webhook_id)
     event = EventResponse(
@@ -136,12 +119,7 @@ def try_webhook(parts: ServerParts, caller: Caller, webhook_id: str) -> WebhookT
 
 
 def send_event(webhook: WebhookRecord, event: EventResponse, settings: PoolSettings) -> int:
-    """Call a webhook's address with an event and return the status of the answer.
-
-    Raises
-    ------
-    CallFailedError
-    """
+    """Call a webhook's address with an event and return the status of the answer."""
     body = event.model_dump_json().encode()
     timestamp = str(int(time.time()))
     headers = {

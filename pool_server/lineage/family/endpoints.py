@@ -8,13 +8,6 @@ from fastapi import APIRouter, Path, Query
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from pool_server.errors import (
-    ModelNotFoundError,
-    NotAuthenticatedError,
-    QueryError,
-    VersionNotFoundError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession
@@ -37,9 +30,6 @@ WithRecipes = Annotated[
     "/models/{site}/{name}/versions/{reference}/lineage",
     summary="Tell where a version comes from",
     response_model=LineageResponse,
-    responses=documented(
-        NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
-    ),
 )
 def lineage(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
@@ -62,7 +52,6 @@ def lineage(  # noqa: PLR0917 - FastAPI gives them by name
     "/lineage/{digest}",
     summary="Tell where a file comes from",
     response_model=LineageResponse,
-    responses=documented(NotAuthenticatedError, VersionNotFoundError),
 )
 def lineage_of_digest(
     caller: SignedIn,

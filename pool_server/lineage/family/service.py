@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pool_server.errors import VersionNotFoundError
+from pool_server.errors import MissingError
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
@@ -99,12 +99,13 @@ def trace_digest(
 
     Raises
     ------
-    VersionNotFoundError
+    MissingError
         Neither a version nor a recipe that the caller may see has this digest.
     """
     if not repository.knows(session, caller, digest):
-        raise VersionNotFoundError(
+        raise MissingError(
             f"the pool knows neither a model with digest {digest} nor one that was made from it",
+            code="version_not_found",
             hint="The recipe beside a merged file names what it was made from.",
         )
     return trace_lineage(session, caller, digest, with_recipes=with_recipes)

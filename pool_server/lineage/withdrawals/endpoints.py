@@ -6,17 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.errors import (
-    AlreadyWithdrawnError,
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    VersionNotFoundError,
-    VersionStateError,
-    WithdrawalRefusedError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
@@ -43,13 +32,6 @@ router = APIRouter(tags=["withdrawals"])
     "/models/{site}/{name}/versions/{reference}/withdrawal-preview",
     summary="Tell whom a withdrawal touches",
     dependencies=[needs("withdrawals")],
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        QueryError,
-    ),
 )
 def preview(
     caller: Uploader,
@@ -71,16 +53,6 @@ def preview(
     "/models/{site}/{name}/versions/{reference}/withdraw",
     summary="Withdraw a version",
     dependencies=[needs("withdrawals")],
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        VersionStateError,
-        QueryError,
-        AlreadyWithdrawnError,
-        WithdrawalRefusedError,
-    ),
 )
 def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
@@ -108,14 +80,6 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
     "/models/{site}/{name}/versions/{reference}/successors",
     summary="Name what replaces a version",
     dependencies=[needs("withdrawals")],
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        QueryError,
-        WithdrawalRefusedError,
-    ),
 )
 def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
@@ -136,12 +100,7 @@ def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
     return service.name_successor(session, caller, version, request.successor)
 
 
-@router.get(
-    "/withdrawals",
-    summary="List what was withdrawn",
-    dependencies=[needs("models:read")],
-    responses=documented(NotAuthenticatedError, QueryError),
-)
+@router.get("/withdrawals", summary="List what was withdrawn", dependencies=[needs("models:read")])
 def list_withdrawals(
     caller: SignedIn,
     session: ReadingSession,
@@ -160,7 +119,6 @@ def list_withdrawals(
     "/withdrawals/check",
     summary="Ask whether files were withdrawn",
     dependencies=[needs("models:read")],
-    responses=documented(NotAuthenticatedError),
 )
 def check(caller: SignedIn, session: ReadingSession, request: CheckRequest) -> CheckResponse:
     """Return which of the files with these digests were withdrawn, or hold something that was.

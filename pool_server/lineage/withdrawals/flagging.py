@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import News, tell_all
 from pool_server.database.records import ModelVersionRecord, WithdrawalFlagRecord, WithdrawalRecord
-from pool_server.errors import BytesWithdrawnError
+from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals import repository
@@ -146,17 +146,13 @@ def set_flags(
 
 
 def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
-    """Raise if any of these files is not to be had any more, under whatever name.
-
-    Raises
-    ------
-    BytesWithdrawnError
-    """
+    """Raise if any of these files is not to be had any more, under whatever name."""
     refusal = repository.find_refusal(session, digests)
     if refusal is not None:
-        raise BytesWithdrawnError(
+        raise ConflictError(
             f"the file with digest {refusal.digest} was withdrawn ({refusal.reason}) and is not "
             "taken any more, under no name",
+            code="bytes_withdrawn",
             hint="Delete it; `poolctl models check FILES` finds what else holds it.",
             details={"digest": refusal.digest, "reason": refusal.reason},
         )
@@ -170,7 +166,7 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
 
     Raises
     ------
-    BytesWithdrawnError
+    ConflictError
         The bytes themselves were withdrawn, and for a reason for which nobody shall have them.
     """
     hold_families(session)

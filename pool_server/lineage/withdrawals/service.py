@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import tell_all
 from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
-from pool_server.errors import AlreadyWithdrawnError, NotAllowedError, WithdrawalRefusedError
+from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
@@ -54,7 +54,6 @@ def find_own(
 
     Raises
     ------
-    ModelNotFoundError, VersionNotFoundError, QueryError
     NotAllowedError
         The caller may not upload for the version's site, and looks not after the whole pool; or
         another site published the same file before.
@@ -89,11 +88,11 @@ def withdraw(
 
     Raises
     ------
-    AlreadyWithdrawnError
+    ConflictError
         It was withdrawn before, as strictly.
-    VersionStateError
+    ConflictError
         It was deleted at this moment.
-    WithdrawalRefusedError
+    RefusedError
         The effect is weaker than the reason or the state demands, or the successor is none.
     """
     registry.hold_families(session)
@@ -143,12 +142,12 @@ def name_successor(
 
     Raises
     ------
-    ModelNotFoundError, VersionNotFoundError, QueryError
+    MissingError, QueryError
         There is no such successor that the caller may see.
     NotAllowedError
         The caller may not upload for the replaced version's site, and does not look after the
         whole pool.
-    WithdrawalRefusedError
+    RefusedError
         The one cannot replace the other.
     """
     caller.require_role("contributor", version.model.site.name)
@@ -174,7 +173,7 @@ def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
 
     Raises
     ------
-    WithdrawalRefusedError
+    RefusedError
         It would be weaker than the reason or the state demands.
     """
     is_inside = state in states.INSIDE
@@ -183,9 +182,10 @@ def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
         return least
     if _STRICTNESS[request.effect] < _STRICTNESS[least]:
         why = f"is {states.told_as(state)}" if is_inside else f"has the reason {request.reason!r}"
-        raise WithdrawalRefusedError(
+        raise RefusedError(
             f"a withdrawal of what {why} gives it to nobody any more: its effect is {least!r}, not "
             f"{request.effect!r}",
+            code="withdrawal_refused",
             hint="Leave the effect out."
             if is_inside
             else "Leave the effect out, or give another reason.",
@@ -256,10 +256,6 @@ def _require_first(session: Session, caller: Caller, version: ModelVersionRecord
 
     A withdrawal follows the bytes to whoever has them. Whoever copies another site's file could
     else take it, and all that was made of it, from everybody.
-
-    Raises
-    ------
-    NotAllowedError
     """
     first = registry.first_version(session, version.digest) or version
     if first.model.site_id == version.model.site_id or caller.has_role("curator"):
@@ -305,9 +301,10 @@ def _tighten(
 ) -> None:
     """Make a withdrawal stricter; what it was before stands in the audit."""
     if _STRICTNESS[effect] <= _STRICTNESS[withdrawal.effect]:
-        raise AlreadyWithdrawnError(
+        raise ConflictError(
             f"{address} was withdrawn at {withdrawal.created_at:%Y-%m-%d %H:%M} UTC "
             f"({withdrawal.reason}, {withdrawal.effect}); that cannot be undone or softened",
+            code="already_withdrawn",
             details={"reason": withdrawal.reason, "effect": withdrawal.effect},
         )
     withdrawal.reason, withdrawal.effect = request.reason, effect
@@ -323,32 +320,37 @@ def _find_successor(
 
     Raises
     ------
-    WithdrawalRefusedError
+    RefusedError
         It cannot.
     """
     choice = ModelChoice.parse(address).address
     if choice is None:
-        raise WithdrawalRefusedError(f"{address} is no address; expected SITE/NAME@VERSION")
+        raise RefusedError(
+            f"{address} is no address; expected SITE/NAME@VERSION", code="withdrawal_refused"
+        )
     successor = resolve_version(session, caller, choice.site, choice.name, choice.reference)
     if successor.id == version.id or successor.state != states.AVAILABLE or successor.flags:
         raise _unfit(successor, version)
     if successor.kind != version.kind:
-        raise WithdrawalRefusedError(
+        raise RefusedError(
             f"{address_of(successor)} is of kind {successor.kind} and cannot replace "
-            f"{address_of(version)}, which is of kind {version.kind}"
+            f"{address_of(version)}, which is of kind {version.kind}",
+            code="withdrawal_refused",
         )
     if successor.id in repository.successor_pairs(session, version.id):
-        raise WithdrawalRefusedError(
+        raise RefusedError(
             f"{address_of(version)} replaces {address_of(successor)}; it cannot be the other way "
-            "round as well"
+            "round as well",
+            code="withdrawal_refused",
         )
     return successor
 
 
-def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> WithdrawalRefusedError:
-    return WithdrawalRefusedError(
+def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> RefusedError:
+    return RefusedError(
         f"{address_of(successor)} cannot replace {address_of(version)}: it is that itself, "
         "withdrawn, flagged, or not available",
+        code="withdrawal_refused",
         hint="Name a version that holds nothing of what is withdrawn, or none.",
     )
 

@@ -7,18 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from pool_server.database.engine import write_with_retry
-from pool_server.errors import (
-    AliasNotFoundError,
-    AliasRefusedError,
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    VersionNotFoundError,
-    VersionStateError,
-    WriteConflictError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import Uploader
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, WritingSession
@@ -36,20 +24,7 @@ AliasName = Annotated[
 ]
 
 
-@router.put(
-    "/{alias}",
-    summary="Let an alias mean a version",
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        QueryError,
-        AliasRefusedError,
-        VersionStateError,
-        WriteConflictError,
-    ),
-)
+@router.put("/{alias}", summary="Let an alias mean a version")
 def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     parts: Parts,
@@ -69,14 +44,7 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     )
 
 
-@router.delete(
-    "/{alias}",
-    status_code=204,
-    summary="Remove an alias",
-    responses=documented(
-        NotAuthenticatedError, NotAllowedError, ModelNotFoundError, AliasNotFoundError
-    ),
-)
+@router.delete("/{alias}", status_code=204, summary="Remove an alias")
 def remove_alias(
     caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, alias: AliasName
 ) -> None:

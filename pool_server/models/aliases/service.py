@@ -7,7 +7,7 @@ import re
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import AliasRecord, now_utc
-from pool_server.errors import AliasNotFoundError, AliasRefusedError, VersionStateError
+from pool_server.errors import ConflictError, MissingError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.models.registry import repository as registry
@@ -34,10 +34,9 @@ def set_alias(
 
     Raises
     ------
-    ModelNotFoundError, VersionNotFoundError, QueryError, NotAllowedError
-    AliasRefusedError
+    RefusedError
         No alias can have this name.
-    VersionStateError
+    ConflictError
         The version is a draft, quarantined or withdrawn.
     """
     site, name = place
@@ -49,8 +48,9 @@ def set_alias(
     version = resolve_version(session, caller, site, name, reference)
     registry.lock_state(session, version)
     if version.state != AVAILABLE:
-        raise VersionStateError(
+        raise ConflictError(
             f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
+            code="wrong_state",
             hint="An alias is for versions that others may take.",
             details={"found": version.state, "expected": [AVAILABLE]},
         )
@@ -76,20 +76,16 @@ def set_alias(
 
 
 def remove_alias(session: Session, caller: Caller, place: tuple[str, str], alias: str) -> None:
-    """Forget an alias; the version that it meant stays.
-
-    Raises
-    ------
-    ModelNotFoundError, NotAllowedError, AliasNotFoundError
-    """
+    """Forget an alias; the version that it meant stays."""
     site, name = place
     model = get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     registry.lock_model(session, model)
     record = session.get(AliasRecord, (model.id, alias))
     if record is None:
-        raise AliasNotFoundError(
+        raise MissingError(
             f"{site}/{name} has no alias {alias!r}",
+            code="alias_not_found",
             hint=f"`poolctl models info {site}/{name}` shows those of the newest version.",
         )
     session.delete(record)
@@ -97,19 +93,17 @@ def remove_alias(session: Session, caller: Caller, place: tuple[str, str], alias
 
 
 def require_alias_name(alias: str) -> None:
-    """Raise unless a word can be an alias: it must not look like a number or a digest.
-
-    Raises
-    ------
-    AliasRefusedError
-    """
+    """Raise unless a word can be an alias: it must not look like a number or a digest."""
     if alias == LATEST:
-        raise AliasRefusedError(
-            f"{LATEST!r} always means the newest version", hint="Choose another name: best, stable."
+        raise RefusedError(
+            f"{LATEST!r} always means the newest version",
+            code="alias_refused",
+            hint="Choose another name: best, stable.",
         )
     if not _ALIAS.fullmatch(alias):
-        raise AliasRefusedError(
+        raise RefusedError(
             f"{alias[:80]!r} cannot be an alias; expected a letter a-z, then up to 63 of a-z, 0-9, "
             "'.', '_', '-'",
+            code="alias_refused",
             hint="For example best, or study-2026.",
         )

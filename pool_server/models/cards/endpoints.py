@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.errors import (
-    CardRefusedError,
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    VersionNotFoundError,
-    VersionStateError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
@@ -25,14 +15,7 @@ from pool_server.wire.models.cards import CardRequest, CardResponse
 router = APIRouter(prefix="/models/{site}/{name}/versions/{reference}/card", tags=["models"])
 
 
-@router.get(
-    "",
-    summary="Read the card of a version",
-    responses=documented(
-        NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
-    ),
-    dependencies=[needs("models:read")],
-)
+@router.get("", summary="Read the card of a version", dependencies=[needs("models:read")])
 def show_card(
     caller: SignedIn,
     session: ReadingSession,
@@ -50,20 +33,7 @@ def show_card(
     )
 
 
-@router.put(
-    "",
-    summary="Write the card of a version",
-    responses=documented(
-        NotAuthenticatedError,
-        NotAllowedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        QueryError,
-        CardRefusedError,
-        VersionStateError,
-    ),
-    dependencies=[needs("models:write")],
-)
+@router.put("", summary="Write the card of a version", dependencies=[needs("models:write")])
 def write_card(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     session: WritingSession,

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelVersionRecord
-from pool_server.errors import CardRefusedError, VersionStateError
+from pool_server.errors import ConflictError, RefusedError
 from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -52,16 +52,17 @@ def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord,
     ------
     NotAllowedError
         The caller may not upload to the version's site.
-    CardRefusedError
+    RefusedError
         The front matter cannot be read.
-    VersionStateError
+    ConflictError
         The version is withdrawn: what is said of it is the withdrawal's explanation.
     """
     caller.require_upload_to(version.model.site.name)
     require_card(text)
     if told_as(version.state) == WITHDRAWN:
-        raise VersionStateError(
+        raise ConflictError(
             "the version is withdrawn; its card stays as it is",
+            code="wrong_state",
             details={"found": WITHDRAWN},
         )
     version.card = text
@@ -77,11 +78,11 @@ def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord,
 
 
 def require_card(text: str) -> None:
-    """Raise `CardRefusedError` unless the front matter of a card can be read, if it has any."""
+    """Raise `RefusedError` unless the front matter of a card can be read, if it has any."""
     try:
         read_card(text)
     except ValueError as error:
-        raise CardRefusedError(str(error)) from error
+        raise RefusedError(str(error), code="card_refused") from error
 
 
 def read_text(session: Session, version: ModelVersionRecord) -> str:

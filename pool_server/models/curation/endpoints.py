@@ -6,17 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.errors import (
-    HasDescendantsError,
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    QueryError,
-    SignatureRequiredError,
-    VersionNotFoundError,
-    VersionStateError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import Curator, Uploader
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
@@ -30,32 +19,6 @@ from pool_server.wire.models.models import ModelPage, ModelVersionResponse
 router = APIRouter(tags=["curation"])
 
 VERSION = "/models/{site}/{name}/versions/{reference}"
-REFUSALS = documented(
-    NotAuthenticatedError,
-    NotAllowedError,
-    ModelNotFoundError,
-    VersionNotFoundError,
-    QueryError,
-    VersionStateError,
-)
-SHOWING_REFUSALS = documented(
-    NotAuthenticatedError,
-    NotAllowedError,
-    ModelNotFoundError,
-    VersionNotFoundError,
-    QueryError,
-    VersionStateError,
-    SignatureRequiredError,
-)
-DELETION_REFUSALS = documented(
-    NotAuthenticatedError,
-    NotAllowedError,
-    ModelNotFoundError,
-    VersionNotFoundError,
-    QueryError,
-    HasDescendantsError,
-    VersionStateError,
-)
 Force = Annotated[
     bool,
     Query(description="Also when something in the pool was made from it.", examples=[False]),
@@ -65,7 +28,6 @@ Force = Annotated[
 @router.get(
     "/queue",
     summary="List what waits for a curator",
-    responses=documented(NotAuthenticatedError, NotAllowedError, QueryError),
     dependencies=[needs("models:curate")],
 )
 def queue(
@@ -79,12 +41,7 @@ def queue(
     return service.list_queue(session, caller, before_id=before_id, limit=limit)
 
 
-@router.post(
-    f"{VERSION}/publish",
-    summary="Publish a draft",
-    responses=SHOWING_REFUSALS,
-    dependencies=[needs("models:curate")],
-)
+@router.post(f"{VERSION}/publish", summary="Publish a draft", dependencies=[needs("models:curate")])
 def publish(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     parts: Parts,
@@ -105,7 +62,6 @@ def publish(  # noqa: PLR0917 - FastAPI gives them by name
 @router.post(
     f"{VERSION}/quarantine",
     summary="Quarantine a version",
-    responses=REFUSALS,
     dependencies=[needs("models:curate")],
 )
 def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
@@ -124,7 +80,6 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
 @router.post(
     f"{VERSION}/release",
     summary="Release a quarantined version",
-    responses=SHOWING_REFUSALS,
     dependencies=[needs("models:curate")],
 )
 def release(  # noqa: PLR0917 - FastAPI gives them by name
@@ -144,12 +99,7 @@ def release(  # noqa: PLR0917 - FastAPI gives them by name
     return service.release(session, caller, parts.settings, version)
 
 
-@router.delete(
-    VERSION,
-    summary="Delete a version",
-    responses=DELETION_REFUSALS,
-    dependencies=[needs("models:write")],
-)
+@router.delete(VERSION, summary="Delete a version", dependencies=[needs("models:write")])
 def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     session: WritingSession,
@@ -172,7 +122,6 @@ def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
 @router.delete(
     "/models/{site}/{name}",
     summary="Delete a model",
-    responses=DELETION_REFUSALS,
     dependencies=[needs("models:write")],
 )
 def delete_model(

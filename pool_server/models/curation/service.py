@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import tell
 from pool_server.database.records import ModelRecord, ModelVersionRecord
-from pool_server.errors import HasDescendantsError, NotAllowedError, VersionStateError
+from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
@@ -60,8 +60,7 @@ def publish(
 
     Raises
     ------
-    NotAllowedError, VersionStateError
-    SignatureRequiredError
+    RefusedError
         It is not signed, at a pool that demands it.
     """
     site = version.model.site.name
@@ -78,10 +77,6 @@ def quarantine(
 
     Who looks after the whole pool does so for the pool, also at the own site, and takes over what
     a site has quarantined itself.
-
-    Raises
-    ------
-    NotAllowedError, VersionStateError
     """
     caller.require_role("curator", version.model.site.name)
     registry.lock_state(session, version)
@@ -99,8 +94,7 @@ def release(
 
     Raises
     ------
-    NotAllowedError, VersionStateError
-    SignatureRequiredError
+    RefusedError
         It is not signed, at a pool that demands it.
     """
     site = version.model.site.name
@@ -122,9 +116,9 @@ def delete_version(
     NotAllowedError
         Also for what a curator of the pool has quarantined: sent again under another name, it
         would be out of quarantine.
-    HasDescendantsError
+    ConflictError
         Something in the pool was made from it, and `force` is false.
-    VersionStateError
+    ConflictError
         A round that goes on refines it.
     """
     site = version.model.site.name
@@ -148,12 +142,7 @@ def delete_version(
 def delete_model(
     session: Session, caller: Caller, site: str, name: str, *, force: bool
 ) -> DeletionResponse:
-    """Delete a model with all its versions; its name is never used again.
-
-    Raises
-    ------
-    ModelNotFoundError, NotAllowedError, HasDescendantsError, VersionStateError
-    """
+    """Delete a model with all its versions; its name is never used again."""
     model = get_model(session, caller, site, name)
     caller.require_role("contributor", model.site.name)
     registry.lock_model(session, model)
@@ -227,12 +216,7 @@ def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> No
 
 
 def _require_power(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    """Raise if a curator of the pool has quarantined a version's bytes, and the caller is none.
-
-    Raises
-    ------
-    NotAllowedError
-    """
+    """Raise if a curator of the pool has quarantined a version's bytes, and the caller is none."""
     if registry.find_quarantine(session, version.digest) and not curates_pool(caller):
         raise NotAllowedError(
             f"the file of {subject_of(version)} was quarantined by a curator of the pool, under "
@@ -242,12 +226,7 @@ def _require_power(session: Session, caller: Caller, version: ModelVersionRecord
 
 
 def _require_not_held(caller: Caller, versions: Sequence[ModelVersionRecord]) -> None:
-    """Raise if a curator of the pool has quarantined any of the versions, and the caller is none.
-
-    Raises
-    ------
-    NotAllowedError
-    """
+    """Raise unless the caller may release versions that a curator of the pool quarantined."""
     held = [each for each in versions if each.state == QUARANTINED and each.held_by_pool]
     if held and not curates_pool(caller):
         raise NotAllowedError(
@@ -263,14 +242,16 @@ def _require_deletable(
 ) -> None:
     key = repository.round_on(session, version_ids)
     if key is not None:
-        raise VersionStateError(
+        raise ConflictError(
             f"{subject} cannot be deleted: round {key} refines it",
+            code="wrong_state",
             hint=f"Finish the round, or call it off: `poolctl rounds cancel {key}`.",
             details={"round": key},
         )
     if heirs and not force:
-        raise HasDescendantsError(
+        raise ConflictError(
             f"{len(heirs)} files in the pool were made from {subject}",
+            code="has_descendants",
             hint="If it must not be used any more, withdraw it: then all of them are flagged and "
             "their owners told. To delete it all the same, give `force`.",
             details={"descendants": len(heirs)},

@@ -6,14 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from pool_server.errors import (
-    ExportRefusedError,
-    ModelNotFoundError,
-    NotAuthenticatedError,
-    QueryError,
-    VersionNotFoundError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
@@ -25,13 +17,7 @@ from pool_server.wire.models.bundles import ExportRequest, ExportResponse, Porta
 router = APIRouter(tags=["exports"], dependencies=[needs("models:read")])
 
 
-@router.post(
-    "/exports",
-    summary="Ask whether models may leave the pool",
-    responses=documented(
-        NotAuthenticatedError, VersionNotFoundError, ExportRefusedError, QueryError
-    ),
-)
+@router.post("/exports", summary="Ask whether models may leave the pool")
 def grant_export(
     caller: SignedIn, session: WritingSession, request: ExportRequest
 ) -> ExportResponse:
@@ -47,13 +33,6 @@ def grant_export(
 @router.get(
     "/models/{site}/{name}/versions/{reference}/record",
     summary="Get all that goes with a version",
-    responses=documented(
-        NotAuthenticatedError,
-        ModelNotFoundError,
-        VersionNotFoundError,
-        ExportRefusedError,
-        QueryError,
-    ),
 )
 def portable_record(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,

@@ -15,12 +15,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import News, tell_all
 from pool_server.database.records import ModelVersionRecord, StatementRecord
-from pool_server.errors import (
-    ExportRefusedError,
-    QueryError,
-    TermsForbidError,
-    VersionNotFoundError,
-)
+from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsForbidError
 from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -63,9 +58,9 @@ def grant_export(session: Session, caller: Caller, request: ExportRequest) -> Ex
     ------
     QueryError
         An address names no version by its number.
-    VersionNotFoundError
+    MissingError
         There is no such version that the caller may see.
-    ExportRefusedError
+    NotAllowedError
         Some may not leave; each is named with the reason.
     """
     versions = _find_asked(session, caller, [_place_of(text) for text in request.addresses])
@@ -101,7 +96,7 @@ def describe_portable(
 
     Raises
     ------
-    ExportRefusedError
+    NotAllowedError
         It may not leave.
     """
     _require_exportable(caller, [version])
@@ -177,8 +172,9 @@ def _find_asked(
     }
     for site, name, number in places:
         if (site, name, number) not in found:
-            raise VersionNotFoundError(
+            raise MissingError(
                 f"the pool has no model {site}/{name}@{number}",
+                code="version_not_found",
                 hint="`poolctl models ls` lists what is there.",
             )
     return list(found.values())
@@ -191,9 +187,10 @@ def _with_ancestors(
     known = {each.digest for each in versions}
     digests = repository.ancestor_digests(session, caller, known, MOST_VERSIONS)
     if len(digests) > MOST_VERSIONS:
-        raise ExportRefusedError(
+        raise NotAllowedError(
             f"these models have more than {MOST_VERSIONS:,} ancestors, which is the most that one "
-            "bundle may hold"
+            "bundle may hold",
+            code="export_refused",
         )
     homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
     for version in repository.find_digests(session, caller, digests - known):
@@ -216,8 +213,9 @@ def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) 
         return
     named = [f"{address}: {', '.join(why)}" for address, why in problems.items()][:_MOST_NAMED]
     more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
-    raise ExportRefusedError(
+    raise NotAllowedError(
         f"{len(problems)} of the models may not leave the pool: {'; '.join(named)}{more}",
+        code="export_refused",
         hint="Ask the sites whose models they are for the right `redistribute`, or leave them "
         "out; models that were merged from them can go without them.",
         details={"problems": problems},

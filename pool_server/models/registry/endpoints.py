@@ -9,13 +9,6 @@ from starlette.responses import Response
 
 from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import (
-    ContentMissingError,
-    ModelNotFoundError,
-    NotAuthenticatedError,
-    QueryError,
-    RightMissingError,
-    StorageFailedError,
-    VersionNotFoundError,
     VersionWithdrawnError,
 )
 from pool_server.http.content import send_content
@@ -69,13 +62,7 @@ Cursor = Annotated[
 ]
 
 
-@router.get(
-    "/models",
-    summary="List model versions",
-    responses=documented(
-        NotAuthenticatedError, QueryError, ModelNotFoundError, VersionNotFoundError
-    ),
-)
+@router.get("/models", summary="List model versions")
 def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
     session: LookingSession,
@@ -93,13 +80,7 @@ def list_models(  # noqa: PLR0917 - FastAPI gives them by name
     return service.list_models(session, caller, paged(filters, sort, limit, cursor))
 
 
-@router.get(
-    "/models/facets",
-    summary="Count what models have in common",
-    responses=documented(
-        NotAuthenticatedError, QueryError, ModelNotFoundError, VersionNotFoundError
-    ),
-)
+@router.get("/models/facets", summary="Count what models have in common")
 def list_facets(caller: SignedIn, session: LookingSession, filters: ModelFilters) -> FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
@@ -108,11 +89,7 @@ def list_facets(caller: SignedIn, session: LookingSession, filters: ModelFilters
     return service.list_facets(session, caller, filters)
 
 
-@router.get(
-    "/models/{site}/{name}",
-    summary="List the versions of a model",
-    responses=documented(NotAuthenticatedError, ModelNotFoundError, QueryError),
-)
+@router.get("/models/{site}/{name}", summary="List the versions of a model")
 def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
     session: LookingSession,
@@ -126,13 +103,7 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     return service.list_versions_of(session, caller, site, name, query)
 
 
-@router.get(
-    "/models/{site}/{name}/versions/{reference}",
-    summary="Describe a version",
-    responses=documented(
-        NotAuthenticatedError, ModelNotFoundError, VersionNotFoundError, QueryError
-    ),
-)
+@router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
 def describe_version(
     caller: SignedIn,
     session: ReadingSession,
@@ -145,16 +116,7 @@ def describe_version(
     return describing.describe_version(version)
 
 
-CONTENT_RESPONSES = documented(
-    NotAuthenticatedError,
-    RightMissingError,
-    ModelNotFoundError,
-    VersionNotFoundError,
-    VersionWithdrawnError,
-    QueryError,
-    ContentMissingError,
-    StorageFailedError,
-) | {
+CONTENT_RESPONSES = documented(VersionWithdrawnError) | {
     200: {
         "description": "The whole file.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},

@@ -33,12 +33,7 @@ class LabelFilter:
 
     @classmethod
     def parse(cls, text: str) -> LabelFilter:
-        """Read ``KEY=VALUE`` or ``KEY``.
-
-        Raises
-        ------
-        QueryError
-        """
+        """Read ``KEY=VALUE`` or ``KEY``."""
         key, equals, value = text.partition("=")
         if not _LABEL_KEY.fullmatch(key) or (equals and not value):
             raise QueryError(
@@ -58,12 +53,7 @@ class LabelBound:
 
     @classmethod
     def parse(cls, text: str) -> LabelBound:
-        """Read ``KEY<NUMBER``, or with ``<=``, ``>``, ``>=``.
-
-        Raises
-        ------
-        QueryError
-        """
+        """Read ``KEY<NUMBER``, or with ``<=``, ``>``, ``>=``."""
         match = _BOUND.fullmatch(text)
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None or match[2] == "=":
@@ -84,12 +74,7 @@ class MetricFilter:
 
     @classmethod
     def parse(cls, text: str) -> MetricFilter:
-        """Read ``NAME<VALUE``, or with ``<=``, ``>``, ``>=``, ``=``.
-
-        Raises
-        ------
-        QueryError
-        """
+        """Read ``NAME<VALUE``, or with ``<=``, ``>``, ``>=``, ``=``."""
         match = _BOUND.fullmatch(text)
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None:
@@ -109,12 +94,7 @@ class MergeKey:
 
     @classmethod
     def parse(cls, text: str) -> MergeKey:
-        """Read ``METHOD:KEY``.
-
-        Raises
-        ------
-        QueryError
-        """
+        """Read ``METHOD:KEY``."""
         method, colon, key = text.partition(":")
         if not (method and colon and key):
             raise QueryError(
@@ -133,12 +113,7 @@ class ModelChoice:
 
     @classmethod
     def parse(cls, text: str) -> ModelChoice:
-        """Read a model address or ``sha256:DIGEST``.
-
-        Raises
-        ------
-        QueryError
-        """
+        """Read a model address or ``sha256:DIGEST``."""
         if text.startswith("sha256:"):
             return cls(None, read_digest(text.removeprefix("sha256:")))
         try:
@@ -170,10 +145,6 @@ def read_label(text: str) -> LabelFilter | LabelBound:
     """Read one filter on labels, by value or by bound.
 
     What comes first decides: ``note=a<b`` asks for a value.
-
-    Raises
-    ------
-    QueryError
     """
     sign = _SIGN.search(text)
     by_bound = sign is not None and sign[0] != "="
@@ -181,12 +152,7 @@ def read_label(text: str) -> LabelFilter | LabelBound:
 
 
 def read_digest(text: str) -> str:
-    """Return `text` if it is a SHA-256 in hexadecimal.
-
-    Raises
-    ------
-    QueryError
-    """
+    """Return `text` if it is a SHA-256 in hexadecimal."""
     if not _DIGEST.fullmatch(text):
         raise QueryError(f"{text!r} is no SHA-256 digest; expected 64 characters of 0-9, a-f")
     return text
@@ -201,12 +167,7 @@ def read_words(text: str | None) -> tuple[str, ...]:
 
 
 def limit_count(name: str, filters: Sequence[str]) -> Sequence[str]:
-    """Return `filters` unless they are too many for one query.
-
-    Raises
-    ------
-    QueryError
-    """
+    """Return `filters` unless they are too many for one query."""
     if len(filters) > MOST_FILTERS:
         raise QueryError(f"{len(filters)} filters `{name}`; at most {MOST_FILTERS} can be combined")
     return filters

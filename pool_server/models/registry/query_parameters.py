@@ -110,12 +110,7 @@ async def read_filters(  # noqa: PLR0917 - FastAPI gives them by name
         ),
     ] = False,
 ) -> ModelQuery:
-    """Return all filters of a request.
-
-    Raises
-    ------
-    QueryError
-    """
+    """Return all filters of a request."""
     return ModelQuery(
         kind=kind,
         site=site,
@@ -136,12 +131,7 @@ ModelFilters = Annotated[ModelQuery, Depends(read_filters)]
 
 
 def paged(query: ModelQuery, sort: str, limit: int, cursor: str | None) -> ModelQuery:
-    """Return `query` with its order, and where its page begins and ends.
-
-    Raises
-    ------
-    QueryError
-    """
+    """Return `query` with its order, and where its page begins and ends."""
     order = Order.parse(sort)
     after = None if cursor is None else order.read_cursor(cursor)
     return replace(query, order=order, limit=limit, after=after)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord
-from pool_server.errors import ModelNotFoundError, QueryError, VersionNotFoundError
+from pool_server.errors import MissingError, QueryError
 from pool_server.http.identity import Caller
 from pool_server.models.registry import repository
 from pool_server.models.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
@@ -30,7 +30,7 @@ def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRe
 
     Raises
     ------
-    ModelNotFoundError
+    MissingError
         There is none; one that the caller may not see looks the same.
     """
     model = repository.find_visible_model(session, caller, site, name)
@@ -39,9 +39,11 @@ def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRe
     return model
 
 
-def _no_model(site: str, name: str) -> ModelNotFoundError:
-    return ModelNotFoundError(
-        f"the pool has no model {site}/{name}", hint="`poolctl models ls` lists what is there."
+def _no_model(site: str, name: str) -> MissingError:
+    return MissingError(
+        f"the pool has no model {site}/{name}",
+        code="model_not_found",
+        hint="`poolctl models ls` lists what is there.",
     )
 
 
@@ -62,7 +64,7 @@ def resolve_version(
 
     Raises
     ------
-    ModelNotFoundError, VersionNotFoundError
+    MissingError
         There is no such model or version that the caller may see.
     QueryError
         `reference` cannot be any of them.
@@ -90,8 +92,9 @@ def resolve_version(
             "sha256:DIGEST"
         )
     if version is None:
-        raise VersionNotFoundError(
+        raise MissingError(
             f"{site}/{name} has no version {reference or LATEST}",
+            code="version_not_found",
             hint=f"`poolctl models ls --name {name}` lists the versions there are.",
         )
     return version
@@ -144,12 +147,7 @@ def _merge_groups(
 def list_versions_of(
     session: Session, caller: Caller, site: str, name: str, query: ModelQuery
 ) -> ModelPage:
-    """Return one page of the versions of one model, in the order of `query`.
-
-    Raises
-    ------
-    ModelNotFoundError
-    """
+    """Return one page of the versions of one model, in the order of `query`."""
     if repository.find_visible_id(session, caller, site, name) is None:
         raise _no_model(site, name)
     return list_models(session, caller, query)
@@ -170,8 +168,9 @@ def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> Mode
         session, caller, choice.digest or "", repository.brief_versions
     )
     if version is None:
-        raise VersionNotFoundError(
+        raise MissingError(
             f"the pool has no model with digest {choice.digest}",
+            code="version_not_found",
             hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
         )
     return version

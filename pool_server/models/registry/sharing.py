@@ -23,7 +23,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, and_, or_, select, true
 
 from pool_server.database.records import GrantRecord, ModelRecord, UploadRecord
-from pool_server.errors import RightMissingError
+from pool_server.errors import NotAllowedError
 from pool_server.http.identity import Caller
 from pool_server.wire.models.sharing import RIGHTS, Right, Visibility
 
@@ -105,16 +105,17 @@ def require_right(caller: Caller, model: ModelRecord, right: Right) -> None:
 
     Raises
     ------
-    RightMissingError
+    NotAllowedError
         Naming the right, and whom to ask.
     """
     if may(caller, model, right):
         return
     address = f"{model.site.name}/{model.name}"
     contact = f" ({model.site.contact})" if model.site.contact else ""
-    raise RightMissingError(
+    raise NotAllowedError(
         f"{address} may be seen by site {caller.site!r}, but not {_DONE[right]}: its owner has "
         f"not granted the right {right!r}",
+        code="right_missing",
         hint=f"Ask {model.site.name}{contact} for it; they grant it with "
         f"`poolctl models share {address}`.",
         details={"model": address, "right": right, "ask": model.site.name},

@@ -28,7 +28,7 @@ from typing import Any, Literal, Protocol, cast
 from sqlalchemy import ColumnElement, Label, and_, bindparam, or_, select
 
 from pool_server.database.records import GrantRecord, ModelRecord, ModelVersionRecord, now_utc
-from pool_server.errors import VersionStateError
+from pool_server.errors import ConflictError
 from pool_server.http.identity import Caller
 from pool_server.models.registry.sharing import CONSORTIUM, SITES, has_all_rights
 from pool_server.wire.models.models import StateChoice, VersionState
@@ -212,14 +212,15 @@ def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") 
 
     Raises
     ------
-    VersionStateError
+    ConflictError
         The step does not begin where the version is.
     """
     if version.state not in step.starts:
         found, starts = told_as(version.state), list(dict.fromkeys(map(told_as, step.starts)))
-        raise VersionStateError(
+        raise ConflictError(
             f"the version is {found} and cannot be {step.word}; expected it to be "
             f"{' or '.join(starts)}",
+            code="wrong_state",
             details={"found": found, "expected": starts},
         )
     version.state = step.end

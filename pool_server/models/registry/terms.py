@@ -24,7 +24,7 @@ from pool_server.database.records import (
     SiteRecord,
     TermRecord,
 )
-from pool_server.errors import TermsForbidError, TermsRefusedError
+from pool_server.errors import RefusedError, TermsForbidError
 from pool_server.wire.models.data_use import CLINICAL_CARE, Term
 from pool_server.wire.models.data_use_rules import (
     PERMISSIVE,
@@ -86,14 +86,15 @@ def require_terms(
 
     Raises
     ------
-    TermsRefusedError
+    RefusedError
         The declared terms contradict each other.
     TermsForbidError
         The terms of the inputs forbid the merge, or what was declared of it.
     """
     if problems := contradictions(own, "the declared terms"):
-        raise TermsRefusedError(
+        raise RefusedError(
             "; ".join(each.message for each in problems),
+            code="terms_refused",
             hint="Alternatives stand in one term, separated by commas: DUO:0000028=site-a,site-b.",
         )
     known = known_terms(session, parents, site.id)
@@ -114,10 +115,6 @@ def require_redistributable(version: ModelVersionRecord) -> None:
     A moratorium that has not ended, a time limit that has passed, and terms that name users,
     institutions or projects forbid it (`check_redistribution`). The owner's right to hand the
     file on is another matter: `pool_server.models.registry.sharing`.
-
-    Raises
-    ------
-    TermsForbidError
     """
     name = f"{version.model.site.name}/{version.model.name}@{version.number}"
     terms = [Term(code=each.code, detail=each.detail) for each in version.terms]

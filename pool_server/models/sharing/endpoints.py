@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.errors import (
-    ModelNotFoundError,
-    NotAllowedError,
-    NotAuthenticatedError,
-    SharingRefusedError,
-)
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
@@ -23,12 +16,7 @@ from pool_server.wire.names import ModelAddress
 router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
 
 
-@router.get(
-    "",
-    dependencies=[needs("models:read")],
-    summary="Tell whom a model is shared with",
-    responses=documented(NotAuthenticatedError, ModelNotFoundError),
-)
+@router.get("", dependencies=[needs("models:read")], summary="Tell whom a model is shared with")
 def show(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
 ) -> SharingResponse:
@@ -39,14 +27,7 @@ def show(
     return service.describe_sharing(session, caller, get_model(session, caller, site, name))
 
 
-@router.put(
-    "",
-    dependencies=[needs("models:write")],
-    summary="Share a model",
-    responses=documented(
-        NotAuthenticatedError, NotAllowedError, ModelNotFoundError, SharingRefusedError
-    ),
-)
+@router.put("", dependencies=[needs("models:write")], summary="Share a model")
 def share(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
     parts: Parts,

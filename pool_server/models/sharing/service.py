@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import News, tell_all
 from pool_server.database.records import GrantRecord, ModelRecord, SiteRecord
-from pool_server.errors import NotAllowedError, SharingRefusedError
+from pool_server.errors import NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.models.registry.service import get_model
@@ -66,12 +66,7 @@ def share_model(
     address: ModelAddress,
     request: SharingRequest,
 ) -> SharingResponse:
-    """Share a model in another way; sites that may more than before are told.
-
-    Raises
-    ------
-    ModelNotFoundError, NotAllowedError, SharingRefusedError
-    """
+    """Share a model in another way; sites that may more than before are told."""
     model = get_model(session, caller, address.site, address.name)
     if not caller.may_upload_to(address.site):
         raise NotAllowedError(
@@ -119,8 +114,9 @@ def _read_list(
 ) -> dict[int, list[str]]:
     """Return the rights of the listed sites by their keys."""
     if request.sites and request.visibility != SITES:
-        raise SharingRefusedError(
+        raise RefusedError(
             f"sites are listed, but visibility is {request.visibility!r}",
+            code="sharing_refused",
             hint=f"Give visibility {SITES!r}, or list no sites.",
         )
     listed: dict[int, list[str]] = {}
@@ -134,9 +130,10 @@ def _read_list(
                 if each.site == address.site
                 else "it is listed twice"
             )
-            raise SharingRefusedError(
+            raise RefusedError(
                 f"{address.site}/{address.name} cannot be shared with site {each.site!r}: "
                 f"{problem}",
+                code="sharing_refused",
                 hint="`poolctl admin sites ls` lists the sites.",
                 details={"site": each.site},
             )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from pool_server.errors import NotAuthenticatedError
-from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn
 from pool_server.http.scopes import needs
 from pool_server.wire.models.labels import VOCABULARY, VocabularyResponse
@@ -13,11 +11,7 @@ from pool_server.wire.models.labels import VOCABULARY, VocabularyResponse
 router = APIRouter(tags=["models"], dependencies=[needs()])
 
 
-@router.get(
-    "/vocabulary",
-    summary="Tell which labels and terms there are",
-    responses=documented(NotAuthenticatedError),
-)
+@router.get("/vocabulary", summary="Tell which labels and terms there are")
 def vocabulary(_caller: SignedIn) -> VocabularyResponse:
     """Return the labels that mean the same at every site, and the terms of use.
 

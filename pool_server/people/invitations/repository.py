@@ -9,7 +9,7 @@ from sqlalchemy import CursorResult, Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import InvitationRecord
-from pool_server.errors import InvitationNotFoundError
+from pool_server.errors import MissingError
 from pool_server.http.identity import Caller
 
 
@@ -33,15 +33,16 @@ def get_invitation(session: Session, caller: Caller, invitation_id: str) -> Invi
 
     Raises
     ------
-    InvitationNotFoundError
+    MissingError
         There is none; one to a site that the caller does not look after looks the same.
     """
     invitation = session.scalar(
         _looked_after(whole_invitations(), caller).where(InvitationRecord.id == invitation_id)
     )
     if invitation is None:
-        raise InvitationNotFoundError(
+        raise MissingError(
             f"the pool has no invitation {invitation_id!r}",
+            code="invitation_not_found",
             hint="`poolctl admin invitations ls` lists them.",
         )
     return invitation

@@ -9,7 +9,7 @@ from typing import cast
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import InvitationRecord, UserRecord, now_utc
-from pool_server.errors import InvitationRefusedError, NotAllowedError, UserExistsError
+from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, caller_of, hash_secret, new_secret
 from pool_server.people.invitations import repository
@@ -52,12 +52,7 @@ def describe_invitation(
 def invite(
     session: Session, caller: Caller, request: InvitationRequest
 ) -> InvitationCreatedResponse:
-    """Make an invitation and return its secret, this once.
-
-    Raises
-    ------
-    NotAllowedError, SiteNotFoundError
-    """
+    """Make an invitation and return its secret, this once."""
     caller.require_role("admin", None if request.pool_wide else request.site)
     _require_whole_token(caller)
     site = get_site(session, request.site)
@@ -91,12 +86,7 @@ def invite(
 
 
 def revoke_invitation(session: Session, caller: Caller, invitation_id: str) -> None:
-    """Make an invitation worthless; one that is used or over stays as it is.
-
-    Raises
-    ------
-    InvitationNotFoundError, NotAllowedError
-    """
+    """Make an invitation worthless; one that is used or over stays as it is."""
     invitation = repository.get_invitation(session, caller, invitation_id)
     site = invitation.site.name
     caller.require_role("admin", None if invitation.pool_wide else site)
@@ -111,23 +101,25 @@ def accept(
 
     Raises
     ------
-    InvitationRefusedError
+    NotAllowedError
         Unknown, used, revoked or expired, to a suspended site, or of a user who is disabled; told
         apart only to those who know the secret. It is not used up by the errors below.
-    UserExistsError, TokenExistsError
     """
     now = now_utc()
     invitation = repository.find_invitation(session, hash_secret(request.secret))
     problem = _problem(session, invitation)
     if invitation is None or problem or not repository.use_invitation(session, invitation.id, now):
-        raise InvitationRefusedError(
+        raise NotAllowedError(
             problem or "this invitation was used or revoked just now",
+            code="invitation_refused",
             hint="Ask whoever invited you for a new one.",
         )
     site = invitation.site
     if has_user(session, site.id, request.name):
-        raise UserExistsError(
-            f"site {site.name!r} has a user named {request.name!r}", hint="Choose another name."
+        raise ConflictError(
+            f"site {site.name!r} has a user named {request.name!r}",
+            code="user_exists",
+            hint="Choose another name.",
         )
     user = UserRecord(
         site=site,

@@ -9,7 +9,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import SiteRecord, TokenRecord, UserRecord, now_utc
-from pool_server.errors import LastAdminError
+from pool_server.errors import ConflictError
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def keeping_an_admin(session: Session) -> Iterator[None]:
 
     Raises
     ------
-    LastAdminError
+    ConflictError
         At the end of the block; the transaction must not be committed.
     """
     session.execute(
@@ -33,8 +33,9 @@ def keeping_an_admin(session: Session) -> Iterator[None]:
     yield
     session.flush()
     if had_one and not has_admin(session):
-        raise LastAdminError(
+        raise ConflictError(
             "this would leave the pool without a valid admin token; nobody could look after it",
+            code="last_admin",
             hint="Create another admin token first.",
         )
 

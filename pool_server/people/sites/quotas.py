@@ -16,7 +16,7 @@ from pool_server.database.records import (
     SiteRecord,
     UploadRecord,
 )
-from pool_server.errors import QuotaExceededError
+from pool_server.errors import ConflictError
 
 UNDER_WAY = ("receiving", "checking")
 
@@ -56,10 +56,6 @@ def require_room(
     announced : bool
         True where the file is only announced: what else is under way then counts, too. Once it
         is here, whoever is first gets the room.
-
-    Raises
-    ------
-    QuotaExceededError
     """
     if session.scalar(select(SiteRecord.quota_bytes).where(SiteRecord.id == site_id)) is None:
         return
@@ -76,9 +72,10 @@ def require_room(
     coming = _sum(session, files_under_way(), site_id, digest) if announced else 0
     if used + coming + size_bytes > site.quota_bytes:
         on_the_way = f" and {coming:,} on their way" if coming else ""
-        raise QuotaExceededError(
+        raise ConflictError(
             f"this file has {size_bytes:,} bytes; site {site.name!r} has {used:,}{on_the_way}, and "
             f"may have {site.quota_bytes:,}",
+            code="quota_exceeded",
             hint="Delete versions that nobody needs, or ask the pool's admin for a larger quota.",
             details={
                 "size_bytes": size_bytes,

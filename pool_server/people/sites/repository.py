@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import SiteRecord
-from pool_server.errors import SiteNotFoundError
+from pool_server.errors import MissingError
 
 
 def find_site(session: Session, name: str) -> SiteRecord | None:
@@ -20,13 +20,14 @@ def get_site(session: Session, name: str) -> SiteRecord:
 
     Raises
     ------
-    SiteNotFoundError
+    MissingError
         There is none.
     """
     site = find_site(session, name)
     if site is None:
-        raise SiteNotFoundError(
+        raise MissingError(
             f"the pool has no site {name!r}",
+            code="site_not_found",
             hint="An admin creates sites; `poolctl admin sites ls` lists them.",
         )
     return site

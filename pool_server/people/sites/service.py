@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import SiteRecord, now_utc
-from pool_server.errors import SiteExistsError
+from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.people.sites import repository
@@ -28,11 +28,11 @@ def create_site(session: Session, caller: Caller, request: SiteRequest) -> SiteR
 
     Raises
     ------
-    SiteExistsError
+    ConflictError
         The name is taken.
     """
     if repository.find_site(session, request.name) is not None:
-        raise SiteExistsError(f"site {request.name!r} is there already")
+        raise ConflictError(f"site {request.name!r} is there already", code="site_exists")
     site = SiteRecord(
         name=request.name,
         display_name=request.display_name,
@@ -52,8 +52,7 @@ def change_site(
 
     Raises
     ------
-    SiteNotFoundError, NotAllowedError
-    LastAdminError
+    ConflictError
         The site holds the pool's last admin and is not suspended.
     """
     caller.require_role("admin", name)

@@ -9,7 +9,7 @@ from sqlalchemy import CursorResult, Select, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import TokenRecord
-from pool_server.errors import TokenNotFoundError
+from pool_server.errors import MissingError
 from pool_server.http.identity import Caller
 
 
@@ -34,7 +34,7 @@ def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
 
     Raises
     ------
-    TokenNotFoundError
+    MissingError
         There is none; one of a site that the caller does not look after looks the same.
     """
     token = session.scalar(
@@ -43,8 +43,10 @@ def get_token(session: Session, caller: Caller, token_id: str) -> TokenRecord:
         .execution_options(populate_existing=True)
     )
     if token is None:
-        raise TokenNotFoundError(
-            f"the pool has no token {token_id!r}", hint="`poolctl admin tokens ls` lists them."
+        raise MissingError(
+            f"the pool has no token {token_id!r}",
+            code="token_not_found",
+            hint="`poolctl admin tokens ls` lists them.",
         )
     return token
 

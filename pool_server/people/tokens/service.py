@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.records import AuditRecord, SiteRecord, TokenRecord, UserRecord, now_utc
 from pool_server.database.records.audit import FIRST_SITE, local_act
-from pool_server.errors import NotAllowedError, TokenExistsError
+from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, hash_secret, new_secret, rank
 from pool_server.people.sites.last_admin import keeping_an_admin
@@ -51,10 +51,6 @@ def create_token(session: Session, caller: Caller, request: TokenRequest) -> Tok
     A user's token makes tokens of that user, so that none of them is left when the user is
     disabled; save where it is told to make one for a machine, or for somebody else. Those for
     another site are for that site's people to look after, and so of the site.
-
-    Raises
-    ------
-    NotAllowedError, SiteNotFoundError, UserNotFoundError, TokenExistsError
     """
     caller.require_role("admin", request.site)
     if request.pool_wide:
@@ -86,7 +82,6 @@ def revoke_token(session: Session, caller: Caller, token_id: str) -> None:
 
     Raises
     ------
-    TokenNotFoundError, LastAdminError
     NotAllowedError
         A token of the whole pool is not for the admin of a site to revoke.
     """
@@ -117,12 +112,13 @@ def make_token(
 
     Raises
     ------
-    TokenExistsError
+    ConflictError
         The site has a valid token of that name.
     """
     if repository.has_valid_token(session, site.id, name):
-        raise TokenExistsError(
+        raise ConflictError(
             f"site {site.name!r} has a valid token named {name!r}",
+            code="token_exists",
             hint="Choose another name, or revoke that token first.",
         )
     secret = new_secret()

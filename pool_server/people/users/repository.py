@@ -8,7 +8,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import SiteRecord, UserRecord
-from pool_server.errors import UserNotFoundError
+from pool_server.errors import MissingError
 from pool_server.http.identity import Caller
 
 
@@ -32,7 +32,7 @@ def get_user(session: Session, caller: Caller, site: str, name: str) -> UserReco
 
     Raises
     ------
-    UserNotFoundError
+    MissingError
         There is none; one of a site that the caller does not look after looks the same.
     """
     user = session.scalar(
@@ -41,8 +41,10 @@ def get_user(session: Session, caller: Caller, site: str, name: str) -> UserReco
         .execution_options(populate_existing=True)
     )
     if user is None:
-        raise UserNotFoundError(
-            f"the pool has no user {site}/{name}", hint="`poolctl admin users ls` lists them."
+        raise MissingError(
+            f"the pool has no user {site}/{name}",
+            code="user_not_found",
+            hint="`poolctl admin users ls` lists them.",
         )
     return user
 

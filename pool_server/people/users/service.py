@@ -35,7 +35,6 @@ def change_user(
 
     Raises
     ------
-    UserNotFoundError, LastAdminError
     NotAllowedError
         A user of the whole pool is not for the admin of a site to change.
     """

@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 
 from aggregators.formats import encode_model
 from pool_server.database.records import ModelRecord, ModelVersionRecord
-from pool_server.errors import BackupUnusableError, PoolNotEmptyError
+from pool_server.errors import BackupUnusableError, StartError
 from pool_server.operations.backup import (
     alone_in,
     blob_path,
@@ -208,7 +208,7 @@ def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) ->
     table.write_bytes(kept)
     again = restore_snapshot(target, snapshot)
     assert again.files == len(snapshot.files), "the same call goes on"
-    with pytest.raises(PoolNotEmptyError):
+    with pytest.raises(StartError):
         restore_snapshot(target, snapshot)
     with pytest.raises(BackupUnusableError, match="no whole snapshot"):
         list_snapshots(tmp_path)

@@ -20,9 +20,9 @@ import pytest
 from pool_server.errors import (
     ContentMissingError,
     PartMismatchError,
+    StartError,
     StorageFailedError,
     StorageFullError,
-    StorageSettingsError,
     UploadClosedError,
 )
 from pool_server.settings import PoolSettings
@@ -329,7 +329,7 @@ def test_errors_are_told_once_and_without_secrets(open_bucket: OpenBucket, swift
 def test_settings_that_cannot_be(
     open_bucket: OpenBucket, fields: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(StorageSettingsError, match=f"POOL_SERVER_{named}") as caught:
+    with pytest.raises(StartError, match=f"POOL_SERVER_{named}") as caught:
         open_bucket(**fields)
     assert "hidden-word" not in caught.value.message
 

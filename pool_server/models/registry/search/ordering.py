@@ -44,12 +44,7 @@ class Order:
 
     @classmethod
     def parse(cls, text: str) -> Order:
-        """Read ``created``, ``name`` or ``metric.NAME``, with a ``-`` before it for descending.
-
-        Raises
-        ------
-        QueryError
-        """
+        """Read ``created``, ``name`` or ``metric.NAME``, with a ``-`` before it for descending."""
         word = text.removeprefix("-")
         descending = word != text
         if word == "created":
