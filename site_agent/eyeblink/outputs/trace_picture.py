@@ -1,5 +1,4 @@
-"""trace.png: the whole session in rows, blinks and trials marked by shape and number, not by
-colour alone."""
+"""trace.png: the whole session in rows, with numbered blinks, gaps and trials."""
 
 from __future__ import annotations
 
@@ -11,30 +10,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.eyeblink.outputs.drawing import (
+    CS_COLOUR,
+    HATCH_CLOSURE,
+    HATCH_PARTIAL,
+    US_COLOUR,
+    new_figure,
+    thinned,
+)
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import AnalysedSession
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHORTEST_ROW_S = 30.0
 MOST_ROWS = 40
-POINTS_PER_ROW = 2400
-HATCHES = {"blink": "////", "closure": "xxxx"}
-# Of its neighbours' time, what a row shows on either side: no blink and no number is cut.
-SHARED_OF_ROW = 0.02
-NUMBER_LEVELS = (0.985, 0.895)
-MARK_LEVEL = 0.78
-DIGIT_OF_ROW = 0.0045
-CS_COLOUR, US_COLOUR = "#0072b2", "#d55e00"
+POINTS_PER_ROW = 1200
+NUMBER_LEVELS = (0.97, 0.85)
+MARK_LEVEL = 0.7
+DIGIT_OF_ROW = 0.006
 DOUBTFUL = "0.6"
 
 
 class TracePicture:
-    """EAR on the left axis, FEC on the right; a filled mark is a complete blink.
-
-    A curve of which FEC is not calibrated is grey, and so is its axis.
-    """
+    """The picture of the trace, which the report shows as well."""
 
     name = "trace"
     file_name = "trace.png"
@@ -44,34 +45,58 @@ class TracePicture:
         return True
 
     def write(self, session: AnalysedSession, path: Path) -> None:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        name = session.sources[0].name if session.sources else "session"
+        title = f"{name}\n{trace_caption(session)}"
+        trace_figure(session, title).savefig(path, format="png")
 
-        rows, row_s = _layout(session.trace.duration_s)
-        figure = Figure(figsize=(16.0, 1.0 + 1.6 * rows), dpi=90)
-        # Fixed margins, in inches: finding them by layout takes longer than drawing.
-        tall = figure.get_figheight()
-        top = 0.5 if session.conditioning is None else 0.7
-        figure.subplots_adjust(0.05, 0.6 / tall, 0.96, 1.0 - top / tall, hspace=0.25)
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
-        low, high = _ear_limits(session.trace.ear)
-        start_s = float(session.trace.timestamps_s[0]) if len(session.trace.timestamps_s) else 0.0
-        for row, axis in enumerate(axes):
-            _draw_row(axis, session, start_s + row * row_s, row_s)
-            axis.set_ylim(low, high)
-            _add_fec_axis(axis, session)
-        axes[-1].set_xlabel("time (s)")
-        figure.suptitle(_title(session), fontsize=10, y=1.0 - 0.1 / tall)
-        figure.savefig(path, format="png")
+
+def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
+    """Draw the trace: EAR on the left axis, FEC on the right.
+
+    The curve is grey where FEC is not calibrated.
+    """
+    trace = session.trace
+    rows, row_s = _layout(trace.duration_s)
+    top_in = 0.1 + 0.2 * len(title.splitlines())
+    height_in = 0.5 + top_in + 1.3 * rows
+    figure = new_figure(12.0, height_in, right=0.94, top=1.0 - top_in / height_in, hspace=0.25)
+    figure.suptitle(title, fontsize=10, y=1.0 - 0.05 / height_in, va="top")
+    axes = figure.subplots(rows, 1, squeeze=False)[:, 0]
+    limits = _ear_limits(trace.ear)
+    start_s = float(trace.timestamps_s[0]) if len(trace.timestamps_s) else 0.0
+    for row, axis in enumerate(axes):
+        over_s = (start_s + row * row_s, start_s + (row + 1) * row_s)
+        _draw_signal(axis, session, over_s)
+        _draw_blinks(axis, session, over_s)
+        _draw_trials(axis, session, over_s)
+        axis.set(xlim=over_s, ylim=limits, ylabel="EAR")
+        axis.grid(visible=True, linewidth=0.3)
+        _add_fec_axis(axis, session)
+    axes[-1].set_xlabel("time (s)")
+    return figure
+
+
+def trace_caption(session: AnalysedSession) -> str:
+    """Explain what the figure marks."""
+    text = (
+        "Numbered triangles: blinks as in blinks.csv, filled where complete, open where partial "
+        "(hatched). Crossed hatching: closures longer than a blink. Bar at the bottom: eyes not "
+        "seen."
+    )
+    if session.conditioning is not None:
+        text += "\nSolid line: CS; dashed line: US; T1, T2 ...: trials (× rejected)."
+    if not session.calibration.reliable:
+        text += (
+            "\nFEC IS NOT CALIBRATED (open and closed hardly differ): neither the curve nor its "
+            "blinks can be trusted."
+        )
+    return text
 
 
 def _layout(duration_s: float) -> tuple[int, float]:
     """Return how many rows of how many seconds; long sessions get longer rows, not more."""
-    row_s = SHORTEST_ROW_S
-    while math.ceil(duration_s / row_s) > MOST_ROWS:
-        row_s *= 2.0
-    return max(1, math.ceil(duration_s / row_s)), row_s
+    rows = min(MOST_ROWS, max(1, math.ceil(duration_s / SHORTEST_ROW_S - 0.1)))
+    return rows, max(duration_s / rows, 1.0)
 
 
 def _ear_limits(ear: Float64) -> tuple[float, float]:
@@ -80,80 +105,45 @@ def _ear_limits(ear: Float64) -> tuple[float, float]:
         return 0.0, 0.4
     low, high = float(known.min()), float(np.percentile(known, 99.9))
     margin = max(0.02, 0.15 * (high - low))
-    return low - margin, high + 2.0 * margin  # room for the marks
+    return low - margin, high + 2.5 * margin  # room for the marks
 
 
-def _title(session: AnalysedSession) -> str:
-    name = session.sources[0].name if session.sources else "session"
-    count = sum(blink.kind == "blink" for blink in session.blinks)
-    told = (
-        f"{name}: {count} blinks.  Hatched: blink (////) or longer closure (xxxx), "
-        "numbered as in blinks.csv; ▼ complete, ▽ partial; bar at the bottom: eyes not seen"
-    )
-    if not session.calibration.reliable:
-        told = (
-            f"{name}: FEC IS NOT CALIBRATED (open and closed hardly differ): "
-            f"neither this curve nor its {count} blinks mean anything"
-        )
-    if session.conditioning is not None:
-        told += "\nT1, T2 ...: trials (× rejected); solid line: CS; dashed: US"
-    return told
-
-
-def _draw_row(axis: Axes, session: AnalysedSession, start_s: float, row_s: float) -> None:
+def _draw_signal(axis: Axes, session: AnalysedSession, over_s: tuple[float, float]) -> None:
     trace = session.trace
-    shared_s = SHARED_OF_ROW * row_s
-    from_s, to_s = start_s - shared_s, start_s + row_s + shared_s
-    first = int(np.searchsorted(trace.timestamps_s, from_s))
-    last = int(np.searchsorted(trace.timestamps_s, to_s, side="right"))
-    times_s, ear = trace.timestamps_s[first:last], trace.ear[first:last]
-    few = last - first <= POINTS_PER_ROW
-    axis.plot(
-        *_thinned(times_s, ear),
-        color="black" if session.calibration.reliable else DOUBTFUL,
-        linewidth=0.7,
-        marker="." if few and last - first <= 1000 else "",
-        markersize=2.0,
-    )
-    seen = np.isfinite(ear)
+    first, last = np.searchsorted(trace.timestamps_s, over_s)
+    part = slice(max(int(first) - 1, 0), int(last) + 1)
+    times_s, ear = trace.timestamps_s[part], trace.ear[part]
+    colour = "black" if session.calibration.reliable else DOUBTFUL
+    axis.plot(*thinned(times_s, ear, POINTS_PER_ROW), color=colour, linewidth=0.7)
     axis.fill_between(
         times_s,
         0.0,
         0.05,
-        where=~seen,
+        where=~np.isfinite(ear),
         step="mid",
         transform=axis.get_xaxis_transform(),
         color="0.3",
         linewidth=0.5,
     )
-    _draw_blinks(axis, session, start_s, row_s)
-    _draw_trials(axis, session, from_s, to_s)
-    for left_s in (from_s, start_s + row_s):
-        axis.axvspan(left_s, left_s + shared_s, color="0.93", linewidth=0.0, zorder=0)
-    axis.set_xlim(from_s, to_s)
-    axis.set_ylabel("EAR")
-    axis.grid(visible=True, linewidth=0.3)
 
 
-def _draw_blinks(axis: Axes, session: AnalysedSession, start_s: float, row_s: float) -> None:
+def _draw_blinks(axis: Axes, session: AnalysedSession, over_s: tuple[float, float]) -> None:
     """Shade and mark the blinks of a row, all of a kind at once: one by one takes seconds."""
+    start_s, end_s = over_s
     across = axis.get_xaxis_transform()
-    end_s, shared_s = start_s + row_s, SHARED_OF_ROW * row_s
-    seen = [
-        blink
-        for blink in session.blinks
-        if blink.offset_s >= start_s - shared_s and blink.onset_s < end_s + shared_s
-    ]
-    for kind, hatch in HATCHES.items():
+    seen = [b for b in session.blinks if b.offset_s >= start_s and b.onset_s < end_s]
+    for hatch in ("", HATCH_PARTIAL, HATCH_CLOSURE):
         spans = [
-            (blink.onset_s, blink.offset_s - blink.onset_s) for blink in seen if blink.kind == kind
+            (blink.onset_s, blink.offset_s - blink.onset_s)
+            for blink in seen
+            if hatch == _hatch(blink.kind, blink.completeness)
         ]
         if spans:
             axis.broken_barh(
                 spans,
                 (0.0, 1.0),
                 transform=across,
-                facecolor="0.85",
+                facecolor="0.87",
                 edgecolor="0.5",
                 hatch=hatch,
                 linewidth=0.3,
@@ -161,30 +151,20 @@ def _draw_blinks(axis: Axes, session: AnalysedSession, start_s: float, row_s: fl
     peaks = [blink for blink in seen if start_s <= blink.peak_s < end_s]
     for completeness, fill in (("complete", "black"), ("partial", "white")):
         times_s = [blink.peak_s for blink in peaks if blink.completeness == completeness]
-        axis.plot(
-            times_s,
-            [MARK_LEVEL] * len(times_s),
-            linestyle="",
-            marker="v",
-            markersize=5,
-            color="black",
-            markerfacecolor=fill,
-            transform=across,
-        )
+        levels = [MARK_LEVEL] * len(times_s)
+        axis.plot(times_s, levels, "kv", markersize=5, markerfacecolor=fill, transform=across)
     names = [str(blink.number) for blink in peaks]
-    levels = number_levels([blink.peak_s for blink in peaks], names, row_s)
+    levels = number_levels([blink.peak_s for blink in peaks], names, end_s - start_s)
     for blink, name, level in zip(peaks, names, levels, strict=True):
         if level is not None:
-            axis.text(
-                blink.peak_s,
-                level,
-                name,
-                fontsize=7,
-                ha="center",
-                va="top",
-                transform=across,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-            )
+            at = (blink.peak_s, level)
+            axis.text(*at, name, fontsize=7, ha="center", va="top", transform=across)
+
+
+def _hatch(kind: str, completeness: str) -> str:
+    if kind == "closure":
+        return HATCH_CLOSURE
+    return "" if completeness == "complete" else HATCH_PARTIAL
 
 
 def number_levels(
@@ -202,20 +182,19 @@ def number_levels(
     return levels
 
 
-def _draw_trials(axis: Axes, session: AnalysedSession, from_s: float, to_s: float) -> None:
-    """Mark the stimuli that were given, and number the trials where the first of them came."""
-    across = axis.get_xaxis_transform()
+def _draw_trials(axis: Axes, session: AnalysedSession, over_s: tuple[float, float]) -> None:
+    """Mark the stimuli that were given, and number the trials at the first of them."""
+    start_s, end_s = over_s
     trials = session.conditioning.trials if session.conditioning is not None else ()
     for result in trials:
         measures = result.measures
         onsets = [(measures.cs_onset_s, CS_COLOUR, "-")] if result.has_cs else []
         if measures.trial_type is not TrialType.CS_ONLY:
             onsets.append((measures.us_onset_s, US_COLOUR, "--"))
-        onsets = [onset for onset in onsets if from_s <= onset[0] < to_s]
+        onsets = [onset for onset in onsets if start_s <= onset[0] < end_s]
         for onset_s, colour, dash in onsets:
-            axis.axvline(onset_s, color=colour, linestyle=dash, linewidth=0.8)
-        # Where there is no room left of the line for it, the neighbour row has it.
-        if onsets and onsets[0][0] > from_s + 0.6 * SHARED_OF_ROW * (to_s - from_s):
+            axis.axvline(onset_s, color=colour, linestyle=dash, linewidth=0.9)
+        if onsets:
             axis.text(
                 onsets[0][0],
                 0.07,
@@ -223,22 +202,9 @@ def _draw_trials(axis: Axes, session: AnalysedSession, from_s: float, to_s: floa
                 fontsize=7,
                 color=onsets[0][1],
                 ha="right",
-                va="bottom",
-                transform=across,
+                transform=axis.get_xaxis_transform(),
+                clip_on=True,
             )
-
-
-def _thinned(times_s: Float64, ear: Float64) -> tuple[Float64, Float64]:
-    """Keep the lowest and the highest value of each pixel, so that short dips stay visible."""
-    block = len(ear) // POINTS_PER_ROW
-    if block < 2:
-        return times_s, ear
-    whole = len(ear) // block * block
-    folded = ear[:whole].reshape(-1, block)
-    low = np.where(np.isfinite(folded), folded, np.inf).min(axis=1)
-    high = np.where(np.isfinite(folded), folded, -np.inf).max(axis=1)
-    pairs = np.stack([low, high], axis=1).ravel()
-    return np.repeat(times_s[:whole:block], 2), np.where(np.isfinite(pairs), pairs, np.nan)
 
 
 def _add_fec_axis(axis: Axes, session: AnalysedSession) -> None:
@@ -256,7 +222,6 @@ def _add_fec_axis(axis: Axes, session: AnalysedSession) -> None:
     right.set_yticks([0.0, 0.5, 1.0])
     if calibration.reliable:
         right.set_ylabel("FEC")
-        return
-    right.set_ylabel("FEC (not calibrated)", color=DOUBTFUL, fontsize=8)
-    right.tick_params(colors=DOUBTFUL)
-    right.spines["right"].set(color=DOUBTFUL, linestyle=":")
+    else:
+        right.set_ylabel("FEC (not calibrated)", color=DOUBTFUL, fontsize=8)
+        right.tick_params(colors=DOUBTFUL)

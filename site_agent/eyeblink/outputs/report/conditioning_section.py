@@ -16,11 +16,11 @@ from site_agent.eyeblink.outputs.report.markup import (
     section,
     table,
 )
-from site_agent.eyeblink.outputs.report.trial_plots import (
+from site_agent.eyeblink.outputs.report.trial_figures import (
     TYPE_TEXTS,
-    aligned_plots,
-    amplitude_plot,
-    learning_plot,
+    aligned_figure,
+    amplitude_figure,
+    learning_figure,
 )
 from site_agent.eyeblink.session import AnalysedSession
 
@@ -41,26 +41,29 @@ def conditioning_section(session: AnalysedSession) -> str:
     conditioning = session.conditioning
     if conditioning is None:
         return ""
-    curve, told = learning_plot(conditioning)
+    curve, text = learning_figure(conditioning)
     return section(
         "conditioning",
         "Conditioned responses",
         figure(
-            aligned_plots(session, conditioning),
+            aligned_figure(session, conditioning),
+            "Eyelid closure around the stimuli",
             "Eyelid closure around the stimuli, less each trial's baseline. Thin: single valid "
             "trials; thick with its shaded band: mean and 95 % interval. Solid line: CS; dashed: "
             "US; dotted: when the US would have come; striped: the window in which the CR is "
             "measured.",
         ),
         figure(
-            amplitude_plot(conditioning),
+            amplitude_figure(conditioning),
+            "CR amplitude of every trial with a CS",
             "CR amplitude of each trial with a CS, in their order. Filled: CR; open: no CR; "
-            "cross: rejected, which is not the same as no response.",
+            "cross: rejected, which is not the same as no response. Dotted: the CR criterion.",
         ),
         figure(
             curve,
+            "CR percentage over blocks of trials",
             "Share of CRs in blocks of trials with 95 % intervals (Wilson). Dashed with its "
-            f"striped band: a straight line and its 95 % band. {told}",
+            f"striped band: a straight line and its 95 % band. {text}",
         ),
         _summary(conditioning),
         _sensitivity(conditioning),

@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
+
+from site_agent.eyeblink.outputs.drawing import svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DASH = "–"
 
@@ -65,16 +71,11 @@ def tiles(entries: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="tiles">{items}</ul>'
 
 
-def figure(pictures: str | Sequence[str], caption: str) -> str:
-    """Return one or several pictures with what they show; nothing for none."""
-    shown = [pictures] if isinstance(pictures, str) else list(pictures)
-    shown = [picture for picture in shown if picture]
-    if not shown:
+def figure(drawn: Figure | None, title: str, caption: str) -> str:
+    """Return a figure with its caption; nothing where there is no figure."""
+    if drawn is None:
         return ""
-    inner = "".join(shown)
-    if len(shown) > 1 and "plot wide" not in inner:
-        inner = f'<div class="pair">{inner}</div>'
-    return f"<figure>{inner}<figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure>{svg_text(drawn, title)}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def section(name: str, title: str, *parts: str) -> str:

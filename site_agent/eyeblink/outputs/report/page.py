@@ -13,12 +13,7 @@ from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statist
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.outputs.provenance import NOTES, versions
-from site_agent.eyeblink.outputs.report.blink_plots import (
-    histogram,
-    kinematics_plot,
-    profile_plot,
-    rate_plot,
-)
+from site_agent.eyeblink.outputs.report.blink_figure import BLINK_CAPTION, blink_figure
 from site_agent.eyeblink.outputs.report.conditioning_section import conditioning_section
 from site_agent.eyeblink.outputs.report.markup import (
     duration_text,
@@ -32,8 +27,7 @@ from site_agent.eyeblink.outputs.report.markup import (
     tiles,
 )
 from site_agent.eyeblink.outputs.report.style import STYLE
-from site_agent.eyeblink.outputs.report.svg import HATCHES
-from site_agent.eyeblink.outputs.report.trace_plots import trace_rows
+from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
 from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
 
@@ -69,7 +63,7 @@ def report_page(session: AnalysedSession) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{HATCHES}"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<header><h1>{escape(title)}</h1>{paragraph(_subtitle(session), 'soft')}{_links(session)}"
         f"{_tiles(summary, statistics, session.conditioning)}</header><main>"
         f"{''.join(sections)}</main></body></html>\n"
@@ -140,22 +134,14 @@ def _warnings(session: AnalysedSession) -> str:
 
 
 def _trace(session: AnalysedSession) -> str:
-    caption = (
-        "Eyelid closure (FEC: 0 open, 1 closed) over the whole recording. Numbered triangles mark "
-        "blinks: filled where the lids met (shaded), open where they did not (striped); a square "
-        "below the triangle and crossed lines are closures longer than a blink. The bar at the "
-        "bottom of a row: eyes not seen."
+    caption = trace_caption(session)
+    return section(
+        "trace", "The recording", figure(trace_figure(session), "The whole recording", caption)
     )
-    if session.conditioning is not None:
-        caption += " Vertical lines: CS solid, US dashed."
-    return section("trace", "The recording", figure(trace_rows(session), caption))
 
 
 def _blinks(session: AnalysedSession, statistics: BlinkStatistics) -> str:
-    proper = [blink for blink in session.blinks if blink.kind == "blink"]
-    complete = [blink for blink in proper if blink.completeness == "complete"]
-    partial = [blink for blink in proper if blink.completeness == "partial"]
-    if not proper:
+    if not statistics.blinks:
         return section("blinks", "Blinks", paragraph("No blink was found."))
     rows = [
         [name, str(found.n)]
@@ -172,29 +158,7 @@ def _blinks(session: AnalysedSession, statistics: BlinkStatistics) -> str:
         "blinks",
         "Blinks",
         table(header, rows),
-        figure(
-            rate_plot(statistics),
-            "Blinks per minute in which the eyes were seen; dotted: mean over the recording. "
-            "Striped: seen for less than 10 s.",
-        ),
-        figure(
-            [
-                histogram(
-                    [getattr(blink, name) for blink in complete],
-                    [getattr(blink, name) for blink in partial],
-                    f"{MEASURE_TEXTS[name][0]} ({MEASURE_TEXTS[name][1]})",
-                    "blinks",
-                )
-                for name in ("amplitude_fec", "duration_ms")
-            ],
-            "How amplitudes and durations are distributed: filled for complete blinks, striped "
-            "for partial ones.",
-        ),
-        figure(
-            [kinematics_plot(proper), profile_plot(session)],
-            "Left: how fast the lids close against how far (filled: complete, open: partial). "
-            "Right: closure around the peak of single blinks (thin) and their mean (thick).",
-        ),
+        figure(blink_figure(session, statistics), "Statistics of the blinks", BLINK_CAPTION),
     )
 
 

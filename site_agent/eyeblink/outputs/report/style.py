@@ -28,8 +28,6 @@ nav a { margin-right: 14px; } a { color: var(--one); }
   padding: 10px 16px; } .warnings ul { margin: 4px 0; padding-left: 20px; }
 figure { margin: 10px 0; overflow-x: auto; } svg.plot, figcaption { break-inside: avoid; }
 figcaption { font-size: .88rem; max-width: 80ch; }
-.pair { display: grid; gap: 6px 20px;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 3px 10px 3px 0; border-bottom: 1px solid var(--faint);
@@ -39,36 +37,7 @@ td.words { white-space: normal; min-width: 5.5em; }
 td.wrap { white-space: normal; overflow-wrap: anywhere; text-align: left; }
 summary { cursor: pointer; color: var(--one); margin: 8px 0; }
 code { font: .85em ui-monospace, Consolas, Menlo, monospace; overflow-wrap: anywhere; }
-svg.plot { width: 100%; height: auto; display: block; }
-svg.wide { min-width: 640px; margin-bottom: 2px; }
-svg text { fill: var(--ink); font: 11px system-ui, "Segoe UI", Roboto, Arial, sans-serif; }
-svg text.tick, svg text.note { font-size: 10px; fill: var(--soft); }
-svg text.note { paint-order: stroke; stroke: var(--paper); stroke-width: 2.5; }
-svg text.strong { font-weight: 700; }
-svg path { fill: none; stroke: var(--ink); stroke-width: 1; }
-svg .grid { stroke: var(--faint); stroke-width: .6; } svg .axis { stroke: var(--soft); }
-svg .trace { stroke-width: .9; stroke-linejoin: round; }
-svg .doubtful { opacity: .4; }
-svg .thin { stroke: var(--soft); stroke-width: .5; opacity: .35; }
-svg .mean { stroke: var(--one); stroke-width: 2.2; }
-svg .fit { stroke: var(--two); stroke-width: 1.8; stroke-dasharray: 7 4; }
-svg .cs { stroke: var(--three); stroke-width: 1.5; }
-svg .us { stroke: var(--two); stroke-width: 1.5; stroke-dasharray: 4 3; }
-svg .expected { stroke: var(--two); stroke-width: 1; stroke-dasharray: 1 3; }
-svg .limit { stroke: var(--soft); stroke-dasharray: 2 3; }
-svg .ci { fill: var(--one); fill-opacity: .2; stroke: none; }
-svg .fitci { fill: url(#h1); stroke: var(--soft); stroke-width: .4; }
-svg .whisker { stroke: var(--ink); stroke-width: 1; }
-svg .hatch { stroke: var(--soft); stroke-width: 1; fill: none; }
-svg .bar { fill: var(--one); fill-opacity: .55; stroke: var(--ink); stroke-width: .6; }
-svg .bar2 { fill: url(#h1); stroke: var(--ink); stroke-width: .6; }
-svg .blink { fill: var(--one); fill-opacity: .18; stroke: none; }
-svg .partial { fill: url(#h1); stroke: none; } svg .closure { fill: url(#h2); stroke: none; }
-svg .gap { fill: var(--soft); fill-opacity: .5; stroke: none; }
-svg .window { fill: url(#h3); stroke: none; opacity: .55; }
-svg .full { fill: var(--ink); stroke: var(--paper); stroke-width: .5; }
-svg .empty { fill: var(--paper); stroke: var(--ink); stroke-width: 1.1; }
-svg .stroke { fill: none; stroke: var(--ink); stroke-width: 1.3; }
+svg.plot { max-width: 100%; height: auto; display: block; background: #fff; }
 @media print { :root { --ink: #000; --paper: #fff; --soft: #444; --faint: #ccc; --panel: #f4f4f4;
   --one: #0b5394; --two: #9c4a00; --three: #3d6b1f; --warn: #7a3b00; --warnback: #fff; }
   nav, summary { display: none; } figure, .scroll { overflow: visible; }

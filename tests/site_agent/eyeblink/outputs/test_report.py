@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.eyeblink.outputs import write_outputs
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
+from site_agent.eyeblink.conditioning.trials import Trial
+from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
 from site_agent.eyeblink.outputs.report import report_page
-from site_agent.eyeblink.outputs.report.svg import Plot, nice_ticks, number_text, padded
 from site_agent.eyeblink.session import AnalysedSession
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -66,8 +67,11 @@ def test_the_page_is_whole_in_itself(conditioned: AnalysedSession) -> None:
     assert "link" not in found.tags
     assert all(address.startswith("#") for address in found.addresses)
     assert {address[1:] for address in found.addresses} <= set(found.identifiers)
-    assert not re.search(r"(?i)(https?:)?//[a-z]|@import|url\((?!#)", page)
+    without_namespaces = re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)
+    assert not re.search(r"(?i)(https?:)?//[a-z]|@import|url\((?!#)", without_namespaces)
     assert len(found.identifiers) == len(set(found.identifiers))
+    drawn = [re.sub(r"analysed \S+ \S+", "", each) for each in (page, report_page(conditioned))]
+    assert drawn[0] == drawn[1]
     assert not re.search(r"\bnan\b|\binf\b|None\b", " ".join(found.texts))
     assert not re.search(r' (?:d|x|y|cx|cy|width|height)="[^"]*(?:nan|inf)', page)
 
@@ -79,7 +83,7 @@ def test_names_and_warnings_are_texts(conditioned: AnalysedSession) -> None:
     assert "<warning>" not in page
 
 
-def test_what_is_told(conditioned: AnalysedSession) -> None:
+def test_the_page_shows_the_results(conditioned: AnalysedSession) -> None:
     text = " ".join(checked(report_page(conditioned)).texts)
     assert conditioned.conditioning is not None
     summary = conditioned.conditioning.summary
@@ -99,7 +103,7 @@ def test_a_curve_that_is_not_calibrated_says_so(conditioned: AnalysedSession) ->
     doubtful = replace(conditioned.calibration, reliable=False)
     page = report_page(replace(conditioned, calibration=doubtful))
     assert "FEC (not calibrated)" in page
-    assert 'class="trace doubtful"' in page
+    assert "FEC IS NOT CALIBRATED" in page
 
 
 def test_without_trials(conditioned: AnalysedSession) -> None:
@@ -110,14 +114,9 @@ def test_without_trials(conditioned: AnalysedSession) -> None:
 
 
 def test_every_trial_rejected(conditioned: AnalysedSession) -> None:
-    from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
-
     assert conditioned.conditioning is not None
     trace = conditioned.trace
     blind = np.full(len(trace.ear), np.nan)
-    results = conditioned.conditioning.trials
-    from site_agent.eyeblink.conditioning.trials import Trial
-
     trials = [
         Trial(
             result.measures.trial,
@@ -125,7 +124,7 @@ def test_every_trial_rejected(conditioned: AnalysedSession) -> None:
             result.measures.cs_onset_s,
             result.measures.us_onset_s,
         )
-        for result in results
+        for result in conditioned.conditioning.trials
     ]
     nothing = analyse_conditioning(trace.timestamps_s, blind, trials)
     session = replace(conditioned, trace=replace(trace, ear=blind), blinks=(), conditioning=nothing)
@@ -147,7 +146,6 @@ def test_a_long_recording_stays_a_small_page(conditioned: AnalysedSession, tmp_p
     )
     page = report_page(replace(conditioned, trace=trace, conditioning=None))
     assert len(page) < 5_000_000
-    assert page.count("<svg class") < 60
 
 
 def test_a_failing_report_costs_no_results(
@@ -165,8 +163,6 @@ def test_a_failing_report_costs_no_results(
             path.write_text("half")
             raise ZeroDivisionError("no <reason>")
 
-    from site_agent.eyeblink.outputs import OUTPUTS
-
     written = write_outputs(conditioned, tmp_path / "out", outputs=(Failing(), *OUTPUTS))
     assert "failing" not in written.files
     assert not (tmp_path / "out" / "failing.html").exists()
@@ -183,19 +179,3 @@ def test_what_an_earlier_analysis_left_goes(conditioned: AnalysedSession, tmp_pa
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert "trials.csv" not in names
     assert {"mine.txt", "blinks.csv", "provenance.json"} <= names
-
-
-def test_plots() -> None:
-    assert nice_ticks((0.0, 1.0), 5) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert nice_ticks((0.0, float("nan")), 5) == []
-    assert number_text(-0.5) == "−0.5"
-    assert number_text(float("nan")) == "–"
-    assert padded([], least=1.0) == (0.0, 1.0)
-    assert padded([2.0, 2.0], least=1.0) == (1.5, 2.5)
-    plot = Plot("a <b>", (0.0, 10.0), (0.0, 1.0))
-    values = np.array([0.0, np.nan, 0.5, 1.0])
-    plot.line(np.arange(4.0), values, "trace")
-    plot.band(np.arange(4.0), values - 0.1, values + 0.1, "ci")
-    drawn = plot.svg()
-    assert drawn.count("M") == 4  # two pieces each
-    assert "a &lt;b&gt;" in drawn

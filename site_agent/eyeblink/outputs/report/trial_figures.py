@@ -1,0 +1,153 @@
+"""Figures of conditioned responses: trials on one time axis, amplitudes, the learning curve."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning.analysis import ConditioningResult
+from site_agent.eyeblink.conditioning.summary import wilson_interval_percent
+from site_agent.eyeblink.conditioning.trial_alignment import AlignedTrials, align_trials
+from site_agent.eyeblink.conditioning.trials import TrialType
+from site_agent.eyeblink.outputs.drawing import CS_COLOUR, LINE, SOFT, US_COLOUR, new_figure
+from site_agent.eyeblink.session import AnalysedSession
+from site_agent.eyeblink.study.learning_curve import (
+    LearningPoint,
+    StudySession,
+    fit_learning_curve,
+    learning_points,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TYPE_TEXTS = {
+    TrialType.PAIRED: "CS and US",
+    TrialType.CS_ONLY: "CS alone",
+    TrialType.US_ONLY: "US alone",
+}
+MOST_LINES = 80
+LEAST_BLOCK, MOST_BLOCKS = 5, 10
+
+
+def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -> Figure:
+    """Draw for each type of trial the single trials, their mean and its 95 % interval."""
+    cs_us_ms = conditioning.summary.cs_us_ms
+    after_ms = cs_us_ms + 500.0 if math.isfinite(cs_us_ms) else 0.0
+    aligned = align_trials(
+        session.trace.timestamps_s,
+        session.fec(),
+        conditioning.trials,
+        window_ms=(-500.0, max(1000.0, after_ms)),
+    )
+    found = [kind for kind in TYPE_TEXTS if kind in aligned.trial_types]
+    figure = new_figure(10.0, 3.4, wspace=0.2)
+    axes = figure.subplots(1, max(1, len(found)), sharey=True, squeeze=False)[0]
+    for axis, kind in zip(axes, found, strict=False):
+        _draw_aligned(axis, aligned, kind)
+        _draw_stimuli(axis, kind, cs_us_ms, conditioning.settings.cr_window_ms)
+    axes[0].set(ylabel="FEC above baseline", ylim=(-0.3, 1.3))
+    return figure
+
+
+def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
+    from scipy.special import stdtrit
+
+    mean, error, count = aligned.mean_and_error(kind)
+    rows = aligned.fec[aligned.valid & np.array([each is kind for each in aligned.trial_types])]
+    shown = rows[:: max(1, math.ceil(len(rows) / MOST_LINES))]
+    axis.plot(aligned.time_ms, shown.T, color=SOFT, linewidth=0.5, alpha=0.4)
+    if count > 1:
+        half = float(stdtrit(count - 1, 0.975)) * error
+        axis.fill_between(aligned.time_ms, mean - half, mean + half, color=LINE, alpha=0.25, lw=0)
+    axis.plot(aligned.time_ms, mean, color=LINE, linewidth=2.2)
+    axis.set_title(f"{TYPE_TEXTS[kind]}, {count} valid trials", fontsize=10)
+    axis.grid(visible=True, linewidth=0.3)
+    axis.set_xlim(aligned.time_ms[0], aligned.time_ms[-1])
+
+
+def _draw_stimuli(
+    axis: Axes, kind: TrialType, cs_us_ms: float, cr_window_ms: tuple[float, float]
+) -> None:
+    if kind is TrialType.US_ONLY:
+        axis.axvline(0.0, color=US_COLOUR, linestyle="--")
+        axis.set_xlabel("time from the US (ms)")
+        return
+    start_ms, end_ms = cr_window_ms
+    axis.axvspan(cs_us_ms + start_ms, cs_us_ms + end_ms, facecolor="none", hatch="---", ec="0.7")
+    axis.axvline(0.0, color=CS_COLOUR)
+    axis.axvline(cs_us_ms, color=US_COLOUR, linestyle="--" if kind is TrialType.PAIRED else ":")
+    axis.set_xlabel("time from the CS (ms)")
+
+
+def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
+    """Draw the CR amplitude from trial to trial; None without a trial with a CS."""
+    trials = [result for result in conditioning.trials if result.has_cs]
+    if not trials:
+        return None
+    figure = new_figure(10.0, 2.6)
+    axis = figure.subplots()
+    axis.axhline(0.0, color=SOFT, linewidth=0.8)
+    if conditioning.settings.cr_rule.value == "fec":
+        axis.axhline(conditioning.settings.cr_threshold, color="black", linestyle=":")
+    for number, result in enumerate(trials, start=1):
+        rejected = not result.valid or result.cr is None
+        amplitude = result.measures.cr_amplitude
+        shown = 0.0 if rejected and math.isnan(amplitude) else amplitude
+        fill = "black" if result.cr else "white"
+        axis.plot(number, shown, "kx" if rejected else "ko", markersize=5, markerfacecolor=fill)
+    axis.set(xlabel="trial with a CS", ylabel="CR amplitude (FEC)", xlim=(0, len(trials) + 1))
+    axis.grid(visible=True, linewidth=0.3)
+    return figure
+
+
+def learning_figure(conditioning: ConditioningResult) -> tuple[Figure | None, str]:
+    """Draw CR percentage over blocks of trials with a fitted line; also say what the line says."""
+    with_cs = sum(result.has_cs for result in conditioning.trials)
+    block = max(LEAST_BLOCK, math.ceil(with_cs / MOST_BLOCKS))
+    points = sorted(
+        (
+            point
+            for point in learning_points(
+                [StudySession("session", 1.0, conditioning)], trials_per_block=block
+            )
+            if math.isfinite(point.value)
+        ),
+        key=lambda point: point.position,
+    )
+    if len(points) < 2:
+        return None, ""
+    figure = new_figure(6.0, 3.4)
+    axis = figure.subplots()
+    text = _draw_fit(axis, points)
+    places, values = [point.position for point in points], [point.value for point in points]
+    intervals = [
+        wilson_interval_percent(round(point.value * point.n_trials / 100.0), point.n_trials)
+        for point in points
+    ]
+    bars = np.abs(np.array(intervals).T - values)
+    axis.errorbar(places, values, yerr=bars, color=LINE, ecolor="black", marker="o", capsize=3)
+    axis.set(xlabel=f"block of {block} trials with a CS", ylabel="CRs (%)", ylim=(-4, 104))
+    axis.set_xticks(places)
+    axis.grid(visible=True, linewidth=0.3)
+    return figure, text
+
+
+def _draw_fit(axis: Axes, points: list[LearningPoint]) -> str:
+    try:
+        curve = fit_learning_curve(points)
+    except ConditioningError:
+        return ""
+    axis.fill_between(
+        curve.positions, curve.low, curve.high, facecolor="none", hatch="///", edgecolor="0.75"
+    )
+    axis.plot(curve.positions, curve.mean, color=US_COLOUR, linestyle="--")
+    slope = curve.slope
+    text = f"CRs change by {slope.estimate:+.1f} percentage points from block to block"
+    if math.isfinite(slope.low):
+        text += f" (95 % interval {slope.low:+.1f} to {slope.high:+.1f})"
+    return text + "."
