@@ -151,8 +151,8 @@ def _draw_blinks(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     peaks = [blink for blink in seen if start_s <= blink.peak_s < end_s]
     for completeness, fill in (("complete", "black"), ("partial", "white")):
         times_s = [blink.peak_s for blink in peaks if blink.completeness == completeness]
-        levels = [MARK_LEVEL] * len(times_s)
-        axis.plot(times_s, levels, "kv", markersize=5, markerfacecolor=fill, transform=across)
+        heights = [MARK_LEVEL] * len(times_s)
+        axis.plot(times_s, heights, "kv", markersize=5, markerfacecolor=fill, transform=across)
     names = [str(blink.number) for blink in peaks]
     levels = number_levels([blink.peak_s for blink in peaks], names, end_s - start_s)
     for blink, name, level in zip(peaks, names, levels, strict=True):

@@ -76,16 +76,15 @@ def _draw_distribution(axis: Axes, blinks: Sequence[Blink], name: str, label: st
     )
     if not complete and not partial:
         return
-    _, _, bars = axis.hist(
+    axis.hist(
         [complete, partial],
         bins=BINS,
         stacked=True,
         color=[LINE, "white"],
         edgecolor="black",
         linewidth=0.6,
+        hatch=["", HATCH_PARTIAL],
     )
-    for bar in bars[1]:
-        bar.set_hatch(HATCH_PARTIAL)
     median = float(np.median(complete + partial))
     axis.axvline(median, color="black", linestyle=":")
     axis.set_title(f"median {median:.3g}", fontsize=9)

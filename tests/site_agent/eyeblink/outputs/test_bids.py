@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,22 +90,19 @@ def test_a_dataset_keeps_what_it_has(labelled: AnalysedSession, tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.glob("sub-*")) == ["sub-01", "sub-02"]
 
 
-@pytest.mark.parametrize("program", ["bids-validator", "bids-validator-deno"])
-@pytest.mark.parametrize("subjects", [1, 2])
-def test_the_bids_validator_accepts_the_folder(
-    program: str, subjects: int, labelled: AnalysedSession, tmp_path: Path
-) -> None:
-    validator = os.environ.get(program.upper().replace("-", "_")) or shutil.which(program)
+def test_the_bids_validator_accepts_the_folder(labelled: AnalysedSession, tmp_path: Path) -> None:
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    validator = shutil.which("bids-validator-deno", path=places)
     if validator is None:
-        pytest.skip(f"{program} is not installed (and not named by an environment variable)")
-    for number in range(subjects):
+        pytest.skip("bids-validator-deno is not installed")
+    for number in range(2):
         labels = SessionLabels(f"{number + 1:02d}", "02")
         settings = replace(labelled.settings, labels=labels)
         write_outputs(replace(labelled, settings=settings), tmp_path / "out", outputs=ESSENTIAL)
         with open_desk(tmp_path / "out" / f"sub-{labels.subject}", reviewer="Ada") as desk:
             desk.act(Delete(blink_id=1))
     reviews = list((tmp_path / "out").rglob("blinks_reviewed.csv"))
-    assert len(reviews) == subjects
+    assert len(reviews) == 2
     done = subprocess.run(
         [validator, str(tmp_path / "out")], capture_output=True, text=True, check=False
     )
