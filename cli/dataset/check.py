@@ -193,7 +193,7 @@ def preview(
 ) -> Reply:
     """Draw all faces with their boxes and landmarks side by side.
 
-    Further pages are called NAME-2.png and so on. Boxes to be ignored are dashed.
+    Further pages are called NAME-2.png and so on. Ignored boxes are red.
     """
     from site_agent.datasets import sheet_paths, write_contact_sheets
 

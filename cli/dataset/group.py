@@ -50,12 +50,8 @@ def synth(
 
     Every face comes with its box and its 68 landmarks, known exactly.
     """
-    from site_agent.datasets import read_imglab_xml
-    from site_agent.datasets.synthetic import (
-        contact_sheet,
-        face_dataset_files,
-        write_face_dataset,
-    )
+    from site_agent.datasets import read_imglab_xml, write_contact_sheets
+    from site_agent.datasets.synthetic import face_dataset_files, write_face_dataset
 
     named: dict[str, Any] = {
         "persons": persons,
@@ -78,7 +74,7 @@ def synth(
             progress=report,
         )
     if sheet is not None:
-        contact_sheet(read_imglab_xml(xml), sheet)
+        write_contact_sheets(read_imglab_xml(xml), sheet, rows=6, tile_px=256, most_pages=1)
     data = {"dataset": xml, "images": images, "faces_per_image": faces_per_image, "sheet": sheet}
     shown = f"some of them in {sheet}" if sheet is not None else ""
     return Reply(data, [f"{xml}  ({images} images)", shown], [str(xml)])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_places
+from aggregators.pictures import FACE_LINES
+from site_agent.datasets.landmark_schemes import ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, DatasetEditError, ImageFileError
 from site_agent.pictures.images import read_image
@@ -24,12 +24,8 @@ _INK, _PAPER = (235, 235, 235), (25, 25, 25)
 _GAP_PX = 2
 # Through the lines that join landmarks the face stays to be seen.
 _LINE_OPACITY = 150
-_DASH_PX = 5
 # What a tile shows, in sizes of its box.
 _SURROUNDINGS = 1.8
-# Landmarks in the order of their numbers are joined within these groups of the 68.
-_JOINED = ("jaw", "right-brow", "left-brow", "right-eye", "left-eye", "outer-mouth", "inner-mouth")
-_CLOSED = ("right-eye", "left-eye", "outer-mouth", "inner-mouth")
 
 
 def sheet_paths(
@@ -65,7 +61,7 @@ def write_contact_sheets(
 ) -> list[Path]:
     """Write pictures of all faces with their boxes and landmarks, as many pages as it takes.
 
-    Boxes are yellow, those to be ignored red and dashed; each tile says file and line.
+    Boxes are yellow, ignored ones red; the caption of each tile is the file and the line.
 
     Parameters
     ----------
@@ -109,7 +105,7 @@ def write_contact_sheets(
     for page, file in enumerate(files, start=1):
         some = list(islice(tiles, per_page))
         try:
-            Image.fromarray(arranged(some, columns, gap_px=_GAP_PX)).save(file, format="PNG")
+            Image.fromarray(_arranged(some, columns)).save(file, format="PNG")
         except OSError as error:
             raise DatasetEditError(f"{file} cannot be written: {error.strerror}") from error
         if progress is not None:
@@ -126,53 +122,26 @@ def _shown(
     return list(dataset.boxes(ignored=True))
 
 
-def arranged(tiles: Sequence[UInt8], columns: int, *, gap_px: int = 0) -> UInt8:
+def _arranged(tiles: Sequence[UInt8], columns: int) -> UInt8:
     """Put tiles of one size, shape (H, W, 3), side by side, row by row."""
     high, wide = tiles[0].shape[:2]
     across = min(columns, len(tiles))
     down = -(-len(tiles) // across)
-    size = (down * (high + gap_px) - gap_px, across * (wide + gap_px) - gap_px, 3)
+    size = (down * (high + _GAP_PX) - _GAP_PX, across * (wide + _GAP_PX) - _GAP_PX, 3)
     sheet = np.zeros(size, dtype=np.uint8)
     for i, tile in enumerate(tiles):
-        y, x = i // across * (high + gap_px), i % across * (wide + gap_px)
+        y, x = i // across * (high + _GAP_PX), i % across * (wide + _GAP_PX)
         sheet[y : y + high, x : x + wide] = tile
     return sheet
 
 
-def face_tile(
-    picture: Image.Image,
-    box: FaceBox,
-    tile_px: int,
-    *,
-    marks: bool = True,
-    surroundings: float = 2.0,
-    others: Sequence[FaceBox] = (),
-    caption: str = "",
-) -> UInt8:
-    """Draw the surroundings of a box, scaled to a square tile.
+def surroundings(picture: Image.Image, box: FaceBox) -> tuple[int, int, int, int]:
+    """Return a square about the box, inside the picture unless the box itself is not.
 
-    Parameters
-    ----------
-    picture : PIL image, RGB
-    box : FaceBox
-    tile_px : int
-    marks : bool
-        Draw box and landmarks.
-    surroundings : float
-        What is shown, in sizes of the box.
-    others : sequence of FaceBox
-        Further boxes of the image, drawn where they reach into the tile.
-    caption : str
-        Written along the lower edge.
+    Left, top, right, bottom, half-open.
     """
-    boxes = [*others, box] if marks else []
-    return _tile(picture, _around(picture, box, surroundings), (tile_px, tile_px), boxes, caption)
-
-
-def _around(picture: Image.Image, box: FaceBox, surroundings: float) -> tuple[int, int, int, int]:
-    """A square about the box: inside the picture, unless the box itself reaches out of it."""
     length = max(box.width, box.height)
-    side = surroundings * length
+    side = _SURROUNDINGS * length
     left, top = (box.left + box.right - side) / 2, (box.top + box.bottom - side) / 2
     wide, high = picture.size
     inside = box.left >= 0 and box.top >= 0 and box.right < wide and box.bottom < high
@@ -198,19 +167,12 @@ def _tiles(
             side = max(picture.size)
             left, top = (picture.width - side) // 2, (picture.height - side) // 2
             region = (left, top, left + side, top + side)
-            caption = _caption(image, image.line)
-            yield _tile(picture, region, (tile_px, tile_px), image.boxes, caption)
+            boxes = list(image.boxes)
         else:
-            others = [other for other in image.boxes if other is not box]
-            caption = _caption(image, box.line)
-            yield face_tile(
-                picture,
-                box,
-                tile_px,
-                surroundings=_SURROUNDINGS,
-                others=others,
-                caption=caption,
-            )
+            region = surroundings(picture, box)
+            boxes = [*(other for other in image.boxes if other is not box), box]
+        line = image.line if box is None else box.line
+        yield _tile(picture, region, tile_px, boxes, _caption(image, line))
 
 
 def _caption(image: AnnotatedImage, line: int) -> str:
@@ -229,13 +191,13 @@ def _picture(dataset: FaceDataset, image: AnnotatedImage) -> Image.Image:
 def _tile(
     picture: Image.Image,
     region: tuple[int, int, int, int],
-    size_px: tuple[int, int],
+    tile_px: int,
     boxes: Sequence[FaceBox],
     caption: str,
 ) -> UInt8:
     left, top, right, _ = region
-    scale = size_px[0] / max(right - left, 1)
-    tile = picture.crop(region).resize(size_px, Image.Resampling.BILINEAR)
+    scale = tile_px / max(right - left, 1)
+    tile = picture.crop(region).resize((tile_px, tile_px), Image.Resampling.BILINEAR)
     pen = ImageDraw.Draw(tile, "RGBA")
     for box in boxes:
         # The middle of a pixel lies half a pixel from its edge.
@@ -244,64 +206,37 @@ def _tile(
             (value - origin) * scale
             for value, origin in zip(corners, (left, top, left, top), strict=True)
         ]
-        _draw_box(pen, edges, ignored=box.ignore)
+        pen.rectangle(edges, outline=_IGNORED_COLOUR if box.ignore else _BOX_COLOUR)
         points = {
             name: ((x + 0.5 - left) * scale, (y + 0.5 - top) * scale)
             for name, (x, y) in box.parts.items()
         }
         _draw_parts(pen, points, box.width * scale)
-    if caption:
-        _draw_caption(pen, caption, size_px)
+    _draw_caption(pen, caption, tile_px)
     return np.asarray(tile, dtype=np.uint8)
-
-
-def _draw_box(pen: ImageDraw.ImageDraw, edges: Sequence[float], *, ignored: bool) -> None:
-    left, top, right, bottom = edges
-    if not ignored:
-        pen.rectangle((left, top, right, bottom), outline=_BOX_COLOUR)
-        return
-    for x in np.arange(left, right, 2 * _DASH_PX):
-        end = min(x + _DASH_PX, right)
-        for y in (top, bottom):
-            pen.line((x, y, end, y), fill=_IGNORED_COLOUR)
-    for y in np.arange(top, bottom, 2 * _DASH_PX):
-        end = min(y + _DASH_PX, bottom)
-        for x in (left, right):
-            pen.line((x, y, x, end), fill=_IGNORED_COLOUR)
 
 
 def _draw_parts(
     pen: ImageDraw.ImageDraw, points: dict[str, tuple[float, float]], box_px: float
 ) -> None:
     names = sorted(points)
-    for first, second in _joints(tuple(names)):
-        pen.line((*points[first], *points[second]), fill=(*_LINE_COLOUR, _LINE_OPACITY))
+    places = ibug_places(names)
+    # Joined in the order of their numbers, so that a wrong order shows at once.
+    for numbers, closed in FACE_LINES:
+        known = [points[names[places[number]]] for number in numbers if number in places]
+        if len(known) == len(numbers):
+            line = [*known, known[0]] if closed else known
+            pen.line(line, fill=(*_LINE_COLOUR, _LINE_OPACITY))
     radius = min(2.0, max(0.8, box_px / 120))
     for x, y in points.values():
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_POINT_COLOUR)
 
 
-@lru_cache(maxsize=16)
-def _joints(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Pairs of landmarks to join, where they are iBUG's: a wrong order shows at once."""
-    places = ibug_places(names)
-    joints = []
-    for group in _JOINED:
-        numbers = list(PART_GROUPS[group])
-        pairs = list(pairwise(numbers))
-        if group in _CLOSED:
-            pairs.append((numbers[-1], numbers[0]))
-        joints += [
-            (names[places[a]], names[places[b]]) for a, b in pairs if a in places and b in places
-        ]
-    return tuple(joints)
-
-
-def _draw_caption(pen: ImageDraw.ImageDraw, text: str, size_px: tuple[int, int]) -> None:
-    font = ImageFont.load_default(max(9, size_px[1] // 16))
-    while len(text) > 4 and pen.textlength(text, font=font) > size_px[0] - 4:
+def _draw_caption(pen: ImageDraw.ImageDraw, text: str, tile_px: int) -> None:
+    font = ImageFont.load_default(max(9, tile_px // 16))
+    while len(text) > 4 and pen.textlength(text, font=font) > tile_px - 4:
         text = f"\N{HORIZONTAL ELLIPSIS}{text[2:]}"
     _, top, _, bottom = pen.textbbox((0, 0), text, font=font)
     high = bottom - top + 4
-    pen.rectangle((0, size_px[1] - high, size_px[0], size_px[1]), fill=_PAPER)
-    pen.text((2, size_px[1] - high + 2 - top), text, fill=_INK, font=font)
+    pen.rectangle((0, tile_px - high, tile_px, tile_px), fill=_PAPER)
+    pen.text((2, tile_px - high + 2 - top), text, fill=_INK, font=font)

@@ -27,7 +27,6 @@ from site_agent.datasets.synthetic.portraits import (
     render_group,
 )
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.datasets.synthetic.sheets import contact_sheet
 from site_agent.datasets.synthetic.sites import (
     SITE_STYLES,
     SiteStyle,
@@ -52,7 +51,6 @@ __all__ = [
     "SiteStyle",
     "VideoScene",
     "closure_curve",
-    "contact_sheet",
     "eye_aspect_ratios",
     "face_box",
     "face_dataset_files",

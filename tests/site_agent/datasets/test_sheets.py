@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from site_agent.datasets import FaceBox, FaceDataset, write_contact_sheets
-from site_agent.datasets.sheets import face_tile
+from site_agent.datasets.sheets import surroundings
 from site_agent.errors import AnnotationFileError, DatasetEditError
 from tests.site_agent.datasets.drawn import faces_in
 
@@ -41,16 +41,18 @@ def test_pages_hold_all_faces(tmp_path: Path) -> None:
     assert pixels_of(page).shape == (50, 154, 3)
 
 
-def test_a_tile_shows_nothing_beside_the_picture() -> None:
+@pytest.mark.parametrize(
+    ("place", "inside"),
+    [((0, 0, 20, 20), True), ((69, 39, 20, 20), True), ((35, 2, 50, 20), True),
+     ((50, 20, 50, 20), False), ((-10, 10, 40, 40), False)],
+)  # fmt: skip
+def test_a_tile_shows_nothing_beside_the_picture(
+    place: tuple[int, int, int, int], inside: bool
+) -> None:
     white = Image.new("RGB", (90, 60), "white")
-    for left, top in ((0, 0), (50, 20), (69, 39), (35, 2)):
-        tile = face_tile(white, FaceBox(left, top, 20, 20), 64, marks=False)
-        assert (tile == 255).all(), (left, top)
-        assert (face_tile(white, FaceBox(left, top, 50, 20), 64, marks=False) == 255).all() == (
-            left + 50 <= 90
-        )
-    beyond = face_tile(white, FaceBox(-10, 10, 40, 40), 64, marks=False)
-    assert (beyond[:, 0] == 0).any()
+    left, top, right, bottom = surroundings(white, FaceBox(*place))
+    assert right - left == bottom - top
+    assert (left >= 0 and top >= 0 and right <= 90 and bottom <= 60) == inside
 
 
 def test_boxes_and_landmarks_are_drawn(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from site_agent.datasets import (
-    FaceDataset,
     check_dataset,
     dataset_digest,
     part_names,
@@ -20,10 +19,8 @@ from site_agent.datasets import (
 )
 from site_agent.datasets.synthetic import (
     SITE_STYLES,
-    contact_sheet,
     eye_aspect_ratios,
     person,
-    render_face,
     write_face_dataset,
 )
 from site_agent.errors import SyntheticFaceError
@@ -109,24 +106,6 @@ def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, not a folder")
     with pytest.raises(SyntheticFaceError, match="taken"):
         write_face_dataset(tmp_path / "taken", 1)
-
-
-def test_contact_sheets(tmp_path: Path) -> None:
-    xml = write_face_dataset(tmp_path, 5, 5)
-    dataset = read_imglab_xml(xml)
-    sheet = contact_sheet(dataset, tmp_path / "sheet.png", columns=3, tile_px=80)
-    assert sheet.shape == (160, 240, 3)
-    with Image.open(tmp_path / "sheet.png") as picture:
-        assert picture.size == (240, 160)
-    drawn = contact_sheet([render_face(person(0))], marks=False, tile_px=64)
-    assert drawn.shape == (64, 64, 3)
-    with pytest.raises(SyntheticFaceError, match="at least one face"):
-        contact_sheet(FaceDataset(None))
-    dataset.images[0].path.unlink()
-    with pytest.raises(SyntheticFaceError, match=r"person-000_0000\.png cannot be read"):
-        contact_sheet(dataset)
-    with pytest.raises(SyntheticFaceError, match="cannot be written"):
-        contact_sheet([render_face(person(0))], tmp_path / "absent" / "sheet.png")
 
 
 @pytest.mark.slow
