@@ -34,6 +34,10 @@ class AnnotationFileError(SiteAgentError):
         super().__init__(f"{place}: {problem}")
 
 
+class SettingsError(SiteAgentError, ValueError):
+    """A setting that does not exist, or a value of the wrong type."""
+
+
 class SyntheticFaceError(SiteAgentError):
     """Faces cannot be drawn as asked: a setting is out of its range, or a file is not writable."""
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink.outputs import OUTCOME_PARAMETERS, requested_outputs
-from cli.blink.settings import SETTINGS_PARAMETERS, analysis_settings
+from cli.blink.inputs import NwbOption, OverlayOption
+from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.addresses import is_address, model_files
 from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
 from cli.frame.options import DryRunOption, command, single
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 app = single()
 
 _MOST_SHOWN = 20
-# What else an analysis is told is another thing for each session: columns of the table.
-_OUTCOMES = frozenset({"overlay", "nwb", "task"})
 
 
 @command(
@@ -35,12 +33,9 @@ _OUTCOMES = frozenset({"overlay", "nwb", "task"})
         "blink batch recordings/ --landmarks merged.dat -o study/",
         "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
         "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
-        "blink batch traces.csv -o study/ --workers 4",
+        "blink batch traces.csv -o study/ --workers 4 --settings settings.toml",
     ],
-    parameters=[
-        *(parameter for parameter in OUTCOME_PARAMETERS if parameter.name in _OUTCOMES),
-        *SETTINGS_PARAMETERS,
-    ],
+    parameters=ANALYSIS_SETTINGS.parameters(),
 )
 def batch(
     invocation: Invocation,
@@ -85,7 +80,15 @@ def batch(
     ] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Finished sessions, too.")] = False,
     dry_run: DryRunOption = False,
-    **settings: Any,
+    overlay: OverlayOption = False,
+    nwb: NwbOption = False,
+    task: Annotated[
+        str,
+        typer.Option(
+            metavar="LABEL", help="Task in BIDS names; ebc with trials, blink without, by default."
+        ),
+    ] = "",
+    **values: Any,
 ) -> Reply:
     """Analyse many sessions side by side, and the study as a whole.
 
@@ -113,10 +116,11 @@ def batch(
         else replace(session, frame_rate_hz=frame_rate_hz)
         for session in chosen
     ]
-    own = _settings(settings)
+    outputs = frozenset(name for name, wanted in (("overlay", overlay), ("nwb", nwb)) if wanted)
+    own = _checked(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
     if bids:
-        chosen = list(with_bids_labels(chosen, task=settings["task"]))
-    elif settings["task"]:
+        chosen = list(with_bids_labels(chosen, task=task))
+    elif task:
         raise UsageError("--task goes with --bids only")
     if dry_run:
         return _plan(chosen, output, own, redo=redo)
@@ -189,15 +193,13 @@ def _with_models(
     return list(with_models(completed, paths)), addresses
 
 
-def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
+def _checked(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
+    from site_agent.eyeblink.batch.settings import check_settings
     from site_agent.eyeblink.outputs import check_requested
 
-    chosen = analysis_settings(values, outputs=requested_outputs(values))
-    chosen.faces.check()
-    chosen.filter.check()
-    chosen.blinks.calibration.check()
-    check_requested(chosen.outputs)
-    return chosen
+    check_settings(settings)
+    check_requested(settings.outputs)
+    return settings
 
 
 def _plan(

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink import batch, criteria, review
-from cli.blink.inputs import BlinkInput, run_input
-from cli.blink.outputs import (
-    OUTCOME_PARAMETERS,
-    requested_outputs,
-    session_labels,
-    trial_file,
-)
-from cli.blink.settings import SETTINGS_PARAMETERS, analysis_settings
+from cli.blink import batch, criteria, review, settings
+from cli.blink.inputs import BlinkInput, NwbOption, OverlayOption, run_input
+from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.default_command import group_with_default
+from cli.frame.errors import InputMissingError
 from cli.frame.options import command
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.conditioning.summary import SessionSummary
-    from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
+    from site_agent.eyeblink.session import BlinkSession
 
 app = group_with_default("analyse")
 
@@ -42,8 +38,9 @@ app = group_with_default("analyse")
         "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
         "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
         "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
+        "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
     ],
-    parameters=[*OUTCOME_PARAMETERS, *SETTINGS_PARAMETERS],
+    parameters=ANALYSIS_SETTINGS.parameters(),
 )
 def analyse(
     invocation: Invocation,
@@ -103,10 +100,23 @@ def analyse(
             "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...; no --overlay then."
         ),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Let --record replace a file that is there.")
-    ] = False,
-    **settings: Any,
+    trials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Trials of a conditioning session: a CSV file with trial_type, cs_onset_s and "
+            "us_onset_s, or a log of TTL pulses. Not for a --camera.",
+        ),
+    ] = None,
+    overlay: OverlayOption = False,
+    nwb: NwbOption = False,
+    subject: Annotated[
+        str, typer.Option(metavar="LABEL", help="Give the files BIDS names: sub-01_task-ebc_...")
+    ] = "",
+    session: Annotated[
+        str, typer.Option(metavar="LABEL", help="Session in BIDS names: sub-01_ses-02_...")
+    ] = "",
+    **values: Any,
 ) -> Reply:
     """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
 
@@ -117,26 +127,29 @@ def analyse(
     A damaged video gives what can be had of it, one without a face tables with empty cells, both
     with a warning and exit code 0; what is no video at all is refused and nothing is written.
     """
+    from site_agent.eyeblink.session_labels import SessionLabels
+
     chosen = BlinkInput(
-        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces, force
+        video, camera, from_trace, timestamps, frame_rate_hz, seconds, record, all_faces
     )
-    chosen.check(trials=settings["trials"] is not None, overlay=settings["overlay"])
+    chosen.check(trials=trials is not None, overlay=overlay)
+    if trials is not None and not trials.is_file():
+        raise InputMissingError(f"--trials {trials}: no such file")
+    named = replace(ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
+    analysis = replace(
+        ANALYSIS_SETTINGS.take(values, named),
+        outputs=frozenset(name for name, wanted in (("overlay", overlay), ("nwb", nwb)) if wanted),
+    )
     sessions = run_input(
         invocation,
         chosen,
         {"detector": detector, "landmarks": landmarks},
-        {"out_dir": folder, "settings": _settings(settings), "trials": trial_file(settings)},
+        {"out_dir": folder, "settings": analysis, "trials": trials},
     )
     if all_faces:
         return _reply_of_all(invocation, sessions, folder)
     return _reply(invocation, sessions[""], folder)
-
-
-def _settings(values: dict[str, Any]) -> BlinkAnalysisSettings:
-    return analysis_settings(
-        values, labels=session_labels(values), outputs=requested_outputs(values)
-    )
 
 
 def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
@@ -200,3 +213,4 @@ def _reply_of_all(
 app.add_typer(batch.app)
 app.add_typer(criteria.app)
 app.add_typer(review.app)
+app.add_typer(settings.app)

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.session import BlinkSession
+
+
+OverlayOption = Annotated[
+    bool, typer.Option("--overlay", help="Write the video with landmarks and blinks drawn in.")
+]
+NwbOption = Annotated[
+    bool, typer.Option("--nwb", help="Write a file of Neurodata Without Borders.")
+]
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,6 @@ class BlinkInput:
     seconds: float | None = None
     record: Path | None = None
     all_faces: bool = False
-    force: bool = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
         """Refuse what does not go together, and files that are not there.
@@ -41,8 +49,6 @@ class BlinkInput:
         Raises
         ------
         UsageError, InputMissingError
-        OutputExistsError
-            There is a recording of this name already.
         """
         named = [self.video, self.camera, self.from_trace]
         if sum(each is not None for each in named) != 1:
@@ -60,12 +66,8 @@ class BlinkInput:
         ):
             if given is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
-        if self.force and self.record is None:
-            raise UsageError(
-                "--force goes with --record only: results that are there are always replaced"
-            )
-        if self.record is not None:
-            require_free(self.record, force=self.force)
+        if self.record is not None and self.record.exists():
+            raise UsageError(f"--record {self.record}: exists already; choose another name")
         if trials and self.camera is not None:
             raise UsageError(
                 "--trials goes with a recording only: the times of its trials are those of a "

@@ -15,7 +15,14 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.vision.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
+from cli.vision.face_files import (
+    BoxMarginOption,
+    FacesArgument,
+    ImagesOption,
+    PtsOriginOption,
+    read_face_file,
+    reading_from,
+)
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset
@@ -59,7 +66,6 @@ class Boxes(StrEnum):
         "dataset split faces.xml --test 0.2 --by person --person-pattern '(person-[0-9]+)_'",
         "dataset split faces.xml --sites 3 --test 0.25 --by person --persons persons.csv",
     ],
-    parameters=READING_OPTIONS,
 )
 def split(
     invocation: Invocation,
@@ -87,7 +93,7 @@ def split(
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
     force: ForceOption = False,
-    **settings: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Split a data set into sites, or into training and test.
 
@@ -97,7 +103,7 @@ def split(
     """
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
-    faces = read_face_file(dataset, take_reading(settings))
+    faces = read_face_file(dataset, reading_from(images))
     group_of = _grouping(faces, by, person_pattern, persons, (person_column, file_column))
     parts = split_dataset(faces, site_shares(sites, test), group_of=group_of, seed=seed)
     folder = out or (dataset if dataset.is_dir() else dataset.parent)
@@ -152,7 +158,6 @@ def split(
         "dataset convert faces.xml -o eyes.json --parts eyes",
         "dataset convert old.xml -o faces.xml --renumber",
     ],
-    parameters=READING_OPTIONS,
 )
 def convert(
     invocation: Invocation,
@@ -184,7 +189,9 @@ def convert(
     ] = False,
     copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
     force: ForceOption = False,
-    **settings: Any,
+    images: ImagesOption = None,
+    pts_origin: PtsOriginOption = 1.0,
+    box_margin: BoxMarginOption = 0.1,
 ) -> Reply:
     """Write annotations in another format, with other boxes, or with some landmarks only.
 
@@ -193,7 +200,7 @@ def convert(
     detector does not find gets the box that it typically draws around such landmarks. Other files
     of the same names, images, too, are replaced only with --force.
     """
-    reading = take_reading(settings)
+    reading = reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
     faces = read_face_file(dataset, reading)
     target = to or _target(output)
     if renumber:
@@ -211,10 +218,10 @@ def convert(
     elif detector is not None:
         raise UsageError("--detector: needs --boxes detector")
     elif boxes is Boxes.POINTS:
-        faces = _boxes_around(faces, reading.box_margin)
+        faces = _boxes_around(faces, box_margin)
     if parts:
         faces = _with_parts(faces, parts)
-    faces = _written(faces, output, target, copy=copy, pts_origin=reading.pts_origin)
+    faces = _written(faces, output, target, copy=copy, pts_origin=pts_origin)
     from site_agent.datasets import part_names
 
     counts = {

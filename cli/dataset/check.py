@@ -13,7 +13,7 @@ from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_input, refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.vision.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
+from cli.vision.face_files import FacesArgument, ImagesOption, read_face_file, reading_from
 
 if TYPE_CHECKING:
     from site_agent.datasets import Distribution, FaceDataset, Finding
@@ -32,7 +32,6 @@ _BARS = " ▁▂▃▄▅▆▇█"
         "dataset check train.xml test.xml --parts 68 --json",
         "dataset check faces.xml --target-size-px 80x80 --upsample 1 --report findings.json",
     ],
-    parameters=READING_OPTIONS,
 )
 def check(
     invocation: Invocation,
@@ -57,7 +56,7 @@ def check(
     report_file: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
     ] = None,
-    **settings: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Look for what would stop a training or spoil it.
 
@@ -68,7 +67,7 @@ def check(
     """
     from site_agent.datasets import check_datasets, dataset_digest
 
-    reading = take_reading(settings)
+    reading = reading_from(images)
     if report_file is not None:
         refuse_input(report_file, datasets, "--report")
     read = [read_face_file(path, reading) for path in datasets]
@@ -120,12 +119,11 @@ def check(
     app,
     "stats",
     examples=["dataset stats faces.xml", "dataset stats 300w/ --json"],
-    parameters=READING_OPTIONS,
 )
 def stats(
     invocation: Invocation,
     dataset: FacesArgument,
-    **settings: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Count and measure what a data set holds.
 
@@ -134,7 +132,7 @@ def stats(
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
-    faces = read_face_file(dataset, take_reading(settings))
+    faces = read_face_file(dataset, reading_from(images))
     found = dataset_statistics(faces)
     with invocation.progress("read images") as report:
         report(None, "digest")
@@ -169,7 +167,6 @@ def stats(
         "dataset preview faces.xml",
         "dataset preview faces.xml -o sheet.png --columns 8 --rows 6 --pages 3",
     ],
-    parameters=READING_OPTIONS,
 )
 def preview(
     invocation: Invocation,
@@ -189,7 +186,7 @@ def preview(
     whole_images: Annotated[
         bool, typer.Option("--whole-images", help="A tile for each image, not for each face.")
     ] = False,
-    **settings: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks side by side.
 
@@ -197,7 +194,7 @@ def preview(
     """
     from site_agent.datasets import sheet_paths, write_contact_sheets
 
-    faces = read_face_file(dataset, take_reading(settings))
+    faces = read_face_file(dataset, reading_from(images))
     output = output or Path(f"{dataset.stem}.png")
     laid_out: dict[str, Any] = {
         "columns": columns,

@@ -195,6 +195,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
+    agent_errors.SettingsError: Outcome(ExitCode.USAGE, "settings"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.BackupUnusableError: Outcome(ExitCode.INTEGRITY, "backup"),
     server_errors.StartError: Outcome(ExitCode.UNEXPECTED, "server"),
@@ -324,9 +325,6 @@ def _message_of(error: BaseException, outcome: Outcome) -> str:
         places = [_place(str(name)) for name in (error.filename, error.filename2) if name]
         return ": ".join([" -> ".join(places), error.strerror] if places else [error.strerror])
     text = str(error).strip()
-    if isinstance(error, agent_errors.TrainingSettingsError) and (name := error.setting):
-        # Settings are options here, of the same name.
-        return text.replace(name, f"--{name.replace('_', '-')}", 1)
     if outcome is _UNEXPECTED:
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text or type(error).__name__

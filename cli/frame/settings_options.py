@@ -1,102 +1,128 @@
-"""Options made from a settings dataclass: names, defaults and help come from where they live."""
+"""``--set``, ``--settings``, and options of their own for the settings that people use most."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from dataclasses import MISSING, fields
-from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 
-from cli.frame.errors import UsageError
+from cli.frame.options import key_value_pairs
+from cli.frame.output import Reply
+from site_agent.named_settings import (
+    changed_values,
+    list_settings,
+    read_settings_file,
+    setting_text,
+    settings_toml,
+    with_values,
+)
+
+S = TypeVar("S")
+
+_PANEL = "Settings"
+_FILE, _WORDS = "settings_file", "settings_words"
 
 
-def settings_parameters(settings_type: type[Any], panel: str = "Settings") -> list[Any]:
-    """Return one option for each field of a settings dataclass.
+@dataclass(frozen=True)
+class SettingsOptions(Generic[S]):
+    """The options that give a command its settings.
 
-    The help is what the docstring's ``Attributes`` section says of the field.
-
-    Parameters
+    Attributes
     ----------
-    settings_type : type
-        A dataclass whose fields all have defaults.
-    panel : str
-        Title above the options.
+    defaults : dataclass
+        The settings when nothing is given.
+    show : str
+        The command that prints them, after ``poolctl``.
+    shown : sequence of str
+        Full names of the settings that are options, too, under the last part of the name.
+    leave_out : collection of str
+        Settings that cannot be given in this way.
     """
-    helps = _attribute_texts(inspect.getdoc(settings_type) or "")
-    hints = get_type_hints(settings_type)
-    parameters = []
-    for field in fields(settings_type):
-        if field.default is MISSING:
-            continue
-        annotation, default, metavar = _option_type(hints[field.name], field.default)
-        name = f"--{field.name.replace('_', '-')}"
-        declaration = f"{name}/--no-{name[2:]}" if annotation is bool else name
+
+    defaults: S
+    show: str
+    shown: Sequence[str] = ()
+    leave_out: Collection[str] = ()
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the options, as ``parameters`` of `options.command`."""
+        known = list_settings(self.defaults, self.leave_out)
+        options = [self._option(name, known[name]) for name in self.shown]
+        file = typer.Option(
+            "--settings",
+            metavar="FILE",
+            help=f"Read settings from this TOML file; 'poolctl {self.show}' prints one.",
+            rich_help_panel=_PANEL,
+        )
+        words = typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change one setting; repeatable. It takes precedence over the file.",
+            rich_help_panel=_PANEL,
+        )
+        return [
+            *options,
+            _parameter(_FILE, Path | None, file, None),
+            _parameter(_WORDS, list[str], words, []),
+        ]
+
+    def take(self, values: dict[str, Any], defaults: S | None = None) -> S:
+        """Take the values of the options out of `values` and return the settings.
+
+        Parameters
+        ----------
+        defaults : dataclass, optional
+            Used instead of the defaults of the options.
+
+        Raises
+        ------
+        UsageError, SettingsError
+        """
+        settings = self.defaults if defaults is None else defaults
+        file, words = values.pop(_FILE), values.pop(_WORDS)
+        if file is not None:
+            settings = read_settings_file(file, settings, self.leave_out)
+        given: dict[str, Any] = key_value_pairs(words, "--set")
+        for name in self.shown:
+            value = values.pop(name.rpartition(".")[2])
+            if value is not None:
+                given[name] = value
+        return with_values(settings, given, self.leave_out)
+
+    def reply(self) -> Reply:
+        """Return all settings with their explanations, as a settings file has them."""
+        text = settings_toml(self.defaults, self.leave_out)
+        known = list_settings(self.defaults, self.leave_out)
+        data = {
+            name: {"value": setting.value, "expected": setting.expected, "text": setting.text}
+            for name, setting in known.items()
+        }
+        return Reply(data, text.rstrip(), list(known))
+
+    def repeated(self, settings: S) -> list[str]:
+        """Return the words of a command line that give these settings."""
+        changed = changed_values(settings, self.leave_out)
+        return [word for name, text in changed.items() for word in ("--set", f"{name}={text}")]
+
+    def _option(self, full: str, setting: Any) -> inspect.Parameter:
+        name = full.rpartition(".")[2]
+        flag = f"--{name.replace('_', '-')}"
+        is_bool = setting.hint is bool
+        default = setting_text(setting.value) or "none"
         option = typer.Option(
-            declaration, help=helps.get(field.name), metavar=metavar, rich_help_panel=panel
+            f"{flag}/--no-{flag[2:]}" if is_bool else flag,
+            help=f"{setting.text or setting.expected} [default: {default}]",
+            metavar=None if is_bool else "VALUE",
+            rich_help_panel=_PANEL,
         )
-        parameters.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=Annotated[annotation, option],
-                default=default,
-            )
-        )
-    return parameters
+        return _parameter(name, (bool if is_bool else str) | None, option, None)
 
 
-def settings_from(settings_type: type[Any], values: dict[str, Any]) -> Any:
-    """Build the settings from what the options gave."""
-    hints = get_type_hints(settings_type)
-    return settings_type(**{name: _field_value(hints[name], values[name], name) for name in values})
-
-
-def _option_type(hint: Any, default: Any) -> tuple[Any, Any, str | None]:
-    """Return annotation, default and metavar of the option for a field."""
-    if _is_size(hint):
-        shown = "x".join(str(side) for side in default) if isinstance(default, tuple) else default
-        return str, str(shown), "WIDTHxHEIGHT"
-    if get_origin(hint) is tuple:
-        return str, ",".join(str(item) for item in default), "A,B,..."
-    return hint, default, None
-
-
-def _field_value(hint: Any, value: Any, name: str) -> Any:
-    if _is_size(hint):
-        numbers = [word.strip() for word in re.split("[x,]", value)]
-        if not all(number.isdigit() for number in numbers) or len(numbers) not in {1, 2}:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} {value!r}: expected WIDTHxHEIGHT, for example 80x80")
-        sides = tuple(int(number) for number in numbers)
-        return sides if len(sides) == 2 else sides[0]
-    if get_origin(hint) is tuple:
-        item_type = get_args(hint)[0]
-        try:
-            return tuple(item_type(word.strip()) for word in value.split(",") if word.strip())
-        except ValueError:
-            raise UsageError(
-                f"--{name.replace('_', '-')} {value!r}: expected values separated by commas"
-            ) from None
-    return value
-
-
-def _is_size(hint: Any) -> bool:
-    """Tell the type ``(width, height) or area``."""
-    return get_origin(hint) is UnionType and set(get_args(hint)) == {tuple[int, int], int}
-
-
-def _attribute_texts(docstring: str) -> dict[str, str]:
-    """Take the ``Attributes`` section of a numpydoc docstring apart."""
-    _, _, section = docstring.partition("Attributes\n----------\n")
-    texts: dict[str, list[str]] = {}
-    names: list[str] = []
-    for line in section.splitlines():
-        if line and not line.startswith(" "):
-            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
-        elif line.strip():
-            for name in names:
-                texts.setdefault(name, []).append(line.strip())
-    return {name: " ".join(lines).replace("``", "") for name, lines in texts.items()}
+def _parameter(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option], default=default
+    )

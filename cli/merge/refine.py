@@ -16,11 +16,11 @@ from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply
 from cli.vision.face_files import (
-    READING_OPTIONS,
+    ImagesOption,
     PartsOption,
     part_words,
     read_face_file,
-    take_reading,
+    reading_from,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ app = single()
         "refine --base merged.dat --sites mine.xml --write-contributions sent/",
         "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
     ],
-    parameters=READING_OPTIONS,
 )
 def refine(
     invocation: Invocation,
@@ -93,7 +92,7 @@ def refine(
         ),
     ] = None,
     force: ForceOption = False,
-    **reading: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Fit the leaves of a merged landmark model again, at all sites.
 
@@ -117,7 +116,7 @@ def refine(
     if output is not None:
         require_free(output, force=force)
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
-    read_as = take_reading(reading)
+    read_as = reading_from(images)
     files = [Path(word) for entry in sites for word in entry.split(",") if word]
     missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
     if missing or not files:

@@ -16,11 +16,11 @@ from cli.frame.options import DryRunOption, YesOption, command, group, key_value
 from cli.frame.output import Invocation, Reply, TableText
 from cli.merge.central import note_unsigned
 from cli.vision.face_files import (
-    READING_OPTIONS,
+    ImagesOption,
     PartsOption,
     part_words,
     read_face_file,
-    take_reading,
+    reading_from,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +151,6 @@ def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
     ],
-    parameters=READING_OPTIONS,
 )
 def contribute(
     invocation: Invocation,
@@ -164,14 +163,14 @@ def contribute(
     parts: PartsOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
-    **reading: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Fit the round's model to your faces, and send what changed.
 
     Faces and images stay here: what is sent are changes of leaves and the numbers of samples
     they rest on. Run again after an interruption, it goes on where it stopped.
     """
-    faces = read_face_file(data, take_reading(reading))
+    faces = read_face_file(data, reading_from(images))
     with (
         invocation.pool() as pool,
         goes_on_when_repeated(),

@@ -13,7 +13,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.transfers import sidecars
-from cli.vision.face_files import READING_OPTIONS, part_words, read_face_file, take_reading
+from cli.vision.face_files import ImagesOption, part_words, read_face_file, reading_from
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -41,7 +41,6 @@ _SHORT_NAMES = {
         "evaluate whole.dat eyes.dat test.xml --parts eyes",
         "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
     ],
-    parameters=READING_OPTIONS,
 )
 def evaluate(
     invocation: Invocation,
@@ -110,7 +109,7 @@ def evaluate(
     split: Annotated[
         str, typer.Option(metavar="NAME", help="With --post: the part of the data, such as test.")
     ] = "",
-    **reading: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Score detectors and landmark models on annotated images, several at once.
 
@@ -133,7 +132,7 @@ def evaluate(
     if len(words) < 2:
         raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
     dataset_path = Path(words[-1])
-    dataset = read_face_file(dataset_path, take_reading(reading))
+    dataset = read_face_file(dataset_path, reading_from(images))
     files = model_files(invocation, words[:-1])
     _refuse_networks(files)
     if post:

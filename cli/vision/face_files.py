@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +11,6 @@ from cli.frame.errors import InputMissingError
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
-
-_PANEL = "Reading"
 
 FacesArgument = Annotated[
     Path,
@@ -24,8 +21,7 @@ FacesArgument = Annotated[
 PtsOriginOption = Annotated[
     float,
     typer.Option(
-        help=".pts: the upper left pixel's coordinates, 1 in 300-W; 0 for files counted from 0.",
-        rich_help_panel=_PANEL,
+        help="Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0.",
     ),
 ]
 BoxMarginOption = Annotated[
@@ -33,15 +29,12 @@ BoxMarginOption = Annotated[
     typer.Option(
         min=-0.4,
         max=2.0,
-        help=".pts: boxes go this part of the landmarks' extent beyond them.",
-        rich_help_panel=_PANEL,
+        help="Margin of the boxes around the landmarks of .pts files, as a share of their extent.",
     ),
 ]
 ImagesOption = Annotated[
     Path | None,
-    typer.Option(
-        "--images", metavar="FOLDER", help="COCO: where the images are.", rich_help_panel=_PANEL
-    ),
+    typer.Option("--images", metavar="FOLDER", help="Folder with the images of a COCO file."),
 ]
 
 PartsOption = Annotated[
@@ -53,45 +46,22 @@ PartsOption = Annotated[
     ),
 ]
 
-READING_OPTIONS: tuple[inspect.Parameter, ...] = tuple(
-    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-    for name, annotation, default in (
-        ("pts_origin", PtsOriginOption, 1.0),
-        ("box_margin", BoxMarginOption, 0.1),
-        ("images", ImagesOption, None),
-    )
-)
-"""What every command that reads annotated faces takes, as ``parameters`` of `options.command`;
-the command hands its ``**settings`` to `take_reading`."""
 
-
-def take_reading(settings: dict[str, Any]) -> ReadingOptions:
-    """Take the values of `READING_OPTIONS` out of a command's settings.
+def reading_from(
+    images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
+) -> ReadingOptions:
+    """Return how annotations are read.
 
     Raises
     ------
     InputMissingError
-        When there is no such folder of images.
+        The folder of images does not exist.
     """
     from site_agent.datasets import ReadingOptions
 
-    reading = ReadingOptions(
-        **{option.name: settings.pop(option.name) for option in READING_OPTIONS}
-    )
-    if reading.images is not None and not reading.images.is_dir():
-        raise InputMissingError(f"--images {reading.images}: no such folder")
-    return reading
-
-
-def reading_words(reading: ReadingOptions) -> list[str]:
-    """Return the words of a command line that gives these options; paths absolute."""
-    words = []
-    for option in READING_OPTIONS:
-        value = getattr(reading, option.name)
-        if value != option.default:
-            given = value.absolute() if isinstance(value, Path) else value
-            words += [f"--{option.name.replace('_', '-')}", str(given)]
-    return words
+    if images is not None and not images.is_dir():
+        raise InputMissingError(f"--images {images}: no such folder")
+    return ReadingOptions(pts_origin=pts_origin, box_margin=box_margin, images=images)
 
 
 def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_input, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.vision.face_files import READING_OPTIONS, read_face_file, take_reading
+from cli.vision.face_files import ImagesOption, read_face_file, reading_from
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -29,14 +29,13 @@ app = single()
         "predict test.xml --landmarks site-a/face-68 --json",
         "predict a.jpg b.jpg --detector merged.svm --xml found.xml",
     ],
-    parameters=READING_OPTIONS,
 )
 def predict(
     invocation: Invocation,
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="IMAGE|FOLDER|FACES", help="Images, folders, or annotations of any format."
+            metavar="IMAGE|FOLDER|faces", help="Images, folders, or annotations of any format."
         ),
     ],
     *,
@@ -63,7 +62,7 @@ def predict(
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="At once; 0: as many as processors.")] = 0,
     force: ForceOption = False,
-    **reading: Any,
+    images: ImagesOption = None,
 ) -> Reply:
     """Find faces and landmarks in images.
 
@@ -73,11 +72,11 @@ def predict(
     """
     from site_agent.faces.prediction import predict_images, prediction_rows, write_predictions_xml
 
-    images = _images(inputs, take_reading(reading), boxes_wanted=not detector)
+    faces = _images(inputs, reading_from(images), boxes_wanted=not detector)
     wanted = {"detector": detector, "landmarks": landmarks}
     words = {role: word for role, word in wanted.items() if word and word != "stock"}
     files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
-    paths = images if isinstance(images, list) else [image.path for image in images.images]
+    paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
     if xml is not None:
         models = [file.path for file in files.values()]
         refuse_input(xml, [*map(Path, inputs), *paths, *models], "--xml")
@@ -92,14 +91,14 @@ def predict(
     with invocation.progress("predict") as report:
         predictions = list(
             predict_images(
-                images,
+                faces,
                 detector=finder or (files["detector"].path if "detector" in files else None),
                 landmarks=files["landmarks"].path if "landmarks" in files else None,
                 upsample=upsample,
                 threshold=threshold,
                 workers=workers,
                 # One broken photograph must not cost the work on a whole folder.
-                skip_unreadable=not isinstance(images, list) or len(images) > 1,
+                skip_unreadable=not isinstance(faces, list) or len(faces) > 1,
                 progress=report,
             )
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,21 +14,32 @@ from cli.dataset.change import Together
 from cli.frame.errors import InputMissingError, StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import settings_from, settings_parameters
-from cli.vision.face_files import READING_OPTIONS, read_face_file, reading_words, take_reading
-from site_agent.studies.protocol import CombinationSettings, RefinementSettings
+from cli.frame.settings_options import SettingsOptions
+from cli.vision.face_files import ImagesOption, read_face_file, reading_from
+from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
     from site_agent.datasets.split import GroupOf
-    from site_agent.studies import StepOutcome, StudyOutcome, StudySettings, StudyTable
+    from site_agent.studies import StepOutcome, StudyOutcome, StudyTable
 
 app = group("Compare sub-models of several sites: alone, merged, refined.")
 
 _MOST_SHOWN = 20
-_COMBINATION = settings_parameters(CombinationSettings, "What is combined")
-_REFINEMENT = settings_parameters(RefinementSettings, "Cascade and refinement")
+_LEFT_OUT = (
+    "seed",
+    *(f"evaluation.{name}" for name in ("seed", "upsample", "threshold", "parts")),
+)
+LANDMARK_SETTINGS = SettingsOptions(
+    StudySettings(ErtSettings()), "study settings landmarks", ("training.parts",), _LEFT_OUT
+)
+DETECTOR_SETTINGS = SettingsOptions(
+    StudySettings(HogSvmSettings()),
+    "study settings detectors",
+    (),
+    (*_LEFT_OUT, "refinement", "evaluation.normaliser"),
+)
 
 _DatasetArgument = Annotated[
     list[Path],
@@ -60,9 +72,6 @@ _NameOption = Annotated[
 _SeedOption = Annotated[
     int, typer.Option(min=0, help="Of the split, the orders, starting shapes, intervals.")
 ]
-_ResamplesOption = Annotated[
-    int, typer.Option(min=0, max=100_000, help="For the intervals; 0: none.")
-]
 _WorkersOption = Annotated[
     int, typer.Option(min=0, help="Steps at once; 0: as processors and memory allow.")
 ]
@@ -74,15 +83,10 @@ _RedoOption = Annotated[bool, typer.Option("--redo", help="Do finished steps aga
     "landmarks",
     examples=[
         "study landmarks faces.xml --sites 6 --test test.xml -o study/",
-        "study landmarks faces.xml --sites 3 --by folder --test test.xml -o study/ --orders 1",
+        "study landmarks faces.xml --sites 3 --by folder --test test.xml -o study/ --set orders=1",
         "study landmarks siteA.xml siteB.xml siteC.xml --test test.xml -o study/ --parts eyes",
     ],
-    parameters=[
-        *_COMBINATION,
-        *_REFINEMENT,
-        *settings_parameters(ErtSettings, "Training"),
-        *READING_OPTIONS,
-    ],
+    parameters=LANDMARK_SETTINGS.parameters(),
 )
 def landmarks(
     invocation: Invocation,
@@ -96,18 +100,10 @@ def landmarks(
     persons: _PersonsOption = None,
     name: _NameOption = "",
     seed: _SeedOption = 0,
-    normaliser: Annotated[
-        str | None,
-        typer.Option(
-            help="Errors are divided by inter-ocular, outer-corners, box, none, or the distance "
-            "of two groups of parts: 36,39/42,45.",
-            show_default=False,
-        ),
-    ] = None,
-    resamples: _ResamplesOption = 1000,
     workers: _WorkersOption = 0,
     redo: _RedoOption = False,
     dry_run: DryRunOption = False,
+    images: ImagesOption = None,
     **settings: Any,
 ) -> Reply:
     """Repeat table IV of the paper, and go beyond it, with your own faces.
@@ -120,31 +116,21 @@ def landmarks(
     training record, and study.json: parts, digests, settings, seeds, versions. Run the same
     command again to go on after an interruption; a step that fails stops no other.
     """
-    from site_agent.evaluation import EvaluationSettings
-    from site_agent.studies import StudySettings
-
-    chosen = StudySettings(
-        _part_of(ErtSettings, settings),
-        _part_of(CombinationSettings, settings),
-        _part_of(RefinementSettings, settings),
-        EvaluationSettings(normaliser=normaliser, resamples=resamples, seed=seed),
-        seed,
-    )
-    own = {"--normaliser": normaliser, "--resamples": resamples}
+    chosen = LANDMARK_SETTINGS.take(settings)
     request = _Request(
         files=dataset,
         test=test,
-        reading=take_reading(settings),
+        reading=reading_from(images),
         output=output,
         sites=sites,
         by=by,
         pattern=person_pattern,
         persons=persons,
         name=name or dataset[0].stem,
-        settings=chosen,
+        settings=_seeded(chosen, seed),
         workers=workers,
         redo=redo,
-        repeated=_repeated("landmarks", own, chosen),
+        repeated=["poolctl", "study", "landmarks", *LANDMARK_SETTINGS.repeated(chosen)],
     )
     return _study(invocation, request, dry_run=dry_run)
 
@@ -154,13 +140,9 @@ def landmarks(
     "detectors",
     examples=[
         "study detectors faces.xml --sites 6 --test test.xml -o study/",
-        "study detectors siteA.xml siteB.xml --test test.xml -o study/ --upsample 1",
+        "study detectors siteA.xml siteB.xml --test test.xml -o study/ --set upsample=1",
     ],
-    parameters=[
-        *_COMBINATION,
-        *settings_parameters(HogSvmSettings, "Training"),
-        *READING_OPTIONS,
-    ],
+    parameters=DETECTOR_SETTINGS.parameters(),
 )
 def detectors(
     invocation: Invocation,
@@ -174,10 +156,10 @@ def detectors(
     persons: _PersonsOption = None,
     name: _NameOption = "",
     seed: _SeedOption = 0,
-    resamples: _ResamplesOption = 1000,
     workers: _WorkersOption = 0,
     redo: _RedoOption = False,
     dry_run: DryRunOption = False,
+    images: ImagesOption = None,
     **settings: Any,
 ) -> Reply:
     """Repeat table II of the paper with your own faces.
@@ -189,31 +171,43 @@ def detectors(
     training record, and study.json: parts, digests, settings, seeds, versions. Run the same
     command again to go on after an interruption; a step that fails stops no other.
     """
-    from site_agent.evaluation import EvaluationSettings
-    from site_agent.studies import StudySettings
-
-    chosen = StudySettings(
-        _part_of(HogSvmSettings, settings),
-        _part_of(CombinationSettings, settings),
-        evaluation=EvaluationSettings(resamples=resamples, seed=seed),
-        seed=seed,
-    )
+    chosen = DETECTOR_SETTINGS.take(settings)
     request = _Request(
         files=dataset,
         test=test,
-        reading=take_reading(settings),
+        reading=reading_from(images),
         output=output,
         sites=sites,
         by=by,
         pattern=person_pattern,
         persons=persons,
         name=name or dataset[0].stem,
-        settings=chosen,
+        settings=_seeded(chosen, seed),
         workers=workers,
         redo=redo,
-        repeated=_repeated("detectors", {"--resamples": resamples}, chosen),
+        repeated=["poolctl", "study", "detectors", *DETECTOR_SETTINGS.repeated(chosen)],
     )
     return _study(invocation, request, dry_run=dry_run)
+
+
+class StudyKind(StrEnum):
+    """What can be studied."""
+
+    LANDMARKS = "landmarks"
+    DETECTORS = "detectors"
+
+
+@command(app, "settings", examples=["study settings landmarks > settings.toml"])
+def show_settings(
+    _invocation: Invocation,
+    kind: Annotated[StudyKind, typer.Argument(help="What is studied.", show_default=False)],
+) -> Reply:
+    """Print a settings file with every setting of a study, its default and what it does.
+
+    Change what you need, delete the rest, and give the file to 'poolctl study' with --settings.
+    """
+    is_landmarks = kind is StudyKind.LANDMARKS
+    return (LANDMARK_SETTINGS if is_landmarks else DETECTOR_SETTINGS).reply()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +267,8 @@ class _Request:
         parts = [f"parts/P{number}.xml" for number in range(1, count + 1)]
         test = ["--test", str(self.test.absolute()), "--name", self.name, "-o", "again/"]
         head, rest = self.repeated[:3], self.repeated[3:]
-        test += reading_words(self.reading)
+        if self.reading.images is not None:
+            test += ["--images", str(self.reading.images.absolute())]
         return [*head, *parts, *test, "--seed", str(self.settings.seed), *rest]
 
 
@@ -366,34 +361,5 @@ def _table_text(table: StudyTable) -> TableText:
     return TableText(["dataset", *names, "against best alone", "MB"], rows)
 
 
-def _part_of(settings_type: type[Any], values: dict[str, Any]) -> Any:
-    names = {item.name for item in fields(settings_type)}
-    own = {name: value for name, value in values.items() if name in names}
-    return settings_from(settings_type, own)
-
-
-def _repeated(kind: str, own: dict[str, Any], settings: StudySettings) -> list[str]:
-    """Return the command with every setting that is not as it is when left out."""
-    words = ["poolctl", "study", kind]
-    given = [settings.training, settings.combination]
-    if kind == "landmarks":
-        given.append(settings.refinement)  # type: ignore[arg-type]
-    for part in given:
-        for item in fields(part):
-            value = getattr(part, item.name)
-            if value != item.default:
-                words += _option_words(f"--{item.name.replace('_', '-')}", value)
-    for option, value in own.items():
-        if value is not None:
-            words += [option, str(value)]
-    return words
-
-
-def _option_words(option: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [option if value else f"--no-{option[2:]}"]
-    if option == "--target-size-px":
-        return [option, "x".join(map(str, value)) if isinstance(value, tuple) else str(value)]
-    if isinstance(value, tuple):
-        return [option, ",".join(str(item) for item in value)]
-    return [option, str(value)]
+def _seeded(settings: StudySettings, seed: int) -> StudySettings:
+    return replace(settings, seed=seed, evaluation=replace(settings.evaluation, seed=seed))

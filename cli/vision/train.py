@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,9 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import settings_from, settings_parameters
+from cli.frame.settings_options import SettingsOptions
 from cli.transfers import sidecars
-from cli.vision.face_files import READING_OPTIONS, FacesArgument, read_face_file, take_reading
+from cli.vision.face_files import FacesArgument, ImagesOption, read_face_file, reading_from
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
@@ -24,6 +25,24 @@ if TYPE_CHECKING:
     from site_agent.training import TrainingRecord, TrainingResult
 
 app = group("Train a face detector or a landmark model.")
+
+HOG_SVM_SETTINGS = SettingsOptions(
+    HogSvmSettings(),
+    "train settings hog-svm",
+    ("target_size_px", "upsample", "flips", "by_label", "threads"),
+)
+ERT_SETTINGS = SettingsOptions(
+    ErtSettings(),
+    "train settings ert",
+    (
+        "parts",
+        "oversampling_translation_jitter",
+        "num_trees_per_cascade_level",
+        "tree_depth",
+        "cascade_depth",
+        "num_threads",
+    ),
+)
 
 _LEFT_OUT_SHOWN = 20
 
@@ -57,7 +76,7 @@ _UploadOption = Annotated[
         "train hog-svm faces.xml -o siteA.svm --flips --upsample 1 --target-size-px 80x80",
         "train hog-svm faces.xml -o siteA.svm --by-label --evaluate test.xml --upload site-a/face",
     ],
-    parameters=[*settings_parameters(HogSvmSettings), *READING_OPTIONS],
+    parameters=HOG_SVM_SETTINGS.parameters(),
 )
 def hog_svm(
     invocation: Invocation,
@@ -72,6 +91,7 @@ def hog_svm(
     upload: _UploadOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
+    images: ImagesOption = None,
     **settings: Any,
 ) -> Reply:
     """Train a face detector (HOG features, linear SVM) and write it as a dlib file.
@@ -82,8 +102,8 @@ def hog_svm(
     """
     from site_agent.training import train_hog_svm
 
-    reading = take_reading(settings)
-    chosen = settings_from(HogSvmSettings, settings)
+    reading = reading_from(images)
+    chosen = HOG_SVM_SETTINGS.take(settings)
     faces = read_face_file(dataset, reading)
     target = output or Path(f"{dataset.stem}.svm")
     if dry_run:
@@ -103,7 +123,7 @@ def hog_svm(
         "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
         "train ert faces.xml -o eyes.dat --parts eyes --evaluate test.xml --upload site-a/eyes",
     ],
-    parameters=[*settings_parameters(ErtSettings), *READING_OPTIONS],
+    parameters=ERT_SETTINGS.parameters(),
 )
 def ert(
     invocation: Invocation,
@@ -118,6 +138,7 @@ def ert(
     upload: _UploadOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
+    images: ImagesOption = None,
     **settings: Any,
 ) -> Reply:
     """Train a landmark model (an ensemble of regression trees) and write it as a dlib file.
@@ -128,8 +149,8 @@ def ert(
     from site_agent.training import train_ert
     from site_agent.training.ert import with_named_parts
 
-    reading = take_reading(settings)
-    chosen = settings_from(ErtSettings, settings)
+    reading = reading_from(images)
+    chosen = ERT_SETTINGS.take(settings)
     faces = read_face_file(dataset, reading)
     target = output or Path(f"{dataset.stem}.dat")
     if dry_run:
@@ -140,6 +161,25 @@ def ert(
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
+
+
+class ModelKind(StrEnum):
+    """What can be trained."""
+
+    HOG_SVM = "hog-svm"
+    ERT = "ert"
+
+
+@command(app, "settings", examples=["train settings ert > settings.toml"])
+def show_settings(
+    _invocation: Invocation,
+    kind: Annotated[ModelKind, typer.Argument(help="What is trained.", show_default=False)],
+) -> Reply:
+    """Print a settings file with every training setting, its default and what it does.
+
+    Change what you need, delete the rest, and give the file to 'poolctl train' with --settings.
+    """
+    return (ERT_SETTINGS if kind is ModelKind.ERT else HOG_SVM_SETTINGS).reply()
 
 
 @dataclass(frozen=True)

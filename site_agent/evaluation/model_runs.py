@@ -40,11 +40,14 @@ class EvaluationSettings:
     threshold : float
         Detectors: added to the score that a face needs.
     normaliser : str or None
-        Landmark models: see `site_agent.evaluation.normaliser_for`.
+        Landmark models: errors are divided by inter-ocular, outer-corners, box, none, or the
+        distance of two groups of parts: 36,39/42,45.
     parts : tuple of str
         Landmark models: the landmarks to compare; all that a model places where empty.
-    resamples, seed : int
-        Of the bootstrap intervals.
+    resamples : int
+        Number of bootstrap samples for the intervals; 0: no intervals.
+    seed : int
+        Seed of the bootstrap.
     """
 
     upsample: int | None = None

@@ -63,8 +63,9 @@ class ErtSettings:
     num_test_splits : int
         Random splits tried at each node.
     cascade_depth : int
-        Levels.
+        Levels of the cascade.
     num_trees_per_cascade_level : int
+        Trees of each level.
     lambda_param : float
         How near to each other the two pixels of a split are, on average, in box sizes.
     feature_pool_region_padding : float

@@ -18,8 +18,8 @@ import pytest
 from tests.end_to_end.labs import Lab, PoolProcess, serving_pool
 
 DLIB_ROUNDING_PX = 0.75
-DETECTOR_WORDS = ("--upsample", "1", "--flips", "--epsilon", "0.05", "--threads", "2")
-ERT_WORDS = ("--num-trees-per-cascade-level", "60", "--oversampling-amount", "10")
+DETECTOR_WORDS = ("--upsample", "1", "--flips", "--set", "epsilon=0.05", "--threads", "2")
+ERT_WORDS = ("--num-trees-per-cascade-level", "60", "--set", "oversampling_amount=10")
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,10 @@ def study(faces: Photographs, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def train_and_upload(lab: Lab, faces: Photographs, number: int) -> None:
     """Train with settings of the lab's own and share both models with their scores."""
-    lab.poolctl("train", "hog-svm", faces.training, "-o", "d.svm", "--c", number, *DETECTOR_WORDS)
-    seed = ("--random-seed", number, "--tree-depth", 2 + number)
+    lab.poolctl(
+        "train", "hog-svm", faces.training, "-o", "d.svm", "--set", f"c={number}", *DETECTOR_WORDS
+    )
+    seed = ("--set", f"random_seed={number}", "--tree-depth", 2 + number)
     lab.poolctl("train", "ert", faces.training, "-o", "l.dat", *ERT_WORDS, *seed)
     lab.poolctl("evaluate", "d.svm", "l.dat", faces.testing, "--save")
     label = f"population={lab.folder.name}"

@@ -59,7 +59,7 @@ class ConditioningSettings:
     baseline_ms : (start, end)
         Window of the baseline before the CS (before the US in `us_only` trials).
     reject_rules : tuple of Rejection
-        Which of `REJECT_RULES` are applied.
+        Which rules reject trials: missing-samples, unstable-baseline, closed-before-cs.
     largest_missing_share : float
         Share of the trial's time without valid samples above which it is rejected.
     baseline_iqr_factor, baseline_sd_floor : float

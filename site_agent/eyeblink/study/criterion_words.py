@@ -52,7 +52,7 @@ def _overrides(word: str) -> dict[str, str]:
         name = name.replace("-", "_")
         if rule is not None and rule[1] in set(CrRule):
             overrides |= {"cr_rule": rule[1], "cr_threshold": rule[2]}
-        elif equals and name in SETTING_NAMES and SETTING_NAMES[name][0][0] == "conditioning":
+        elif equals and name in SETTING_NAMES and SETTING_NAMES[name].startswith("conditioning."):
             overrides[name] = value
         else:
             rules = ", ".join(f"{item}:THRESHOLD" for item in CrRule)

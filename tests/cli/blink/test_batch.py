@@ -72,7 +72,9 @@ def test_a_study_from_a_table(table: Path, tmp_path: Path, poolctl: Run) -> None
     assert data["sessions"][0]["conditioning"]["n_trials"] == 12
     assert data["learning"][""][0]["measure"] == "cr_percent"
     assert Path(data["files"]["learning_picture"]).is_file()
-    quiet = poolctl("blink", "batch", table, "-o", study, "-q", "--cr-threshold", "0.3", "--redo")
+    quiet = poolctl(
+        "blink", "batch", table, "-o", study, "-q", "--set", "cr_threshold=0.3", "--redo"
+    )
     assert (quiet.out.strip(), quiet.err) == (str(study), "")
     planned = poolctl("blink", "batch", table, "-o", study, "--dry-run", "--json").data
     assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
@@ -80,7 +82,7 @@ def test_a_study_from_a_table(table: Path, tmp_path: Path, poolctl: Run) -> None
 
 def test_a_conclusion_under_several_criteria(table: Path, tmp_path: Path, poolctl: Run) -> None:
     study = tmp_path / "study"
-    assert poolctl("blink", "batch", table, "-o", study, "--cr-threshold", "0.2").code == 0
+    assert poolctl("blink", "batch", table, "-o", study, "--set", "cr_threshold=0.2").code == 0
     words = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
     shown = poolctl("blink", "compare-criteria", study, *words, "--json")
     rows = shown.data["rows"]
@@ -121,8 +123,8 @@ def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     table = tmp_path / "sessions.csv"
     table.write_text("\n".join(rows) + "\n")
     study = tmp_path / "study"
-    words = ("blink", "batch", table, "-o", study, "--closed-from", "air-puffs", "--bids")
-    shown = poolctl(*words, "--filter", "savgol", "--json")
+    words = ("blink", "batch", table, "-o", study, "--set", "closed_from=air-puffs", "--bids")
+    shown = poolctl(*words, "--set", "filter=savgol", "--json")
     assert shown.code == 0, shown.err
     bids = study / "bids"
     assert Path(shown.data["files"]["bids"]) == bids
@@ -147,7 +149,7 @@ def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     review = study / "first1" / "sub-p1" / "ses-01" / "beh" / "x_desc-blink_review"
     review.mkdir()
     (review / "corrections.jsonl").write_text("{}\n")
-    again = poolctl(*words, "--filter", "savgol", "--json").data
+    again = poolctl(*words, "--set", "filter=savgol", "--json").data
     assert [item["state"] for item in again["sessions"]] == ["skipped"] * 3
     redone = poolctl(*words, "--json").data
     assert [item["state"] for item in redone["sessions"]] == ["done"] * 3
@@ -238,7 +240,14 @@ def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_a_batch_that_is_stopped_goes_on(
     how: signal.Signals, long_table: Path, tmp_path: Path, poolctl: Run
 ) -> None:

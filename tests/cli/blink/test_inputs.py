@@ -32,13 +32,7 @@ def video(tmp_path: Path) -> Path:
         (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
         (("room.mp4", "--seconds", "3"), 2, "--seconds goes with --camera only"),
         (("room.mp4", "--record", "a.mkv"), 2, "--record goes with --camera only"),
-        (("room.mp4", "--force"), 2, "--force goes with --record only"),
-        (("--camera", "99", "--record", "points.dat"), 7, "points.dat: is there already"),
-        (
-            ("--camera", "99", "--record", "room.mp4", "--force", "--landmarks", "points.dat"),
-            4,
-            "camera 99 cannot be opened",
-        ),
+        (("--camera", "99", "--record", "points.dat"), 2, "points.dat: exists already"),
         (("--camera", "0", "--timestamps", "points.dat"), 2, "--timestamps goes with a VIDEO only"),
         (
             ("room.mp4", "--timestamps", "points.dat", "--frame-rate-hz", "50"),
@@ -51,9 +45,9 @@ def video(tmp_path: Path) -> Path:
         (("none.mp4",), 4, "none.mp4: no such file"),
         (("room.mp4",), 2, "which landmark model"),
         (("--camera", "99", "--landmarks", "points.dat"), 4, "camera 99 cannot be opened"),
-        (("room.mp4", "--landmarks", "points.dat", "--face", "tall"), 2, "expected largest"),
-        (("room.mp4", "--landmarks", "points.dat", "--region", "1,2"), 2, "expected X,Y,WIDTH"),
-        (("room.mp4", "--landmarks", "points.dat", "--filter", "mean"), 2, "savgol"),
+        (("room.mp4", "--landmarks", "points.dat", "--set", "face=tall"), 2, "expected largest"),
+        (("room.mp4", "--landmarks", "points.dat", "--set", "region=1,2"), 2, "expected X,Y,WIDTH"),
+        (("room.mp4", "--landmarks", "points.dat", "--set", "filter=mean"), 2, "savgol"),
     ],
 )
 def test_what_does_not_go_together(
@@ -101,7 +95,7 @@ def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:
 
 def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
     words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    data = poolctl(*words, "--region", "20,10,80,80", "--json").data
+    data = poolctl(*words, "--set", "region=20,10,80,80", "--json").data
     assert data["frames"] == 30
     provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["settings"]["faces"]["region"] == [20, 10, 80, 80]

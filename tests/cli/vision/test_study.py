@@ -1,4 +1,4 @@
-"""``poolctl study``: real photographs at three sites, interruptions, what cannot be studied."""
+"""``poolctl study``: its results, interruptions, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,29 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import file_digest
-from tests.cli.conftest import Run, run_process, start_process
+from tests.cli.conftest import Run, start_process
 
-QUICK_ERT = (
-    *("--num-trees-per-cascade-level", "8", "--cascade-depth", "2", "--tree-depth", "2"),
-    *("--oversampling-amount", "3", "--feature-pool-size", "60", "--num-test-splits", "5"),
-)
-QUICK = (*QUICK_ERT, "--rounds", "1", "--starts", "2", "--orders", "1", "--resamples", "20")
+SETTINGS = """
+[training]
+num_trees_per_cascade_level = 8
+cascade_depth = 2
+tree_depth = 2
+oversampling_amount = 3
+feature_pool_size = 60
+num_test_splits = 5
+
+[refinement]
+rounds = 1
+starts = 2
+"""
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> tuple[object, ...]:
+    """Options that make a study quick."""
+    path = tmp_path / "settings.toml"
+    path.write_text(SETTINGS)
+    return ("--settings", path, "--set", "orders=0", "--set", "resamples=20")
 
 
 @pytest.fixture(scope="module")
@@ -46,77 +62,59 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         time.sleep(0.01)
 
 
-def test_landmarks_of_real_photographs_at_three_sites(
-    shared_data: Path, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_study_goes_on_and_can_be_repeated(
+    faces: dict[str, Path],
+    quick: tuple[object, ...],
+    tmp_path: Path,
+    poolctl: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder = shared_data / "dlib_faces"
-    training, testing = (
-        folder / f"{name}_with_face_landmarks.xml" for name in ("training", "testing")
-    )
     study = tmp_path / "study"
-    words = ("study", "landmarks", training, "--sites", 3, "--test", testing, "-o", study, *QUICK)
-    data = poolctl(*words, "--json").data
+    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"], *quick)
+    records = study / ".study" / "steps"
+    process = start_process(*words, "-o", study)
+    wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Finished steps are kept; run the same command again" in told
+    assert "Traceback" not in told
+    assert not (study / "table.md").exists()
+    there = len(list(records.glob("*.json")))
+
+    data = poolctl(*words, "-o", study, "--json").data
+    assert data["steps"]["kept"] >= there
+    assert data["steps"]["done"] >= 1
     rows = {row["name"]: row for row in data["rows"]}
-    assert list(rows)[:5] == ["P1", "P2", "P3", "P1+P2", "Pall"]
-    assert sum(name.startswith("COM(") for name in rows) == 6
-    assert "REFINED(P1+P2+P3), round 1, thinned to 8" in rows
-    assert all(0 < row["metrics"]["mean_error"] < 0.5 for row in rows.values())
-    assert any("only 25 faces in 5 pictures" in remark for remark in data["remarks"])
+    assert list(rows)[:3] == ["P1", "P2", "Pall"]
+    assert "REFINED(P1+P2), round 1, thinned to 8" in rows
+    for row in data["rows"]:
+        assert file_digest(study / row["model"]) == row["digest"]
 
     repeat = json.loads((study / "study.json").read_text())["repeat"]
+    assert "training.tree_depth=2" in repeat
     monkeypatch.chdir(study)
     assert poolctl(*repeat[1:], "-q").out.strip() == "again"
     assert digests_in(study / "again") == digests_in(study)
 
 
-def test_detectors_of_real_photographs_at_three_sites(
+def test_a_study_of_detectors_writes_the_papers_table(
     shared_data: Path, tmp_path: Path, poolctl: Run
 ) -> None:
     folder = shared_data / "dlib_faces"
     training, testing = folder / "training.xml", folder / "testing.xml"
     study = tmp_path / "study"
-    words = ("study", "detectors", training, "--sites", 3, "--test", testing, "-o", study)
-    quick = ("--epsilon", 2, "--target-size-px", "40x40", "--orders", 1, "--resamples", 20)
-    data = poolctl(*words, *quick, "--json").data
-    rows = {row["name"]: row for row in data["rows"]}
-    assert list(rows)[-1] == "COM(P1+P2+P3+P3)"
-    assert all(0 <= row["metrics"]["recall"] <= 1 for row in rows.values())
-    assert rows["Pall"]["metrics"]["precision"] > 0.5
+    words = ("study", "detectors", training, "--sites", 2, "--test", testing, "-o", study)
+    settings = ("epsilon=2", "target_size_px=40x40", "orders=0", "resamples=20", "unions=false")
+    quick = [word for each in settings for word in ("--set", each)]
+    rows = {row["name"]: row for row in poolctl(*words, *quick, "--json").data["rows"]}
+    assert list(rows)[-1] == "COM(P1+P2+P2)"
     text = (study / "table.md").read_text()
     assert "| Dataset | Recall | Precision |" in text
     assert f"| training-P1 | {rows['P1']['metrics']['recall']:.3f} |" in text
 
 
-def test_a_killed_study_goes_on(faces: dict[str, Path], tmp_path: Path) -> None:
-    study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"], *QUICK)
-    records = study / ".study" / "steps"
-    process = start_process(*words, "-o", study, "-q")
-    wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
-    process.kill()
-    process.communicate()
-    there = {path.name for path in records.glob("*.json")}
-    assert not (study / "table.md").exists()
-
-    second = start_process(*words, "-o", study)
-    wait_until(lambda: len(list(records.glob("*.json"))) >= len(there) + 3)
-    second.send_signal(signal.SIGINT)
-    _, told = second.communicate(timeout=60)
-    assert second.returncode == 130
-    assert "Finished steps are kept; run the same command again" in told
-    assert "Traceback" not in told
-
-    last = run_process(*words, "-o", study, "--json")
-    steps = last.data["steps"]
-    assert steps["kept"] >= len(there)
-    assert steps["done"] >= 1
-    whole = run_process(*words, "-o", tmp_path / "whole", "--json")
-    assert whole.data["steps"]["kept"] == 0
-    assert digests_in(study) == digests_in(tmp_path / "whole")
-    for row in last.data["rows"]:
-        assert file_digest(study / row["model"]) == row["digest"]
-
-
+@pytest.mark.slow
 def test_workers_die_with_a_killed_study(faces: dict[str, Path], tmp_path: Path) -> None:
     study = tmp_path / "study"
     words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"])
@@ -146,12 +144,14 @@ def test_a_plan_is_told_and_nothing_written(
     assert not study.exists()
 
 
-def test_a_failed_step_is_code_5(faces: dict[str, Path], tmp_path: Path, poolctl: Run) -> None:
+def test_a_failed_step_is_code_5(
+    faces: dict[str, Path], quick: tuple[object, ...], tmp_path: Path, poolctl: Run
+) -> None:
     text = faces["all"].read_text()
     lone = faces["all"].with_name("lone.xml")
     first = text.index("</image>") + len("</image>")
     lone.write_text(text[:first] + text[text.rindex("</images>") :])
-    words = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *QUICK)
+    words = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *quick)
     shown = poolctl(*words, "-o", tmp_path / "study", "--json")
     assert (shown.code, shown.error["code"]) == (5, "study_incomplete")
     assert "train P2: " in shown.error["message"]
@@ -167,8 +167,8 @@ def test_mistakes_are_told_before_anything_is_done(
     assert poolctl(*start, "--sites", 99).code == 2
     assert poolctl(*start, "--by", "person").code == 2
     assert poolctl(*start, "--person-pattern", "x").code == 2
-    assert poolctl(*start, "--weights", "1,2,x").code == 2
-    told = poolctl(*start, "--sites", 2, "--weights", "1,2,3")
+    assert poolctl(*start, "--set", "weights=1,2,x").code == 2
+    told = poolctl(*start, "--sites", 2, "--set", "weights=1,2,3")
     assert (told.code, told.error["code"]) == (2, "model_study")
     two = poolctl("study", "detectors", one, test, "--test", test, "-o", study, "--sites", 2)
     assert "--sites" in two.err

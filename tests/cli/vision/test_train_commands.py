@@ -22,7 +22,7 @@ from tests.site_agent.live_pool import LivePool, live_pool
 QUICK_ERT = [
     *("--num-trees-per-cascade-level", "20"),
     *("--cascade-depth", "4"),
-    *("--oversampling-amount", "10"),
+    *("--set", "oversampling_amount=10"),
     *("--tree-depth", "3"),
 ]
 
@@ -90,12 +90,12 @@ def test_training_replaces_only_what_the_same_training_made(
     assert poolctl(*words).code == 0
     made = model.read_bytes()
     assert poolctl(*words, "-q").code == 0, "the same faces and settings"
-    refused = poolctl(*words, "--random-seed", "other", "--json")
+    refused = poolctl(*words, "--set", "random_seed=other", "--json")
     assert (refused.code, refused.error["message"]) == (7, f"{model}: is there already")
     assert model.read_bytes() == made
-    assert poolctl(*words, "--random-seed", "other", "--force").code == 0
+    assert poolctl(*words, "--set", "random_seed=other", "--force").code == 0
     model.write_bytes(b"something else")
-    assert poolctl(*words, "--random-seed", "other").code == 7, "not what the record is about"
+    assert poolctl(*words, "--set", "random_seed=other").code == 7, "not what the record is about"
 
 
 def test_orientations_and_boxes_out_of_reach(
@@ -112,7 +112,7 @@ def test_orientations_and_boxes_out_of_reach(
     faces = tmp_path / "faces.xml"
     faces.write_text(text, "latin-1")
     model = tmp_path / "faces.svm"
-    words = ("train", "hog-svm", faces, "-o", model, "--by-label", "--epsilon", "1")
+    words = ("train", "hog-svm", faces, "-o", model, "--by-label", "--set", "epsilon=1")
     planned = poolctl(*words, "--upsample", "1", "--dry-run", "--json").data
     assert {item["label"]: item["upsampling"] for item in planned["detectors"]} == {
         "far": 1,
@@ -123,7 +123,14 @@ def test_orientations_and_boxes_out_of_reach(
     assert poolctl(*words, "--json").error["code"] == "training_data"
     # What this process has or had in memory is not the training's.
     ballast = b"\1" * 10**9
-    few = poolctl(*words[:4], faces.with_suffix(".one"), "--epsilon", "1", "--ignore-unreachable")
+    few = poolctl(
+        *words[:4],
+        faces.with_suffix(".one"),
+        "--set",
+        "epsilon=1",
+        "--set",
+        "ignore_unreachable=true",
+    )
     del ballast
     assert few.code == 0
     assert "left out: line" in few.out
@@ -179,8 +186,8 @@ def test_the_remaining_time_is_shown_on_a_terminal(faces: Path, tmp_path: Path) 
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "cli", "train", "ert", str(faces)),
-            *("-o", str(tmp_path / "a.dat"), "--cascade-depth", "10", "--oversampling-amount"),
-            *("300", "--num-trees-per-cascade-level", "100", "--json"),
+            *("-o", str(tmp_path / "a.dat"), "--cascade-depth", "10", "--set"),
+            *("oversampling_amount=300", "--num-trees-per-cascade-level", "100", "--json"),
         ],
         cwd=PROJECT_ROOT,
         stdout=subprocess.PIPE,

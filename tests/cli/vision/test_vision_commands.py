@@ -19,7 +19,7 @@ from tests.conftest import PROJECT_ROOT
 QUICK_ERT = [
     *("--num-trees-per-cascade-level", "20"),
     *("--cascade-depth", "4"),
-    *("--oversampling-amount", "10"),
+    *("--set", "oversampling_amount=10"),
     *("--tree-depth", "3"),
 ]
 
@@ -56,16 +56,17 @@ def test_what_is_wrong_with_a_data_set_is_code_5(faces: Path, tmp_path: Path, po
 
 
 def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) -> None:
-    words = ("train", "hog-svm", faces, "-o", tmp_path / "face.svm", "--epsilon", "0.5", "--json")
+    words = ("train", "hog-svm", faces, "-o", tmp_path / "face.svm", "--set", "epsilon=0.5")
+    words = (*words, "--json")
     data = poolctl(*words).data
     assert data["settings"]["target_size_px"] == [80, 80]
     assert data["model_digest"] == file_digest(tmp_path / "face.svm")
     assert (tmp_path / "face.svm.training.json").exists()
     refused = poolctl(*words, "--target-size-px", "abc")
-    assert (refused.code, refused.error["code"]) == (2, "usage")
-    refused = poolctl(*words, "--c", "-1")
+    assert (refused.code, refused.error["code"]) == (2, "settings")
+    refused = poolctl(*words, "--set", "c=-1")
     assert (refused.code, refused.error["code"]) == (2, "training_settings")
-    assert refused.error["message"].startswith("--c is -1")
+    assert refused.error["message"].startswith("c is -1")
     assert not list(tmp_path.glob(".*")), "no temporary files are left"
 
 
@@ -146,7 +147,7 @@ def test_blinks_of_a_trace(tmp_path: Path, poolctl: Run) -> None:
     assert data["blinks"] == 10
     assert {path.suffix for path in out.iterdir()} >= {".csv", ".json", ".png"}
     assert poolctl(*words, "--frame-rate-hz", "30", "-q").out == f"{out}\n"
-    strict = poolctl(*words, "--frame-rate-hz", "30", "--smallest-fec", "0.99", "--json")
+    strict = poolctl(*words, "--frame-rate-hz", "30", "--set", "smallest_fec=0.99", "--json")
     assert strict.data["blinks"] == 0
     trace.write_text("these are no numbers\nat all\n")
     assert poolctl(*words, "--frame-rate-hz", "30", "--json").code == 5

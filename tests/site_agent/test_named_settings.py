@@ -1,0 +1,98 @@
+"""Settings by name: from text, from TOML, and as a file that explains itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_agent.errors import SettingsError
+from site_agent.eyeblink.batch.settings import LEFT_OUT
+from site_agent.eyeblink.conditioning.settings import CrRule
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.named_settings import (
+    changed_values,
+    list_settings,
+    read_settings_file,
+    settings_toml,
+    with_values,
+)
+from site_agent.studies.protocol import StudySettings
+from site_agent.training import ErtSettings, HogSvmSettings
+
+ALL = [
+    (BlinkAnalysisSettings(), LEFT_OUT),
+    (ErtSettings(), ()),
+    (HogSvmSettings(), ()),
+    (StudySettings(ErtSettings()), ("seed",)),
+]
+
+
+@pytest.mark.parametrize(("settings", "leave_out"), ALL)
+def test_the_written_file_gives_the_same_settings(
+    settings: Any, leave_out: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(settings_toml(settings, leave_out))
+    assert read_settings_file(path, settings, leave_out) == settings
+    assert changed_values(settings, leave_out) == {}
+
+
+@pytest.mark.parametrize(("settings", "leave_out"), ALL)
+def test_every_setting_is_explained(settings: Any, leave_out: tuple[str, ...]) -> None:
+    known = list_settings(settings, leave_out)
+    assert [name for name, setting in known.items() if not setting.text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("region", "1 2 30 40", (1, 2, 30, 40)),
+        ("faces.face_track", "yes", True),
+        ("cr-threshold", "0.05", 0.05),
+        ("cr_rule", "ur-share", CrRule.UR_SHARE),
+        ("us_latency_ms", "3", 3.0),
+        ("us_latency_ms", "none", None),
+        ("baseline_ms", "-300,0", (-300.0, 0.0)),
+    ],
+)
+def test_a_setting_is_read_from_text_and_written_as_it(name: str, text: str, expected: Any) -> None:
+    found = with_values(BlinkAnalysisSettings(), {name: text}, LEFT_OUT)
+    values = {full: setting.value for full, setting in list_settings(found, LEFT_OUT).items()}
+    (value,) = (value for full, value in values.items() if full.endswith(name.replace("-", "_")))
+    assert value == expected
+    assert with_values(BlinkAnalysisSettings(), changed_values(found, LEFT_OUT)) == found
+
+
+def test_a_window_is_a_size_or_an_area() -> None:
+    for given, expected in (("80x60", (80, 60)), ([80, 60], (80, 60)), ("6400", 6400)):
+        found = with_values(HogSvmSettings(), {"target_size_px": given})
+        assert found == replace(HogSvmSettings(), target_size_px=expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[faces]\nstart = 3", "there is no setting 'faces.start'; did you mean labels.start"),
+        ("[faces]\nstarts = 2.5", "faces.starts is 2.5, expected a whole number"),
+        ("[conditioning]\nbaseline_ms = [1.0]", "expected 2 numbers separated by commas"),
+        ("[filter]\nfilter = 'mean'", "filter.filter is 'mean', expected none, savgol"),
+        ("[faces", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_names_the_setting(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=r"settings\.toml: ") as caught:
+        read_settings_file(path, BlinkAnalysisSettings(), LEFT_OUT)
+    assert message in str(caught.value)
+
+
+def test_an_ambiguous_name_lists_the_settings() -> None:
+    settings = BlinkAnalysisSettings()
+    with pytest.raises(SettingsError, match=r"smoothing_ms is ambiguous: .* or conditioning"):
+        with_values(settings, {"smoothing_ms": "20"})
+    found = with_values(settings, {"conditioning.smoothing_ms": "20"})
+    assert asdict(found)["conditioning"]["smoothing_ms"] == 20
