@@ -46,7 +46,7 @@ def withdraw(
         Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
         typer.Option(
             help="After the first three nobody gets the file any more; after the others with a "
-            "warning. A draft, or what is in quarantine, nobody gets after any.",
+            "warning. What is in quarantine, nobody gets after any.",
             show_default=False,
         ),
     ],

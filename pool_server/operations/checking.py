@@ -20,7 +20,7 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.models.registry.states import RETRACTED, WITHDRAWN
+from pool_server.models.registry.states import WITHDRAWN
 from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
 from pool_server.operations.search_check import find_wrong_entries, write_entries
 
@@ -213,7 +213,7 @@ def _remedy(pool: Pool, digest: str, file: KnownFile) -> str:
             "the round cannot be finished without it: have its site contribute the same file "
             "again (poolctl rounds contribute), or cancel the round and hold it again"
         )
-    elif file.state in {WITHDRAWN, RETRACTED}:
+    elif file.state == WITHDRAWN:
         # Its bytes may be refused to everybody, also to its own site.
         way = f"it was withdrawn: if nobody needs it, delete it (poolctl models rm {file.name})"
     else:
@@ -295,15 +295,14 @@ def _alias_problems(connection: Connection) -> Iterator[Problem]:
 
 
 def _withdrawal_problems(connection: Connection) -> Iterator[Problem]:
-    withdrawn = ("withdrawn", "retracted")
     unlike = (
         select(ModelVersionRecord.digest, ModelVersionRecord.state)
         .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
         .where(
             or_(
-                and_(ModelVersionRecord.state.in_(withdrawn), WithdrawalRecord.id.is_(None)),
+                and_(ModelVersionRecord.state == WITHDRAWN, WithdrawalRecord.id.is_(None)),
                 and_(
-                    ModelVersionRecord.state.not_in((*withdrawn, "deleted")),
+                    ModelVersionRecord.state.not_in((WITHDRAWN, DELETED)),
                     WithdrawalRecord.id.is_not(None),
                 ),
             )

@@ -24,7 +24,7 @@ from pool_server.lineage.withdrawals.flagging import flag_published
 from pool_server.lineage.withdrawals.successors import link_published
 from pool_server.models.registry import repository
 from pool_server.models.registry.sharing import sharing_of_first
-from pool_server.models.registry.states import AVAILABLE, DELETED, DRAFT, QUARANTINE, move
+from pool_server.models.registry.states import AVAILABLE, DELETED, DRAFT
 from pool_server.models.registry.terms import add_terms
 from pool_server.people.sites.quotas import require_room
 from pool_server.signatures.repository import lock_keys
@@ -80,7 +80,6 @@ def add_version(
         description=upload.description,
         card=upload.card,
         state=DRAFT if upload.as_draft else AVAILABLE,
-        was_available=not upload.as_draft,
         fingerprint=checked.fingerprint,
         created_by=f"{caller.site}/{caller.token_name}",
         token_id=caller.token_id,
@@ -97,7 +96,7 @@ def add_version(
         lock_keys(session, upload.site_id)
     # What it inherits and hands down is settled for one family at a time.
     repository.hold_families(session)
-    _quarantine_copy(session, version)
+    _hold_back_copy(session, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     if recipe is not None:
         _require_same_making(session, caller, upload.site_id, version, recipe)
@@ -177,12 +176,10 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
         )
 
 
-def _quarantine_copy(session: Session, version: ModelVersionRecord) -> None:
-    """Quarantine a version whose very bytes are quarantined under another name, as those are."""
-    held_by_pool = repository.find_quarantine(session, version.digest)
-    if held_by_pool is not None:
-        move(version, QUARANTINE, version.created_by, "the same file is quarantined elsewhere")
-        version.held_by_pool, version.was_available = held_by_pool, False
+def _hold_back_copy(session: Session, version: ModelVersionRecord) -> None:
+    """Keep a version a draft whose very bytes are quarantined under another name."""
+    if repository.quarantined_by(session, version.digest):
+        version.state, version.state_reason = DRAFT, "the same file is quarantined elsewhere"
 
 
 def _require_same_making(

@@ -24,7 +24,7 @@ EFFECT_OF_REASON: dict[WithdrawalReason, WithdrawalEffect] = {
 }
 """What a reason means for downloads of the withdrawn bytes; stricter can be asked for.
 
-What was a draft or in quarantine is refused for whatever reason.
+What was in quarantine is refused for whatever reason.
 """
 
 WARNING_HEADER = "X-Pool-Warning"

@@ -13,9 +13,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    false,
     text,
-    true,
 )
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
@@ -44,10 +42,8 @@ BigKey = BigInteger().with_variant(Integer, "sqlite")
 class ModelVersionRecord(Record):
     """One file of a model. A record exists only for a file that was checked and is stored.
 
-    `state` is ``draft``, ``available``, ``quarantined``, ``withdrawn``, ``retracted`` or
-    ``deleted``; `was_available` tells whether other sites may have had it, `held_by_pool` whether
-    it was a curator of the pool who put it into quarantine. `id` grows with time and is what
-    listings are paged by; `number` counts within the model.
+    `state` is ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``deleted``. `id` grows
+    with time and is what listings are paged by; `number` counts within the model.
     """
 
     __tablename__ = "model_versions"
@@ -79,8 +75,6 @@ class ModelVersionRecord(Record):
     state_changed_by: Mapped[str] = mapped_column(
         String(129), default="", server_default=text("''")
     )
-    was_available: Mapped[bool] = mapped_column(default=True, server_default=true())
-    held_by_pool: Mapped[bool] = mapped_column(default=False, server_default=false())
     fingerprint: Mapped[JsonObject]
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))

@@ -37,7 +37,7 @@ from pool_server.database.records import (
 from pool_server.http.identity import Caller
 from pool_server.models.registry.sharing import has_all_rights, visible_to
 from pool_server.models.registry.sql import among
-from pool_server.models.registry.states import is_shown, readable_by, standing_columns, traced_by
+from pool_server.models.registry.states import is_shown, readable_by, standing_columns
 
 
 class Step(NamedTuple):
@@ -61,7 +61,6 @@ class Place(NamedTuple):
     kind: str
     withdrawn: str | None
     flagged: bool
-    was_available: bool
     site_id: int
     visibility: str
     is_granted: bool
@@ -169,7 +168,7 @@ def _edges(caller: Caller) -> Select[int]:
         select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(visible_to(caller), traced_by(caller))
+        .where(visible_to(caller), readable_by(caller))
     )
 
 
@@ -209,7 +208,6 @@ def _places() -> Any:
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
             exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
-            ModelVersionRecord.was_available,
             *standing_columns(),
         )
         .join(ModelVersionRecord.model)

@@ -14,7 +14,7 @@ from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
 from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
-from pool_server.models.registry.states import is_shown, is_still_traced
+from pool_server.models.registry.states import is_shown
 from pool_server.wire.names import ModelAddress
 
 Lineage = dict[str, Any]
@@ -44,11 +44,6 @@ def trace_lineage(
     places = repository.places_of(session, caller, family)
     shown = [each for each in places if is_shown(caller, each)]
     telling = {each.version_id for each in shown}
-    telling.update(
-        each.version_id
-        for each in places
-        if is_still_traced(caller, each, was_available=each.was_available)
-    )
     above = [each for each in above if each.version_id in telling]
     below = [each for each in below if each.version_id in telling]
     # What is reached only through a recipe that is not for the caller stays unsaid.

@@ -68,9 +68,8 @@ def withdraw(  # noqa: PLR0917 - FastAPI gives them by name
 
     It cannot be undone. Everything that was merged from it is flagged, through any number of
     merges; owners, and sites that have fetched any of it, find an event. Downloads of the
-    withdrawn bytes are refused or carry a warning, as the reason demands; those of a draft, or of
-    a version in quarantine, are always refused, and what was never available is shown to no other
-    site.
+    withdrawn bytes are refused or carry a warning, as the reason demands; those of a version in
+    quarantine are always refused. A draft is not withdrawn but deleted.
     """
     version = service.find_own(session, caller, site, name, reference)
     return service.withdraw(session, caller, version, request)

@@ -273,12 +273,8 @@ def downloaders_of(session: Session, version_id: int) -> set[int]:
 
 
 def _named_to(caller: Caller) -> Label[bool]:
-    """Select whether the caller may be told the name of a version, or might before it was deleted.
-
-    As `Reach` and flags name a version after that, too.
-    """
-    is_gone = and_(ModelVersionRecord.state == DELETED, ModelVersionRecord.was_available)
-    return and_(visible_to(caller), or_(readable_by(caller), is_gone)).label("is_named")
+    """Select whether the caller may be told the name of a version."""
+    return and_(visible_to(caller), readable_by(caller)).label("is_named")
 
 
 def _standing_versions() -> Select[ModelVersionRecord]:

@@ -70,7 +70,7 @@ def preview(session: Session, caller: Caller, version: ModelVersionRecord) -> Wi
     return WithdrawalPreview(
         address=address_of(version),
         digest=version.digest,
-        withdrawn=states.told_as(version.state) == states.WITHDRAWN,
+        withdrawn=version.state == states.WITHDRAWN,
         versions=_describe_affected(session, caller, reach),
         versions_total=len(reach.flagged),
         sites=reach.sites(),
@@ -83,15 +83,15 @@ def withdraw(
     """Withdraw a version, flag all that holds it, and tell everybody concerned.
 
     All of it is one transaction. It cannot be taken back; but a version that was withdrawn with a
-    warning can be withdrawn again for a stricter reason. What was a draft or in quarantine is
-    given to nobody any more, and what was never available is shown to no other site.
+    warning can be withdrawn again for a stricter reason. What was in quarantine is given to nobody
+    any more.
 
     Raises
     ------
     ConflictError
         It was withdrawn before, as strictly.
     ConflictError
-        It was deleted at this moment.
+        It is a draft, or was deleted at this moment.
     RefusedError
         The effect is weaker than the reason or the state demands, or the successor is none.
     """
@@ -168,26 +168,26 @@ def name_successor(
 def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
     """Return the effect that is asked for, or that of the reason and of the version's state.
 
-    Whoever may withdraw need not be allowed to publish or release: no withdrawal gives out what
-    was not given out before.
+    Whoever may withdraw need not be allowed to release: no withdrawal gives out what is in
+    quarantine.
 
     Raises
     ------
     RefusedError
         It would be weaker than the reason or the state demands.
     """
-    is_inside = state in states.INSIDE
-    least = "refuse" if is_inside else EFFECT_OF_REASON[request.reason]
+    is_hidden = state == states.QUARANTINED
+    least = "refuse" if is_hidden else EFFECT_OF_REASON[request.reason]
     if request.effect is None or request.effect == least:
         return least
     if _STRICTNESS[request.effect] < _STRICTNESS[least]:
-        why = f"is {states.told_as(state)}" if is_inside else f"has the reason {request.reason!r}"
+        why = f"is {state}" if is_hidden else f"has the reason {request.reason!r}"
         raise RefusedError(
             f"a withdrawal of what {why} gives it to nobody any more: its effect is {least!r}, not "
             f"{request.effect!r}",
             code="withdrawal_refused",
             hint="Leave the effect out."
-            if is_inside
+            if is_hidden
             else "Leave the effect out, or give another reason.",
             details={"found": request.effect, "expected": least},
         )
@@ -277,7 +277,7 @@ def _begin(
     effect: WithdrawalEffect,
 ) -> WithdrawalRecord:
     actor = f"{caller.site}/{caller.token_name}"
-    states.move(version, states.withdrawing(version), actor)
+    states.move(version, states.WITHDRAW, actor)
     withdrawal = WithdrawalRecord(
         version_id=version.id,
         digest=version.digest,

@@ -13,7 +13,7 @@ from pool_server.http.identity import Caller
 from pool_server.models.cards.default_card import front_matter, make_card
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
-from pool_server.models.registry.states import WITHDRAWN, told_as
+from pool_server.models.registry.states import WITHDRAWN
 from pool_server.wire.models.cards import CardResponse, read_card, write_card
 from pool_server.wire.models.models import ModelVersionResponse
 
@@ -59,7 +59,7 @@ def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord,
     """
     caller.require_upload_to(version.model.site.name)
     require_card(text)
-    if told_as(version.state) == WITHDRAWN:
+    if version.state == WITHDRAWN:
         raise ConflictError(
             "the version is withdrawn; its card stays as it is",
             code="wrong_state",

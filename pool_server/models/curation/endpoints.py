@@ -72,7 +72,10 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
     reference: Reference,
     request: QuarantineRequest,
 ) -> ModelVersionResponse:
-    """Hide a version from other sites until it has been looked into. Its site is told why."""
+    """Hide a published version from other sites until it has been looked into.
+
+    Its site is told why.
+    """
     version = resolve_version(session, caller, site, name, reference)
     return service.quarantine(session, caller, version, request.reason)
 
@@ -82,9 +85,8 @@ def quarantine(  # noqa: PLR0917 - FastAPI gives them by name
     summary="Release a quarantined version",
     dependencies=[needs("models:curate")],
 )
-def release(  # noqa: PLR0917 - FastAPI gives them by name
+def release(
     caller: Curator,
-    parts: Parts,
     session: WritingSession,
     site: SiteName,
     name: ModelName,
@@ -92,11 +94,10 @@ def release(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Show a quarantined version again.
 
-    What a curator of the whole pool quarantined, only such a curator releases, under whatever
-    name its file is here.
+    A site releases what it quarantined itself; curators of the whole pool release anything.
     """
     version = resolve_version(session, caller, site, name, reference)
-    return service.release(session, caller, parts.settings, version)
+    return service.release(session, caller, version)
 
 
 @router.delete(VERSION, summary="Delete a version", dependencies=[needs("models:write")])
@@ -112,8 +113,8 @@ def delete_version(  # noqa: PLR0917 - FastAPI gives them by name
 
     Its number is never used again, its digest stays in family trees, its aliases are gone. The
     file is removed by the next clean-up unless another version has the same bytes. Refused while
-    a round refines it and, without `force`, when something in the pool was made from it; and what
-    a curator of the whole pool has quarantined, only such a curator deletes.
+    a round refines it or it is quarantined and, without `force`, when something in the pool was
+    made from it.
     """
     version = resolve_version(session, caller, site, name, reference)
     return service.delete_version(session, caller, version, force=force)

@@ -18,7 +18,7 @@ from pool_server.http.identity import Caller
 from pool_server.lineage.family.repository import descendants_of
 from pool_server.models.registry.repository import whole_versions
 from pool_server.models.registry.sharing import visible_to
-from pool_server.models.registry.states import DELETED, WAITING, readable_by
+from pool_server.models.registry.states import DELETED, HIDDEN, readable_by
 
 OPEN_ROUNDS = ("open", "closed")
 
@@ -36,7 +36,7 @@ def list_waiting(
     conditions = [
         visible_to(caller),
         readable_by(caller),
-        ModelVersionRecord.state.in_(WAITING),
+        ModelVersionRecord.state.in_(HIDDEN),
     ]
     if site_id is not None:
         conditions.append(ModelRecord.site_id == site_id)

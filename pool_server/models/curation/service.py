@@ -18,10 +18,8 @@ from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.service import get_model
 from pool_server.models.registry.states import (
     DELETE,
-    HOLD,
     PUBLISH,
     QUARANTINE,
-    QUARANTINED,
     RELEASE,
     Step,
     curates_pool,
@@ -65,7 +63,7 @@ def publish(
     """
     site = version.model.site.name
     caller.require_role("curator" if settings.curated else "contributor", site)
-    _require_power(session, caller, version)
+    _require_not_doubted(session, caller, version)
     require_signed(session, settings, version)
     return _take_step(session, caller, version, PUBLISH, "version.publish")
 
@@ -73,36 +71,24 @@ def publish(
 def quarantine(
     session: Session, caller: Caller, version: ModelVersionRecord, reason: str
 ) -> ModelVersionResponse:
-    """Hide a version from other sites until it has been looked into.
-
-    Who looks after the whole pool does so for the pool, also at the own site, and takes over what
-    a site has quarantined itself.
+    (
+        """Hide a published version from other sites until it has been looked into.
     """
+        ""
+    )
+    caller.require_role("curator", version.model.site.name)
+    return _take_step(session, caller, version, QUARANTINE, "version.quarantine", reason=reason)
+
+
+def release(session: Session, caller: Caller, version: ModelVersionRecord) -> ModelVersionResponse:
+    (
+        """Show a quarantined version again.
+    """
+        ""
+    )
     caller.require_role("curator", version.model.site.name)
     registry.lock_state(session, version)
-    is_taken_over = curates_pool(caller) and not version.held_by_pool
-    step = HOLD if is_taken_over else QUARANTINE
-    return _take_step(session, caller, version, step, "version.quarantine", reason=reason)
-
-
-def release(
-    session: Session, caller: Caller, settings: PoolSettings, version: ModelVersionRecord
-) -> ModelVersionResponse:
-    """Show a quarantined version again.
-
-    What the pool's curators quarantined is not released by the site itself, under no name.
-
-    Raises
-    ------
-    RefusedError
-        It is not signed, at a pool that demands it.
-    """
-    site = version.model.site.name
-    caller.require_role("curator", site)
-    # First, for who quarantined it may be changing at this moment.
-    registry.lock_state(session, version)
-    _require_power(session, caller, version)
-    require_signed(session, settings, version)
+    _require_not_doubted(session, caller, version)
     return _take_step(session, caller, version, RELEASE, "version.release")
 
 
@@ -114,19 +100,17 @@ def delete_version(
     Raises
     ------
     NotAllowedError
-        Also for what a curator of the pool has quarantined: sent again under another name, it
-        would be out of quarantine.
     ConflictError
         Something in the pool was made from it, and `force` is false.
     ConflictError
-        A round that goes on refines it.
+        A round that goes on refines it; or it is quarantined: sent again under another name it
+        would be out of quarantine.
     """
     site = version.model.site.name
     caller.require_role("contributor", site)
     # First the model, whose aliases go with the version.
     registry.lock_model(session, version.model)
     registry.lock_state(session, version)
-    _require_not_held(caller, [version])
     heirs = repository.heirs_of(session, version.digest)
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
@@ -151,7 +135,6 @@ def delete_model(
     versions = repository.living_versions(session, model.id)
     for version in versions:
         version.model = model
-    _require_not_held(caller, versions)
     heirs = sorted(
         {
             digest
@@ -192,8 +175,6 @@ def _take_step(
 ) -> ModelVersionResponse:
     registry.lock_state(session, version)
     move(version, step, f"{caller.site}/{caller.token_name}", reason)
-    if step.end == QUARANTINED:
-        version.held_by_pool = curates_pool(caller)
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
@@ -215,25 +196,22 @@ def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> No
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
 
 
-def _require_power(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    """Raise if a curator of the pool has quarantined a version's bytes, and the caller is none."""
-    if registry.find_quarantine(session, version.digest) and not curates_pool(caller):
+def _require_not_doubted(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise if others quarantined a version's file, under any name, and the caller may not decide.
+
+    Curators of the pool may; a site may where it quarantined the file itself.
+    """
+    own = f"{version.model.site.name}/"
+    others = [
+        each
+        for each in registry.quarantined_by(session, version.digest)
+        if not each.startswith(own)
+    ]
+    if others and not curates_pool(caller):
         raise NotAllowedError(
-            f"the file of {subject_of(version)} was quarantined by a curator of the pool, under "
-            "this name or another, and is shown to nobody else",
+            f"the file of {subject_of(version)} is quarantined by others, under this name or "
+            "another, and cannot be shown",
             hint="Ask a curator of the pool to look into it and to release it.",
-        )
-
-
-def _require_not_held(caller: Caller, versions: Sequence[ModelVersionRecord]) -> None:
-    """Raise unless the caller may release versions that a curator of the pool quarantined."""
-    held = [each for each in versions if each.state == QUARANTINED and each.held_by_pool]
-    if held and not curates_pool(caller):
-        raise NotAllowedError(
-            f"{subject_of(held[0])} was quarantined by a curator of the pool and cannot be deleted "
-            "by its site",
-            hint="Withdraw it, then nobody gets it any more; or ask a curator of the pool to "
-            "release or delete it.",
         )
 
 

@@ -25,7 +25,7 @@ from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
 from pool_server.models.registry.sharing import Right, has_all_rights, may
 from pool_server.models.registry.standing import address_of
-from pool_server.models.registry.states import AVAILABLE, told_as
+from pool_server.models.registry.states import AVAILABLE
 from pool_server.models.registry.terms import require_redistributable
 from pool_server.signatures.repository import find_statement
 from pool_server.signatures.service import COMPROMISED
@@ -225,7 +225,7 @@ def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) 
 def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
     reasons = []
     if version.state != AVAILABLE:
-        reasons.append(f"it is {told_as(version.state)}")
+        reasons.append(f"it is {version.state}")
     elif version.flags:
         reasons.append("it holds something that was withdrawn")
     missing = [right for right in NEEDED if not may(caller, version.model, right)]

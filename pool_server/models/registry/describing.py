@@ -7,9 +7,8 @@ from typing import cast
 
 from pool_server.database.records import ModelVersionRecord, StatementRecord, TermRecord
 from pool_server.models.registry.standing import flags_of, successors_of, withdrawal_of
-from pool_server.models.registry.states import told_as
 from pool_server.wire.models.data_use import TermResponse, label_of
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.models import ModelVersionResponse, VersionState
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.signatures.statements import Revocation, SignatureSummary
 
@@ -37,7 +36,7 @@ def describe_version(
         terms=[describe_term(each) for each in version.terms],
         aliases=[each.name for each in version.aliases],
         visibility=cast("Visibility", version.model.visibility),
-        state=told_as(version.state),
+        state=cast("VersionState", version.state),
         state_reason=version.state_reason,
         state_changed_at=version.state_changed_at,
         state_changed_by=version.state_changed_by,

@@ -50,7 +50,7 @@ from pool_server.models.registry.filters import MergeKey
 from pool_server.models.registry.repository import whole_versions
 from pool_server.models.registry.sharing import may
 from pool_server.models.registry.sql import among, exact_text, json_rows
-from pool_server.models.registry.states import is_listed, is_shown, standing_columns, told_as
+from pool_server.models.registry.states import is_listed, is_shown, standing_columns
 from pool_server.wire.models.data_use import label_of
 from pool_server.wire.models.models import ModelVersionResponse, StateChoice
 
@@ -103,7 +103,6 @@ def _describe(row: Row[*tuple[Any, ...]], merge_groups: MergeGroups) -> dict[str
     shared = _shared_methods(keys, merge_groups)
     return {
         **row._mapping,
-        "state": told_as(row.state),
         "labels": {key: value for _, key, value in lists["labels"]},
         "metrics": {name: float(value) for _, name, value in lists["metrics"]},
         "mergeable_by": [method for method, _ in keys if shared is None or method in shared],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
@@ -216,20 +216,13 @@ def first_version(
     return session.scalar(query)
 
 
-def find_quarantine(session: Session, digest: str) -> bool | None:
-    """Tell whether a file is quarantined by a curator of the pool, under whatever name.
-
-    Returns
-    -------
-    bool or None
-        False: only by curators of sites; None: by nobody.
-    """
-    return session.scalar(
-        select(ModelVersionRecord.held_by_pool)
-        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED)
-        .order_by(ModelVersionRecord.held_by_pool.desc())
-        .limit(1)
-    )
+def quarantined_by(session: Session, digest: str) -> Sequence[str]:
+    """Return who quarantined a file, under whatever name, as ``SITE/TOKEN``."""
+    return session.scalars(
+        select(ModelVersionRecord.state_changed_by).where(
+            ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED
+        )
+    ).all()
 
 
 def visible_homes(
@@ -291,7 +284,7 @@ def get_version(session: Session, version_id: int) -> ModelVersionRecord:
 
 def lock_state(session: Session, version: ModelVersionRecord) -> None:
     """Read a version's state anew and keep others from changing it until the transaction ends."""
-    session.refresh(version, ["state", "was_available", "held_by_pool"], with_for_update=True)
+    session.refresh(version, ["state", "state_changed_by"], with_for_update=True)
 
 
 def hold_families(session: Session) -> None:

@@ -4,7 +4,7 @@
 standing                  what becomes of its downloads
 ========================  ======================================================================
 withdrawn, ``refuse``     none any more; nor of the same bytes under other names
-                          (always of what was a draft or in quarantine)
+                          (always of what was in quarantine)
 withdrawn, ``warn``       they work, with a warning
 flagged                   they work, with a warning: the version holds, directly or through
                           other merges, something that was withdrawn
@@ -29,7 +29,7 @@ from pool_server.database.records import (
 )
 from pool_server.errors import VersionWithdrawnError
 from pool_server.models.registry.sharing import rights_of_site
-from pool_server.models.registry.states import AVAILABLE, INSIDE
+from pool_server.models.registry.states import AVAILABLE, WITHDRAWN
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import (
     Withdrawal,
@@ -71,10 +71,13 @@ def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
     its site and grants.
     """
     is_own = version.model.site_id == site_id
-    # What is deleted by now may have been a draft all the time.
-    is_shown = version.was_available and version.state not in INSIDE
-    may_see = "see" in rights_of_site(site_id, version.model) and is_shown
-    return address_of(version) if is_own or may_see else f"sha256:{version.digest}"
+    is_shown = _is_public(version) and "see" in rights_of_site(site_id, version.model)
+    return address_of(version) if is_own or is_shown else f"sha256:{version.digest}"
+
+
+def _is_public(version: ModelVersionRecord) -> bool:
+    """Tell whether the state of a version lets every site see it that may see the model."""
+    return version.state in {AVAILABLE, WITHDRAWN}
 
 
 def withdrawal_of(version: ModelVersionRecord) -> Withdrawal | None:
@@ -121,7 +124,7 @@ def describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> Wi
     """
     withdrawn = flag.withdrawal.version
     is_known = withdrawn.model.site_id == version.model.site_id or (
-        withdrawn.model.visibility == CONSORTIUM and withdrawn.was_available
+        withdrawn.model.visibility == CONSORTIUM and _is_public(withdrawn)
     )
     return WithdrawalFlag(
         address=address_of(withdrawn) if is_known else f"sha256:{flag.withdrawal.digest}",

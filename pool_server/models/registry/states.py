@@ -4,14 +4,13 @@
 state           who sees it                                 how it comes about
 ==============  ==========================================  ====================================
 ``draft``       its own site, and curators of the pool      uploaded as one, or by a contributor
-                                                            to a pool that is curated; or merged by
-                                                            a pool that demands signatures
+                                                            to a curated pool, or while the same
+                                                            file is quarantined; or merged by a
+                                                            pool that demands signatures
 ``available``   everybody who may see the model             uploaded, published, or released
-``quarantined`` its own site, and curators of the pool      a curator doubts it
-``withdrawn``   everybody who asks for it by number,        withdrawn with a reason; so are told
-                digest or state; no listing shows it        those who have it already
-``retracted``   as ``withdrawn``, which it is told as, but  withdrawn before it was ever available
-                only its own site and curators of the pool
+``quarantined`` its own site, and curators of the pool      a curator doubts what was available
+``withdrawn``   everybody who asks for it by number,        withdrawn with a reason, once it was
+                digest or state; no listing shows it        available; who has it is told
 ``deleted``     nobody; family trees keep its digest        deleted; number and name stay taken
 ==============  ==========================================  ====================================
 
@@ -23,7 +22,7 @@ A state only narrows: whether a caller may see the model at all is a question of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Label, and_, bindparam, or_, select
 
@@ -38,14 +37,10 @@ AVAILABLE: VersionState = "available"
 QUARANTINED: VersionState = "quarantined"
 WITHDRAWN: VersionState = "withdrawn"
 DELETED: VersionState = "deleted"
-# A state of its own, for search knows states, and asks nothing else of who may see a version.
-RETRACTED: Literal["retracted"] = "retracted"
 
 ANY: StateChoice = "any"
-WAITING = (DRAFT, QUARANTINED)
-"""States in which a version waits for a curator, or for its owner."""
-INSIDE = (*WAITING, RETRACTED)
-"""States that only the own site and the pool's curators see."""
+HIDDEN = (DRAFT, QUARANTINED)
+"""States that only the own site and the pool's curators see; they wait for a curator."""
 
 
 @dataclass(frozen=True)
@@ -67,28 +62,10 @@ class Step:
 
 
 PUBLISH = Step("published", (DRAFT,), AVAILABLE)
-QUARANTINE = Step("quarantined", (DRAFT, AVAILABLE), QUARANTINED)
-HOLD = Step("quarantined", (DRAFT, AVAILABLE, QUARANTINED), QUARANTINED)
-"""What a curator of the pool does, also to what a site has quarantined itself."""
+QUARANTINE = Step("quarantined", (AVAILABLE,), QUARANTINED)
 RELEASE = Step("released", (QUARANTINED,), AVAILABLE)
-WITHDRAW = Step("withdrawn", (DRAFT, AVAILABLE, QUARANTINED), WITHDRAWN)
-RETRACT = Step("withdrawn", (DRAFT, QUARANTINED), RETRACTED)
-DELETE = Step("deleted", (DRAFT, AVAILABLE, QUARANTINED, WITHDRAWN, RETRACTED), DELETED)
-
-
-def told_as(stored: str) -> VersionState:
-    """Return what clients are told of a state as it is stored."""
-    return WITHDRAWN if stored == RETRACTED else cast("VersionState", stored)
-
-
-def stored_as(state: str) -> tuple[str, ...]:
-    """Return the stored states that clients are told of as `state`."""
-    return (WITHDRAWN, RETRACTED) if state == WITHDRAWN else (state,)
-
-
-def withdrawing(version: ModelVersionRecord) -> Step:
-    """Return the step that withdraws a version: nothing is shown of what was never available."""
-    return WITHDRAW if version.was_available else RETRACT
+WITHDRAW = Step("withdrawn", (AVAILABLE, QUARANTINED), WITHDRAWN)
+DELETE = Step("deleted", (DRAFT, AVAILABLE, WITHDRAWN), DELETED)
 
 
 def curates_pool(caller: Caller) -> bool:
@@ -106,39 +83,14 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
         are available, with the drafts and quarantined versions that the caller may see.
     """
     if state is None:
-        return or_(ModelVersionRecord.state == AVAILABLE, _inside_for(caller, WAITING))
-    condition = or_(
-        ModelVersionRecord.state.in_((AVAILABLE, WITHDRAWN)), _inside_for(caller, INSIDE)
-    )
-    if state == ANY:
-        return condition
-    return and_(ModelVersionRecord.state.in_(stored_as(state)), condition)
+        return or_(ModelVersionRecord.state == AVAILABLE, _hidden_for(caller))
+    condition = or_(ModelVersionRecord.state.in_((AVAILABLE, WITHDRAWN)), _hidden_for(caller))
+    return condition if state == ANY else and_(ModelVersionRecord.state == state, condition)
 
 
 def readable_by(caller: Caller) -> ColumnElement[bool]:
     """Return which versions `caller` can ask for one by one, as far as their state goes."""
     return listed_for(caller, ANY)
-
-
-def traced_by(caller: Caller) -> ColumnElement[bool]:
-    """Return whose recipes `caller` may be told of, as far as the state of the versions goes.
-
-    Deleted versions keep what they were made of. Of one that was never available nobody is told
-    more once it is deleted than before.
-    """
-    gone = ModelVersionRecord.state == DELETED
-    if not curates_pool(caller):
-        is_own = ModelRecord.site_id == caller.site_id
-        gone = and_(gone, or_(ModelVersionRecord.was_available, is_own))
-    return or_(readable_by(caller), gone)
-
-
-def is_still_traced(caller: Caller, version: Standing, *, was_available: bool) -> bool:
-    """Tell what `visible_to` and `traced_by` say of one version that `is_shown` to nobody."""
-    if version.state != DELETED:
-        return False
-    may_know = was_available or version.site_id == caller.site_id or curates_pool(caller)
-    return may_know and is_visible(caller, version)
 
 
 def standing_columns() -> list[Label[Any]]:
@@ -187,12 +139,10 @@ def is_shown(caller: Caller, version: Standing, state: StateChoice | None = ANY)
 
 def is_listed(caller: Caller, site_id: int, found: str, wanted: StateChoice | None) -> bool:
     """Tell what `listed_for` says of a version of a site in a state."""
-    inside = found in INSIDE and (site_id == caller.site_id or curates_pool(caller))
+    inside = found in HIDDEN and (site_id == caller.site_id or curates_pool(caller))
     if not (inside or found in {AVAILABLE, WITHDRAWN}):
         return False
-    if wanted is None:
-        return told_as(found) != WITHDRAWN
-    return wanted in {ANY, told_as(found)}
+    return found != WITHDRAWN if wanted is None else wanted in {ANY, found}
 
 
 def readable_now(caller: Caller, version: ModelVersionRecord) -> bool:
@@ -216,23 +166,18 @@ def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") 
         The step does not begin where the version is.
     """
     if version.state not in step.starts:
-        found, starts = told_as(version.state), list(dict.fromkeys(map(told_as, step.starts)))
         raise ConflictError(
-            f"the version is {found} and cannot be {step.word}; expected it to be "
-            f"{' or '.join(starts)}",
+            f"version {version.number} is {version.state} and cannot be {step.word}; expected it "
+            f"to be {' or '.join(step.starts)}",
             code="wrong_state",
-            details={"found": found, "expected": starts},
+            details={"found": version.state, "expected": list(step.starts)},
         )
     version.state = step.end
-    if step.end == AVAILABLE:
-        version.was_available, version.held_by_pool = True, False
     version.state_reason = reason
     version.state_changed_at = now_utc()
     version.state_changed_by = actor
 
 
-def _inside_for(caller: Caller, states: tuple[str, ...]) -> ColumnElement[bool]:
-    inside = ModelVersionRecord.state.in_(states)
-    if curates_pool(caller):
-        return inside
-    return and_(inside, ModelRecord.site_id == caller.site_id)
+def _hidden_for(caller: Caller) -> ColumnElement[bool]:
+    hidden = ModelVersionRecord.state.in_(HIDDEN)
+    return hidden if curates_pool(caller) else and_(hidden, ModelRecord.site_id == caller.site_id)

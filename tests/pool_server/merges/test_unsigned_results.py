@@ -57,10 +57,6 @@ def test_a_merge_is_a_draft_until_its_site_has_signed_it(
         refused = member.post(f"{MERGED}/publish")
         assert error_of(refused) == (422, "signature_required")
         assert "poolctl keys sign strict/merged@1" in refused.json()["error"]["hint"]
-        curator = pool.member("strict", "curator")
-        assert curator.post(f"{MERGED}/quarantine", json={"reason": "Odd"}).status_code == 200
-        refused = curator.post(f"{MERGED}/release")
-        assert error_of(refused) == (422, "signature_required"), "no way around"
 
         recipe = member.get(f"{MERGED}/lineage").json()["recipe"]
         content = member.get(f"{MERGED}/content").content
@@ -72,26 +68,8 @@ def test_a_merge_is_a_draft_until_its_site_has_signed_it(
         )
         answer = member.put(f"{MERGED}/statement", json=signed(statement, KEY))
         assert answer.status_code == 200, answer.text
-        assert curator.post(f"{MERGED}/release").json()["state"] == "available"
+        assert member.post(f"{MERGED}/publish").json()["state"] == "available"
         assert other.get(MERGED).json()["signed_by"]["key_id"] == KEY.public.key_id
-
-
-def test_what_nobody_signed_is_not_given_out_by_its_withdrawal(
-    open_pool: OpenPool, tmp_path: Path
-) -> None:
-    with open_pool(tmp_path, require_signatures=True, merge_poll_interval_s=0.05) as pool:
-        member, other = pool.member("strict"), pool.member("other")
-        assert merge_signed(member)["state"] == "finished"
-        done = member.post(f"{MERGED}/withdraw", json={"reason": "other"})
-        assert done.json()["withdrawal"]["effect"] == "refuse"
-        for part in ("", "/content"):
-            assert error_of(other.get(MERGED + part)) == (404, "version_not_found")
-        withdrawn = {"state": "withdrawn"}
-        assert other.get("/api/v1/models", params=withdrawn).json()["items"] == []
-        assert member.get(MERGED).json()["state"] == "withdrawn"
-        assert error_of(member.get(f"{MERGED}/content")) == (410, "version_withdrawn")
-        listed = member.get("/api/v1/models", params=withdrawn).json()["items"]
-        assert [each["name"] for each in listed] == ["merged"]
 
 
 def test_a_site_merges_its_own_drafts_on(open_pool: OpenPool, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pool_server.http.identity import Caller
 from pool_server.models.registry.filters import MergeKey, ModelQuery
 from pool_server.models.registry.search.finding import finder_of, plan_search
 from pool_server.models.registry.search.terms import text_of, text_term
-from pool_server.models.registry.states import told_as
 from pool_server.wire.models.facets import FacetCount, FacetsResponse
 from pool_server.wire.models.labels import CORE_LABELS
 
@@ -57,8 +56,7 @@ def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
     for term, count in terms.items():
         letter = term[0]
         if letter == "x":
-            state = told_as(term[1:])
-            facets[letter][state] = facets[letter].get(state, 0) + count
+            facets[letter][term[1:]] = count
         elif letter != "l":
             facets[letter][text_of(term)] = count
         elif term.startswith(_LABEL_STARTS):

@@ -31,11 +31,9 @@ from pool_server.models.registry.sharing import has_all_rights
 from pool_server.models.registry.states import (
     ANY,
     AVAILABLE,
-    INSIDE,
-    WAITING,
+    HIDDEN,
     WITHDRAWN,
     curates_pool,
-    stored_as,
 )
 from pool_server.wire.models.models import StateChoice
 
@@ -91,12 +89,12 @@ def state_terms(
 ) -> tuple[str, ...]:
     """Return the terms of which one is that of a state in which `caller` is shown versions."""
     if state is None:
-        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *WAITING)
+        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)
     else:
-        wanted = (AVAILABLE, WITHDRAWN, *INSIDE) if state == ANY else stored_as(state)
+        wanted = (AVAILABLE, WITHDRAWN, *HIDDEN) if state == ANY else (state,)
     curates = curates_pool(caller)
     return tuple(
-        f"y{caller.site_id}{each}" if each in INSIDE and not curates else f"x{each}"
+        f"y{caller.site_id}{each}" if each in HIDDEN and not curates else f"x{each}"
         for each in wanted
     )
 

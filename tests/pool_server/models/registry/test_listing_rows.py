@@ -111,10 +111,6 @@ def add_all_else(session: Session) -> None:
             )  # fmt: skip
             session.add(withdrawal)
             session.flush()
-            # Some of them before anybody else was shown them.
-            if number % 22 == 0:
-                version = session.get_one(ModelVersionRecord, version_id)
-                version.state, version.was_available = "retracted", False
             session.add(WithdrawalFlagRecord(version_id=rows[5][0], withdrawal_id=withdrawal.id))
             session.add(
                 SuccessorRecord(version_id=version_id, successor_id=rows[7][0], created_by="a/b")

@@ -84,11 +84,6 @@ def database(
         fill_pool(connection, VERSIONS)
         connection.execute(
             update(ModelVersionRecord)
-            .where(ModelVersionRecord.state == "quarantined")
-            .values(state="retracted")
-        )
-        connection.execute(
-            update(ModelVersionRecord)
             .where(ModelVersionRecord.state == "draft", ModelVersionRecord.id % 2 == 0)
             .values(state="quarantined")
         )
