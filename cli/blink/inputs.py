@@ -76,7 +76,7 @@ class BlinkInput:
         if overlay and self.all_faces:
             raise UsageError(
                 "--overlay shows one face, --all-faces writes none: leave one of them out, or "
-                "choose the face of the overlay with --face"
+                "choose the face of the overlay with --set face=NUMBER"
             )
         if self.timestamps is not None and self.frame_rate_hz is not None:
             raise UsageError("--timestamps and --frame-rate-hz contradict each other")

@@ -110,7 +110,7 @@ def check(
     if unlearnable:
         lines.append(
             f"'train hog-svm' stops at {unlearnable} of these boxes, unless --upsample reaches "
-            "them or --ignore-unreachable leaves them out; 'train ert' can use them"
+            "them or --set ignore_unreachable=true leaves them out; 'train ert' can use them"
         )
     return Reply(data, [table, *lines], digests)
 

@@ -227,7 +227,7 @@ def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:
         if not any(unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
             ways.append(f"double the images first (--upsample {times}), which reaches all boxes")
             break
-    ways.append("mark these boxes ignore='1', or have them ignored (--ignore-unreachable)")
+    ways.append("mark these boxes ignore='1', or have them ignored (--set ignore_unreachable=true)")
     if count == plan.box_count:
         ways.append("choose a smaller window (--target-size-px)")
     return (

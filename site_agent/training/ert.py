@@ -267,7 +267,7 @@ def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...
             dataset.path,
             problems,
             hint="complete these boxes, mark them ignore='1', or allow missing parts "
-            "(--allow-missing-parts); a box without any part cannot be used",
+            "(--set allow_missing_parts=true); a box without any part cannot be used",
         )
     return names
 

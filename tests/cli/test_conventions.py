@@ -140,7 +140,8 @@ def test_every_command_that_is_named_exists() -> None:
     named = re.compile(r"\bpoolctl ([a-z]+) ([a-z][a-z-]+)(?: ([a-z][a-z-]+))?")
     packages = ("aggregators", "cli", "migrations", "pool_server", "site_agent")
     sources = [path for name in packages for path in (PROJECT_ROOT / name).rglob("*.py")]
-    sources += [PROJECT_ROOT / "README.md", PROJECT_ROOT / "aggregators" / "README.md"]
+    sources += [PROJECT_ROOT / "README.md"]
+    sources += [path for name in packages for path in (PROJECT_ROOT / name).rglob("README.md")]
     checked, unknown = 0, []
     for path in sources:
         for group, *words in named.findall(path.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""The README's part on running a pool for a consortium: its very commands, on real servers.
+"""The commands of pool_server/README.md, run on real servers.
 
 Only what is of the machine is put in its place: the address of database and bucket, ports that are
 free, and folders of the test. What cron runs is run as cron does: with nothing in its environment.
@@ -36,7 +36,7 @@ PROGRAMS = "/opt/poolctl/bin/"
 
 
 def blocks(language: str) -> list[str]:
-    readme = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (PROJECT_ROOT / "pool_server" / "README.md").read_text(encoding="utf-8")
     section = readme.split(SECTION)[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, flags=re.M | re.S)
 
@@ -231,5 +231,5 @@ def test_the_service_and_the_proxy_name_what_there_is() -> None:
     # As one types it: what is enabled is there by then, and the typing is root's.
     assert [line[:2] for line in start.splitlines()] == ["# "]
     assert "systemctl enable --now poolctl@8710 poolctl@8711" in start
-    section = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8").split(SECTION)[1]
+    section = (PROJECT_ROOT / "pool_server" / "README.md").read_text(encoding="utf-8").split(SECTION)[1]
     assert section.index("/etc/systemd/system/poolctl@.service") < section.index("systemctl enable")

@@ -39,12 +39,12 @@ def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
         remarks.append(
             f"up to {counts.most_faces} faces were visible at once (in "
             f"{counts.surveys_with_several} of {counts.surveys} searches); analysed is the "
-            f"face {rule!r}: choose another with --face, or all of them with --all-faces"
+            f"face {rule!r}: choose another with --set face=NUMBER, or all of them with --all-faces"
         )
     if counts.other_places:
         remarks.append(
             f"{counts.other_places} times the face came back in another place than where it was "
-            "lost: it may be another person's (--face-track stays with the first one)"
+            "lost: it may be another person's (--set face_track=true stays with the first one)"
         )
     return remarks
 

@@ -114,7 +114,7 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
         *("train", "hog-svm", faces, "-o", tmp_path / "a.svm", "--target-size-px", "150x150")
     )
     assert trained.code == 5
-    assert "(--ignore-unreachable)" in trained.err.split("Hint: ")[1]
+    assert "(--set ignore_unreachable=true)" in trained.err.split("Hint: ")[1]
     assert "\n\n" not in trained.err
     findings = json.loads(report.read_text())["findings"]
     assert {finding["code"] for finding in findings} == {"unreachable-box"}
