@@ -30,14 +30,14 @@ from tests.pool_server.swift_server import S3Server, swift_server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.s3]
 
+README = PROJECT_ROOT / "pool_server" / "README.md"
 SECTION = "## Running a pool for a consortium\n"
 CONFIG, BACKUPS = "/etc/poolctl.toml", "/var/backups/poolctl"
 PROGRAMS = "/opt/poolctl/bin/"
 
 
 def blocks(language: str) -> list[str]:
-    readme = (PROJECT_ROOT / "pool_server" / "README.md").read_text(encoding="utf-8")
-    section = readme.split(SECTION)[1].split("\n## ")[0]
+    section = README.read_text(encoding="utf-8").split(SECTION)[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, flags=re.M | re.S)
 
 
@@ -231,5 +231,5 @@ def test_the_service_and_the_proxy_name_what_there_is() -> None:
     # As one types it: what is enabled is there by then, and the typing is root's.
     assert [line[:2] for line in start.splitlines()] == ["# "]
     assert "systemctl enable --now poolctl@8710 poolctl@8711" in start
-    section = (PROJECT_ROOT / "pool_server" / "README.md").read_text(encoding="utf-8").split(SECTION)[1]
+    section = README.read_text(encoding="utf-8").split(SECTION)[1]
     assert section.index("/etc/systemd/system/poolctl@.service") < section.index("systemctl enable")
