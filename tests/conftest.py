@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tests.shared_servers import begin_run, end_run, shared_postgres, shared_swift
+
 if TYPE_CHECKING:
     from tests.pool_server.postgres_server import PostgresServer
+    from tests.pool_server.swift_server import S3Server
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = PROJECT_ROOT.parent / "shared" / "data"
@@ -45,9 +47,33 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres() -> PostgresServer:
     """A PostgreSQL that all tests share; each makes databases of its own in it."""
-    from tests.pool_server.postgres_server import postgres_server
+    return shared_postgres()
 
-    with postgres_server() as server:
-        yield server
+
+@pytest.fixture(scope="session")
+def swift() -> S3Server:
+    """A real S3 server that all tests share; each makes a bucket of its own in it."""
+    return shared_swift()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    begin_run()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        end_run()
+
+
+# What fails first comes first, and no single long test is left for the end.
+FIRST = ("architecture", "end_to_end")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.nodeid.split("/")[1]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+
+    items.sort(key=place)

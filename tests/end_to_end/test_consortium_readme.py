@@ -26,7 +26,7 @@ from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import open_client, upload
 from tests.pool_server.postgres_server import PostgresServer
-from tests.pool_server.swift_server import S3Server, swift_server
+from tests.pool_server.swift_server import S3Server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.s3]
 
@@ -39,12 +39,6 @@ PROGRAMS = "/opt/poolctl/bin/"
 def blocks(language: str) -> list[str]:
     section = README.read_text(encoding="utf-8").split(SECTION)[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, flags=re.M | re.S)
-
-
-@pytest.fixture(scope="module")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with swift_server(tmp_path_factory.mktemp("swift")) as server:
-        yield server
 
 
 def make_database(postgres: PostgresServer) -> str:

@@ -1,13 +1,13 @@
-"""A pool that all tests of the server share, in both its shapes; each test uses names of its own.
+"""The pools that the tests of the server share; each test uses names of its own.
 
-``embedded`` is one process on SQLite and a folder; ``consortium`` is two processes on PostgreSQL
-and a bucket of an S3 server, to which a client's requests go in turn. Every test of the API runs
-on both. What looks inside of the embedded one asks for `embedded_pool`.
+``embedded`` is one process on SQLite and a folder. ``consortium`` is two processes on PostgreSQL
+and a bucket of an S3 server; a client's requests alternate between them. Tests of the API run on
+the embedded pool; those marked ``both_shapes`` run on both: where the database or the storage
+matters, and one test of each noun.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,9 +17,10 @@ import pytest
 
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, pool_of_processes
 from tests.pool_server.postgres_server import PostgresServer
-from tests.pool_server.swift_server import S3Server, swift_server
+from tests.pool_server.swift_server import S3Server
 
-SHAPES = ["embedded", pytest.param("consortium", marks=[pytest.mark.postgres, pytest.mark.s3])]
+EMBEDDED = "embedded"
+CONSORTIUM = pytest.param("consortium", marks=[pytest.mark.postgres, pytest.mark.s3])
 
 OpenPool = Callable[..., AbstractContextManager[PoolDriver]]
 
@@ -27,7 +28,14 @@ OpenPool = Callable[..., AbstractContextManager[PoolDriver]]
 MakePlace = Callable[[], dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "shape" in metafunc.fixturenames:
+        both = metafunc.definition.get_closest_marker("both_shapes") is not None
+        shapes = [EMBEDDED, CONSORTIUM] if both else [EMBEDDED]
+        metafunc.parametrize("shape", shapes, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def shape(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -42,10 +50,9 @@ def place_of_shape(request: pytest.FixtureRequest, shape: str) -> MakePlace:
 @pytest.fixture(scope="session")
 def make_shared_place(postgres: PostgresServer, swift: S3Server) -> MakePlace:
     """Make a place that several servers can use at once."""
-    numbers = itertools.count(1)
 
     def make() -> dict[str, Any]:
-        bucket = swift.make_bucket(f"pool-{next(numbers)}")
+        bucket = swift.make_bucket("pool")
         return swift.pool_settings(bucket, database_url=postgres.make_pool_database())
 
     return make
@@ -62,13 +69,6 @@ def open_pool(place_of_shape: MakePlace) -> OpenPool:
         return pool_in_thread(folder, **place_of_shape(), **settings)
 
     return open_it
-
-
-@pytest.fixture(scope="session")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A real S3 server; each test takes a bucket or a prefix of its own."""
-    with swift_server(tmp_path_factory.mktemp("swift")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

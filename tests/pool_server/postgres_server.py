@@ -9,6 +9,7 @@ process loses nothing by that, only a machine that loses power would.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import pwd
@@ -36,11 +37,16 @@ _FLAGS = {
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "64MB",
-    "max_connections": "200",
+    "max_connections": "400",
     "autovacuum": "off",
     "log_min_messages": "warning",
 }
 _counter = itertools.count(1)
+
+
+def unique_name() -> str:
+    """Return a name that no other test of this run uses, in whatever process."""
+    return f"{os.getpid()}x{next(_counter)}"
 
 
 def find_binaries() -> Path | None:
@@ -66,13 +72,12 @@ def require_binaries() -> Path:
 class PostgresServer:
     """A server that can be killed and started again."""
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
+    def __init__(self, folder: Path, binaries: Path, password: str = "") -> None:
         self.folder = folder
         self.data = folder / "data"
-        self.password = secrets.token_urlsafe(12)
+        self.password = password or secrets.token_urlsafe(12)
         self._binaries = binaries
         self._process: subprocess.Popen[bytes] | None = None
-        self._has_template = False
 
     def initialise(self) -> None:
         word = self.folder / "password"
@@ -105,6 +110,12 @@ class PostgresServer:
             assert time.monotonic() < end, f"PostgreSQL does not answer: {self.log()}"
             time.sleep(0.05)
 
+    def detach(self) -> int:
+        """Let the server outlive this object, and return its process's number."""
+        assert self._process is not None
+        self._process.returncode = 0
+        return self._process.pid
+
     def kill(self) -> None:
         """Kill all its processes with SIGKILL, as the machine's end would."""
         if self._process is None:
@@ -131,7 +142,7 @@ class PostgresServer:
     @staticmethod
     def free_name() -> str:
         """Return a name that no database or role has."""
-        return f"pool_{next(_counter)}"
+        return f"pool_{unique_name()}"
 
     def make_database(self, name: str = "", template: str = "template0") -> str:
         """Make an empty database, with a name never used before, and return its address."""
@@ -147,10 +158,14 @@ class PostgresServer:
         from pool_server.database.schema import upgrade_database
         from pool_server.settings import PoolSettings
 
-        if not self._has_template:
-            upgrade_database(PoolSettings(database_url=self.make_database(TEMPLATE)))
-            self._has_template = True
-        return self.make_database(template=TEMPLATE)
+        # One process makes it for all, and none copies it while another is connected to it.
+        with (self.folder / "template.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            complete = self.folder / "template.complete"
+            if not complete.exists():
+                upgrade_database(PoolSettings(database_url=self.make_database(TEMPLATE)))
+                complete.touch()
+            return self.make_database(template=TEMPLATE)
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-2000:]

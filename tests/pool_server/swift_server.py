@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.pool_server.postgres_server import unique_name
 
 ACCESS_KEY_ID = "pool:tester"
 SECRET_ACCESS_KEY = "a-secret-for-tests-only"
@@ -113,7 +116,8 @@ class S3Server:
         )
 
     def make_bucket(self, name: str) -> str:
-        """Make an empty bucket and return its name."""
+        """Make an empty bucket and return its name, which begins with `name`."""
+        name = f"{name}-{unique_name()}"
         self.client().create_bucket(Bucket=name)
         return name
 
@@ -139,34 +143,44 @@ class S3Server:
 @contextmanager
 def swift_server(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> Iterator[S3Server]:
     """Run Swift in a process of its own, with all its files below `folder`."""
+    server = start_swift(folder, least_part_bytes=least_part_bytes)
+    try:
+        yield server
+    finally:
+        os.kill(server.process_id, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(server.process_id, 0)
+
+
+def start_swift(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> S3Server:
+    """Start Swift; whoever calls this kills it."""
     folder.mkdir(parents=True, exist_ok=True)
     require_attributes(folder)
     command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder), str(least_part_bytes)]
-    with ExitStack() as stack:
-        process = stack.enter_context(
-            subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=stack.enter_context((folder / "log").open("ab")),
-                text=True,
-                cwd=Path(__file__).resolve().parents[2],
-                env={**os.environ, "TZ": "UTC"},
-            )
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "TZ": "UTC"},
+            start_new_session=True,
         )
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline()
-            assert said, f"Swift did not start: {(folder / 'log').read_text()[-2000:]}"
-            yield S3Server(
-                endpoint_url=json.loads(said),
-                access_key_id=ACCESS_KEY_ID,
-                secret_access_key=SECRET_ACCESS_KEY,
-                region=REGION,
-                process_id=process.pid,
-                settings={"s3_least_part_bytes": least_part_bytes},
-            )
-        finally:
-            process.kill()
+    assert process.stdout is not None
+    with process.stdout:
+        said = process.stdout.readline()
+    assert said, f"Swift did not start: {(folder / 'log').read_text()[-2000:]}"
+    # The process is known by its number only: it may outlive the one that started it.
+    process.returncode = 0
+    return S3Server(
+        endpoint_url=json.loads(said),
+        access_key_id=ACCESS_KEY_ID,
+        secret_access_key=SECRET_ACCESS_KEY,
+        region=REGION,
+        process_id=process.pid,
+        settings={"s3_least_part_bytes": least_part_bytes},
+    )
 
 
 def require_attributes(folder: Path) -> None:

@@ -42,7 +42,7 @@ from tests.pool_server.postgres_server import PostgresServer, postgres_server
 from tests.pool_server.server_process import ServerProcess, child_of
 from tests.site_agent.live_pool import UnreliableLine
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.both_shapes]
 
 PART_BYTES = 256 * 1024
 ENTRIES = 1_000_000  # 4 MB, sixteen parts

@@ -17,7 +17,7 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from tests.pool_server.pool_driver import pool_of_processes
 from tests.pool_server.postgres_server import PostgresServer
-from tests.pool_server.swift_server import swift_server
+from tests.shared_servers import shared_swift
 
 _REQUEST_END = b" HTTP/1.1\r\n"
 
@@ -47,14 +47,14 @@ def live_pool(folder: Path, *, part_bytes: int = 1 << 20) -> Iterator[LivePool]:
 @contextmanager
 def live_consortium(folder: Path, postgres: PostgresServer) -> Iterator[LivePool]:
     """Run the same pool as two processes on PostgreSQL and the bucket of an S3 server."""
-    with swift_server(folder / "swift") as server:
-        place = server.pool_settings(
-            server.make_bucket("pool"), database_url=postgres.make_pool_database()
-        )
-        with pool_of_processes(folder, **place, merge_poll_interval_s=0.05) as driver:
-            url, secret = driver.url, driver.admin_secret
-            tokens = _make_tokens(url, secret, folder / "no-cache")
-            yield LivePool(url, secret, tokens, driver.others[0])
+    server = shared_swift()
+    place = server.pool_settings(
+        server.make_bucket("pool"), database_url=postgres.make_pool_database()
+    )
+    with pool_of_processes(folder, **place, merge_poll_interval_s=0.05) as driver:
+        url, secret = driver.url, driver.admin_secret
+        tokens = _make_tokens(url, secret, folder / "no-cache")
+        yield LivePool(url, secret, tokens, driver.others[0])
 
 
 def _make_tokens(url: str, admin_token: str, cache: Path) -> dict[str, str]:

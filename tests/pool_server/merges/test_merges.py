@@ -45,6 +45,7 @@ def sub_models(member: httpx.Client) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.both_shapes
 def test_the_pool_makes_the_same_bytes_as_a_site(
     member: httpx.Client, sub_models: list[dict[str, Any]], tmp_path: Path
 ) -> None:

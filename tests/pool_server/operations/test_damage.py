@@ -125,6 +125,7 @@ def test_what_comes_and_goes_meanwhile_is_no_damage(
     assert not asking(passing)
 
 
+@pytest.mark.both_shapes
 def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     driver: PoolDriver, pool: Pool
 ) -> None:

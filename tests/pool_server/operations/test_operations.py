@@ -41,6 +41,9 @@ from tests.pool_server.pool_driver import (
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 
+# Where the database and the storage matter.
+pytestmark = pytest.mark.both_shapes
+
 CONTENT = network_bytes(50_000, seed=7)  # several parts
 API = "/api/v1"
 ASKED = (
@@ -102,7 +105,7 @@ def other_shape(filled: PoolDriver, request: pytest.FixtureRequest, tmp_path: Pa
         return PoolSettings(data_folder=folder, port=0)
     postgres: PostgresServer = request.getfixturevalue("postgres")
     swift: S3Server = request.getfixturevalue("swift")
-    bucket = swift.make_bucket(f"restored-{folder.parent.name.lower().replace('_', '-')}"[:60])
+    bucket = swift.make_bucket("restored")
     return PoolSettings(
         data_folder=folder,
         port=0,

@@ -129,6 +129,7 @@ def test_a_result_keeps_its_signature_when_it_is_announced_again(
         assert done.json()["version"]["signed_by"]["key_id"] == key.public.key_id
 
 
+@pytest.mark.both_shapes
 def test_the_pool_finishes_with_the_same_bytes(
     pool: PoolDriver, base: tuple[ShapePredictor, str], tmp_path: Path
 ) -> None:

@@ -73,7 +73,9 @@ def test_addresses_for_clients_name_the_bucket_in_the_host(storage: Storage) -> 
     assert content is not None
     for url in (part.url, content):
         parts = urlsplit(url)
-        assert parts.hostname == f"{BUCKET}.{DOMAIN}"
+        assert parts.hostname is not None
+        assert parts.hostname.startswith(BUCKET)
+        assert parts.hostname.endswith(f".{DOMAIN}")
         assert parts.path.startswith("/laws-")
 
 

@@ -24,6 +24,9 @@ from tests.pool_server.pool_driver import (
     upload,
 )
 
+# Where the database and the storage matter.
+pytestmark = pytest.mark.both_shapes
+
 LARGE = 50_000  # entries: some 200 kB, four parts
 
 

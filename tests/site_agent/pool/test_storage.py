@@ -26,6 +26,7 @@ from site_agent.pool.transfers.storage_connection import StorageConnection
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.pool_server.swift_server import S3Server, swift_server
+from tests.shared_servers import shared_swift
 from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = pytest.mark.s3
@@ -135,8 +136,8 @@ class FarPool:
 
 @pytest.fixture(scope="module")
 def far_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarPool]:
+    s3 = shared_swift()
     with (
-        swift_server(tmp_path_factory.mktemp("swift")) as s3,
         StorageRelay(s3.endpoint_url) as relay,
         UnreliableLine(relay.url) as storage_line,
     ):

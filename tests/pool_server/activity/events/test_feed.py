@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.pool_driver import PoolDriver, error_of
@@ -60,6 +61,7 @@ def test_waiting_for_an_event(pool: PoolDriver) -> None:
         assert [event["kind"] for event in waiting.result(60)["items"]] == ["version.withdrawn"]
 
 
+@pytest.mark.both_shapes
 def test_events_of_many_processes_come_in_order_and_none_is_missed(pool: PoolDriver) -> None:
     family = Family(pool, "order")
     names = [f"a/model-{number}" for number in range(6)]

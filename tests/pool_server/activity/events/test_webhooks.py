@@ -59,6 +59,7 @@ def listed(client: httpx.Client, webhook: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.both_shapes
 def test_an_event_arrives_signed(calling_pool: PoolDriver, receiver: Receiver) -> None:
     family = Family(calling_pool, "signed")
     family.add("a/model")

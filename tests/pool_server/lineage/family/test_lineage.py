@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import event
 
 from pool_server.app import create_first_admin, open_parts
@@ -36,6 +37,7 @@ def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.both_shapes
 def test_a_family(pool: PoolDriver) -> None:
     client = pool.member("kin")
     files = {name: network_bytes() for name in ("a", "b", "merged", "again")}

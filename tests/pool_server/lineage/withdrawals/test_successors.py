@@ -65,6 +65,7 @@ def test_a_fitting_recipe_of_another_site_links_nothing(pool: PoolDriver) -> Non
         assert family.version(name)["successors"] == []
 
 
+@pytest.mark.both_shapes
 def test_a_site_links_its_own(pool: PoolDriver) -> None:
     family = three_merges(pool, "own-heir")
     family.withdraw("a/bad", "quality")

@@ -32,6 +32,7 @@ def test_the_owner_hears_of_it_in_the_preview_too(pool: PoolDriver) -> None:
     assert done["sites"] == preview.json()["sites"]
 
 
+@pytest.mark.both_shapes
 def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDriver) -> None:
     family = three_merges(pool, "wide")
     before = {name: family.version(name) for name in (*FLAGGED, *UNTOUCHED)}

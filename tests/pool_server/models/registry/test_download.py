@@ -11,6 +11,9 @@ from pool_server.storage import open_storage
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
+# Where the database and the storage matter.
+pytestmark = pytest.mark.both_shapes
+
 CONTENT = network_bytes(600_000, seed=7)  # over two chunks of the server
 ADDRESS = "/api/v1/models/down/gaze/versions/1/content"
 

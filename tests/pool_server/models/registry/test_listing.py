@@ -21,6 +21,9 @@ from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
+# Where the database and the storage matter.
+pytestmark = pytest.mark.both_shapes
+
 
 @pytest.fixture(scope="module")
 def shelf(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:

@@ -22,6 +22,7 @@ from tests.pool_server.pool_driver import (
 ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=True)
 
 
+@pytest.mark.both_shapes
 def test_a_site_is_created_once_and_listed(pool: PoolDriver) -> None:
     request = {"name": "lab-1", "display_name": "Infant lab", "contact": "room 3"}
     created = pool.admin.post("/api/v1/sites", json=request)
