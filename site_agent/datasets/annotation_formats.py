@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aggregators.formats import FORMATS
-from aggregators.formats.strangers import describe_stranger
 from site_agent.datasets.coco_keypoints import read_coco_keypoints
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, DEFAULT_ORIGIN, read_pts_folder
@@ -17,7 +15,7 @@ from site_agent.errors import AnnotationFileError
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """What cannot be told from the files themselves.
+    """What the files themselves do not say.
 
     Attributes
     ----------
@@ -36,7 +34,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class AnnotationFormat:
-    """One format: its name, how it is told by the first bytes or the kind of path, its reader."""
+    """One format: its name, the endings of its files, and its reader."""
 
     name: str
     summary: str
@@ -72,35 +70,30 @@ ANNOTATION_FORMATS: dict[str, AnnotationFormat] = {
 
 
 def recognise_annotations(path: Path | str) -> AnnotationFormat:
-    """Tell the format of annotations: of a folder, of a file by its first bytes or its name.
+    """Return the format of a folder, or of a file by its name or else its first byte.
 
     Raises
     ------
     AnnotationFileError
-        When it is none of them, or cannot be read.
+        When it has none of these formats, or cannot be read.
     """
     path = Path(path)
-    if path.is_dir() or path.suffix.lower() == ".pts":
+    if path.is_dir():
         return ANNOTATION_FORMATS["pts"]
+    for entry in ANNOTATION_FORMATS.values():
+        if path.suffix.lower() in entry.suffixes:
+            return entry
     try:
         with path.open("rb") as stream:
-            start = stream.read(256).removeprefix(b"\xef\xbb\xbf").lstrip()
+            start = stream.read(256).lstrip()
     except OSError as error:
         raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
-    if start.startswith(b"<") or path.suffix.lower() == ".xml":
+    if start.startswith(b"<"):
         return ANNOTATION_FORMATS["imglab"]
-    if start.startswith(b"{") or path.suffix.lower() == ".json":
+    if start.startswith(b"{"):
         return ANNOTATION_FORMATS["coco"]
     known = "; ".join(entry.summary for entry in ANNOTATION_FORMATS.values())
-    raise AnnotationFileError(path, 0, f"found {_stranger(start)}, expected annotations: {known}")
-
-
-def _stranger(start: bytes) -> str:
-    """Say what the first bytes are of, if not of annotations."""
-    for model_format in FORMATS.values():
-        if model_format.recognises(start):
-            return f"a model file ({model_format.summary})"
-    return describe_stranger(start)[0]
+    raise AnnotationFileError(path, 0, f"is not a file of annotations; expected one of: {known}")
 
 
 def read_faces(path: Path | str, options: ReadingOptions | None = None) -> FaceDataset:
@@ -109,7 +102,7 @@ def read_faces(path: Path | str, options: ReadingOptions | None = None) -> FaceD
     Raises
     ------
     AnnotationFileError
-        Naming the file and the line.
+        Naming the file and, where it is known, the line.
     """
     path = Path(path)
     return recognise_annotations(path).read(path, options or ReadingOptions())

@@ -21,15 +21,13 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aggregators.whole_file import write_whole
-from site_agent.datasets.json_positions import PlacedEntry, read_lists
-from site_agent.datasets.problems import Problems
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
 from site_agent.errors import AnnotationFileError
@@ -45,8 +43,7 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
     ----------
     path : Path or str
     images : Path or str, optional
-        Folder to which file names are relative; by default that of `path`, its subfolder
-        ``images``, or those beside it, whichever has the first image.
+        Folder to which file names are relative; that of `path` by default.
 
     Returns
     -------
@@ -57,11 +54,25 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
     Raises
     ------
     AnnotationFileError
-        Naming the file and the lines at which the entries at fault begin.
+        Naming the file and the entry.
     """
     path = Path(path)
-    reader = _Reader(path, _lists(path))
-    return FaceDataset(path, path.stem, "", reader.images(None if images is None else Path(images)))
+    lists = _read_lists(path)
+    categories = {_key(path, entry, "id"): entry for entry in lists["categories"]}
+    folder = path.parent if images is None else Path(images)
+    found = {_key(path, entry, "id"): _image(path, folder, entry) for entry in lists["images"]}
+    if len(found) < len(lists["images"]):
+        raise AnnotationFileError(path, 0, "has two images with the same id")
+    faces: dict[int | str, list[FaceBox]] = {identifier: [] for identifier in found}
+    for entry in lists["annotations"]:
+        image_id = _key(path, entry, "image_id")
+        if image_id not in faces:
+            raise _fault(path, entry, f"is of image {image_id!r}, which is not listed")
+        face = _Annotation(path, entry, categories).face()
+        if face is not None:
+            faces[image_id].append(face)
+    annotated = (replace(image, boxes=tuple(faces[key])) for key, image in found.items())
+    return FaceDataset(path, path.stem, "", tuple(annotated))
 
 
 def write_coco_keypoints(dataset: FaceDataset, path: Path | str) -> None:
@@ -93,13 +104,8 @@ def write_coco_keypoints(dataset: FaceDataset, path: Path | str) -> None:
         for i, label in enumerate(labels, 1)
     ]
     lists = {"images": images, "annotations": annotations, "categories": categories}
-    # One entry a line, so that messages can name a line.
-    blocks = [
-        f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]"
-        for name, entries in lists.items()
-    ]
     try:
-        write_whole(path, "{" + ",\n".join(blocks) + "}\n")
+        write_whole(path, json.dumps(lists) + "\n")
     except OSError as error:
         raise AnnotationFileError(path, 0, f"cannot be written: {error.strerror}") from error
 
@@ -137,192 +143,130 @@ def _size(dataset: FaceDataset, image: AnnotatedImage) -> tuple[int, int]:
         raise AnnotationFileError(place, image.line, problem) from error
 
 
-def _lists(path: Path) -> dict[str, list[PlacedEntry]]:
+def _read_lists(path: Path) -> dict[str, list[dict[str, Any]]]:
     try:
-        lists = read_lists(path.read_text(encoding="utf-8-sig"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        problem = f"is not well-formed JSON with an object at its top: {error.msg}"
-        raise AnnotationFileError(path, error.lineno, problem) from error
+        raise AnnotationFileError(path, error.lineno, f"is not JSON: {error.msg}") from error
     except (UnicodeDecodeError, RecursionError) as error:
-        raise AnnotationFileError(path, 0, f"cannot be decoded: {error}") from error
+        raise AnnotationFileError(path, 0, f"is not JSON: {error}") from error
     except OSError as error:
         raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
-    absent = [name for name in ("images", "annotations") if name not in lists]
-    if absent:
-        problem = f"has no list {' and '.join(map(repr, absent))}; expected COCO keypoints"
-        raise AnnotationFileError(path, 0, problem)
+    if not isinstance(content, dict):
+        raise AnnotationFileError(path, 0, "is not an object of JSON; expected COCO keypoints")
+    content.setdefault("categories", [])
+    lists = {}
     for name in ("images", "annotations", "categories"):
-        for entry in lists.get(name, ()):
-            if not isinstance(entry.value, dict):
-                raise AnnotationFileError(
-                    path, entry.line, f"has an entry of {name} that is no object"
-                )
+        entries = content.get(name)
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise AnnotationFileError(
+                path, 0, f"has no list {name!r} of objects; expected COCO keypoints"
+            )
+        lists[name] = entries
     return lists
 
 
-class _Reader:
-    """Puts images and annotations together."""
+def _fault(path: Path, entry: Mapping[str, Any], problem: str) -> AnnotationFileError:
+    kind = "annotation" if "image_id" in entry else "entry"
+    return AnnotationFileError(path, 0, f"the {kind} with the id {entry.get('id')!r} {problem}")
 
-    def __init__(self, path: Path, lists: Mapping[str, list[PlacedEntry]]) -> None:
-        self._path = path
-        self._lists = lists
-        self._problems = Problems()
-        self._categories: dict[Any, Mapping[str, Any]] = {}
-        for entry in lists.get("categories", ()):
-            with self._problems.gathered():
-                self._categories[self._category_id(entry, "id", "a category")] = entry.value
 
-    def images(self, folder: Path | None) -> tuple[AnnotatedImage, ...]:
-        faces: dict[Any, list[FaceBox]] = {}
-        for entry in self._lists["images"]:
-            with self._problems.gathered():
-                identifier = self._required(entry, "id", "image")
-                if identifier in faces:
-                    raise self._fail(entry, f"has the image id {identifier!r} a second time")
-                faces[identifier] = []
-                self._file_name(entry)
-                self._declared_size(entry)
-        for entry in self._lists["annotations"]:
-            with self._problems.gathered():
-                identifier = self._required(entry, "image_id", "annotation")
-                if identifier not in faces:
-                    problem = f"has an annotation of image {identifier!r}, not listed"
-                    raise self._fail(entry, problem)
-                if (face := self._face(entry)) is not None:
-                    faces[identifier].append(face)
-        self._problems.raise_all()
-        root = folder or self._image_folder()
-        return tuple(
-            AnnotatedImage(
-                root / self._file_name(entry),
-                tuple(faces[entry.value["id"]]),
-                *self._declared_size(entry),
-                line=entry.line,
-            )
-            for entry in self._lists["images"]
-        )
+def _key(path: Path, entry: Mapping[str, Any], name: str) -> int | str:
+    value = entry.get(name)
+    if not isinstance(value, int | str):
+        raise _fault(path, entry, f"has {value!r} for {name!r}")
+    return value
 
-    def _fail(self, entry: PlacedEntry, problem: str) -> AnnotationFileError:
-        return AnnotationFileError(self._path, entry.line, problem)
 
-    def _required(self, entry: PlacedEntry, key: str, what: str) -> Any:
-        value = entry.value.get(key)
-        if not isinstance(value, int | str):
-            raise self._fail(entry, f"has an {what} whose {key!r} is {value!r}")
-        return value
+def _image(path: Path, folder: Path, entry: Mapping[str, Any]) -> AnnotatedImage:
+    name, width, height = (entry.get(key) for key in ("file_name", "width", "height"))
+    if not isinstance(name, str) or not name:
+        raise _fault(path, entry, f"has {name!r} for 'file_name'")
+    if width is None or height is None:
+        return AnnotatedImage(folder / name)
+    for side in (width, height):
+        if not isinstance(side, int | float) or not 0 < side <= _LARGEST_COORDINATE_PX:
+            raise _fault(path, entry, f"has the size {width!r} x {height!r}")
+    return AnnotatedImage(folder / name, (), int(width), int(height))
 
-    def _file_name(self, entry: PlacedEntry) -> str:
-        name = entry.value.get("file_name")
-        if not isinstance(name, str) or not name.strip() or "\0" in name:
-            raise self._fail(entry, f"has an image whose 'file_name' is {name!r}")
-        return name
 
-    def _image_folder(self) -> Path:
-        here = self._path.parent
-        candidates = [here, here / "images", here.parent, here.parent / "images"]
-        first = next((self._file_name(entry) for entry in self._lists["images"]), "")
-        return next((folder for folder in candidates if (folder / first).is_file()), here)
+@dataclass(frozen=True)
+class _Annotation:
+    """One entry of ``annotations``."""
 
-    def _declared_size(self, entry: PlacedEntry) -> tuple[int | None, int | None]:
-        width, height = entry.value.get("width"), entry.value.get("height")
-        if width is None or height is None:
-            return None, None
-        for side in (width, height):
-            # Some tools write 640.0; that is still a whole number.
-            if not isinstance(side, int | float) or side <= 0 or not float(side).is_integer():
-                raise self._fail(entry, f"has an image of {width!r} x {height!r} pixels")
-        return int(width), int(height)
+    path: Path
+    entry: Mapping[str, Any]
+    categories: Mapping[int | str, Mapping[str, Any]]
 
-    def _face(self, entry: PlacedEntry) -> FaceBox | None:
-        annotation = entry.value
-        whole_body = "face_kpts" in annotation
-        if whole_body and not annotation.get("face_valid", True):
+    def face(self) -> FaceBox | None:
+        """Return the face; None where there is none, or an empty box that is to be ignored."""
+        whole_body = "face_kpts" in self.entry
+        if whole_body and not self.entry.get("face_valid", True):
             return None
-        parts, hidden = self._parts(entry, "face_kpts" if whole_body else "keypoints")
-        ignore = bool(annotation.get("iscrowd", 0))
-        box = self._box(entry, "face_box" if whole_body else "bbox", parts)
+        parts, hidden = self._parts("face_kpts" if whole_body else "keypoints")
+        box = self._box("face_box" if whole_body else "bbox", parts)
+        ignore = bool(self.entry.get("iscrowd", 0))
         if box.width <= 0 or box.height <= 0:
             if ignore:
                 return None
-            raise self._fail(entry, f"has a box of {box.width} x {box.height} pixels")
-        category = self._category(entry)
-        label = category.get("name") if len(self._categories) > 1 else None
+            raise self._fault(f"has a box of {box.width} x {box.height} pixels")
+        label = self._category.get("name") if len(self.categories) > 1 else None
         return replace(
             box,
             parts=parts,
             ignore=ignore,
-            occluded=hidden,
+            occluded=hidden and not whole_body,
             label=str(label) if label else None,
-            line=entry.line,
         )
 
-    def _box(self, entry: PlacedEntry, key: str, parts: Mapping[str, Sequence[float]]) -> FaceBox:
+    @property
+    def _category(self) -> Mapping[str, Any]:
+        identifier = self.entry.get("category_id")
+        return self.categories.get(identifier, {}) if isinstance(identifier, int | str) else {}
+
+    def _fault(self, problem: str) -> AnnotationFileError:
+        return _fault(self.path, self.entry, problem)
+
+    def _box(self, key: str, parts: Mapping[str, Sequence[float]]) -> FaceBox:
         """Return the box in whole pixels, or one around the landmarks where there is none."""
-        bbox = self._numbers(entry, key)
+        bbox = self._numbers(key)
         if not bbox and parts:
             return box_around(np.array(list(parts.values()), dtype=np.float64), DEFAULT_MARGIN)
-        if not bbox and entry.value.get("iscrowd"):
+        if not bbox and self.entry.get("iscrowd"):
             return FaceBox(0, 0, 0, 0)
         if len(bbox) != 4:
-            if not bbox:
-                raise self._fail(entry, f"has an annotation with neither {key!r} nor a landmark")
-            raise self._fail(entry, f"has an annotation with a box of {len(bbox)} numbers, not 4")
+            raise self._fault(f"has {len(bbox)} numbers in {key!r}, expected 4")
         x, y, width, height = bbox
         left, top = math.floor(x + 0.5), math.floor(y + 0.5)
         right, bottom = math.floor(x + width + 0.5), math.floor(y + height + 0.5)
         return FaceBox(left, top, right - left, bottom - top)
 
-    def _category_id(self, entry: PlacedEntry, key: str, what: str) -> Any:
-        value = entry.value.get(key)
-        if isinstance(value, list | dict):
-            raise self._fail(entry, f"has {what} whose {key!r} is {value!r}, no number")
-        return value
-
-    def _category(self, entry: PlacedEntry) -> Mapping[str, Any]:
-        identifier = self._category_id(entry, "category_id", "an annotation")
-        return self._categories.get(identifier, {})
-
-    def _parts(self, entry: PlacedEntry, key: str) -> tuple[dict[str, tuple[float, float]], bool]:
+    def _parts(self, key: str) -> tuple[dict[str, tuple[float, float]], bool]:
         """Return the landmarks that are marked, and whether one of them is hidden."""
-        values = self._numbers(entry, key)
+        values = self._numbers(key)
         if len(values) % 3:
-            problem = f"has {key!r} of {len(values)} numbers, expected three a landmark (x, y, v)"
-            raise self._fail(entry, problem)
-        count = len(values) // 3
-        names = self._names(entry, count, key)
-        parts, hidden = {}, False
-        for name, x, y, visibility in zip(
-            names, values[::3], values[1::3], values[2::3], strict=True
-        ):
-            # COCO-WholeBody has a confidence in place of v.
-            if visibility > 0:
-                parts[name] = (x, y)
-                hidden = hidden or (key == "keypoints" and visibility == 1)
-        return parts, hidden
+            raise self._fault(f"has {len(values)} numbers in {key!r}, expected x, y, v of each")
+        names = self._names(len(values) // 3, key)
+        marks = list(zip(names, values[::3], values[1::3], values[2::3], strict=True))
+        # COCO-WholeBody has a confidence in place of v.
+        parts = {name: (x, y) for name, x, y, visibility in marks if visibility > 0}
+        return parts, any(visibility == 1 for *_, visibility in marks)
 
-    def _names(self, entry: PlacedEntry, count: int, key: str) -> list[str]:
-        category = self._category(entry)
-        given = category.get("keypoints") if key == "keypoints" else None
-        if not given:
+    def _names(self, count: int, key: str) -> list[str]:
+        given = self._category.get("keypoints") if key == "keypoints" else None
+        if not given or not count:
             digits = max(2, len(str(count - 1)))
             return [f"{i:0{digits}d}" for i in range(count)]
-        if not isinstance(given, list):
-            raise self._fail(entry, f"has a category whose 'keypoints' are {given!r}, no list")
-        names = [str(name) for name in given]
-        if count not in (0, len(names)):
-            problem = f"has {count} keypoints, but its category {category.get('name')!r} names "
-            raise self._fail(entry, problem + str(len(names)))
-        if len(set(names)) != len(names):
-            raise self._fail(entry, f"has a category that names a keypoint twice: {names}")
-        return names[:count]
+        names = [str(name) for name in given] if isinstance(given, list) else []
+        if len(set(names)) != count:
+            raise self._fault(f"has {count} keypoints, while its category names {given!r}")
+        return names
 
-    def _numbers(self, entry: PlacedEntry, key: str) -> list[float]:
-        values = entry.value.get(key)
-        if values is None:
-            return []
+    def _numbers(self, key: str) -> list[float]:
+        values = self.entry.get(key) or []
         if not isinstance(values, list):
-            raise self._fail(entry, f"has an annotation whose {key!r} is {values!r}")
+            raise self._fault(f"has {values!r} for {key!r}")
         for value in values:
             if not isinstance(value, int | float) or not abs(value) <= _LARGEST_COORDINATE_PX:
-                raise self._fail(entry, f"has an annotation with {value!r} in {key!r}")
+                raise self._fault(f"has {value!r} in {key!r}")
         return [float(value) for value in values]

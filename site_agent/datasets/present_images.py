@@ -26,6 +26,6 @@ def require_images(dataset: FaceDataset) -> None:
         dataset.path or Path(first.path.parent),
         first.line,
         f"the image {first.path} cannot be read: the folder {folder} {there} ({len(missing)} of "
-        f"{len(dataset.images)} images are missing); file names are taken from the folder of the "
-        "annotations on, so keep both together",
+        f"{len(dataset.images)} images are missing); file names are relative to the folder of the "
+        "annotations, or for COCO to that of --images",
     )

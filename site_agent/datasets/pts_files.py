@@ -9,18 +9,18 @@
     ...
     }
 
-The header and the braces may be absent: then each line is one landmark. By the convention of
-300-W (and of Matlab) the centre of the upper left pixel is (1, 1), while everything else here
+The header and the braces may be absent. By the convention of 300-W (and of Matlab) the centre of
+the upper left pixel is (1, 1), while everything else here
 calls it (0, 0); so 1 is taken off when a file is read and added when one is written. Files that
 count from 0 are read with ``origin=0``. A landmark of ``nan nan`` is not marked.
 """
 
 from __future__ import annotations
 
+import glob
 import math
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -35,10 +35,9 @@ Float64 = NDArray[np.float64]
 
 DEFAULT_ORIGIN = 1
 DEFAULT_MARGIN = 0.1
-# Point clouds of laser scanners are called .pts, too.
-_LARGEST_FILE_BYTES = 1 << 20
 _LARGEST_COORDINATE_PX = 1_000_000
-_COUNT = re.compile(r"n_points\s*:\s*(\S+)", re.IGNORECASE)
+_VERSION = re.compile(r"version\s*:", re.IGNORECASE)
+_COUNT = re.compile(r"n_points\s*:\s*([0-9]+)$", re.IGNORECASE)
 
 
 def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
@@ -62,25 +61,22 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
         Naming the file and the line.
     """
     path = Path(path)
-    text = _text_of(path)
-    head, opened, rest = text.partition("{")
-    body, closed, after = rest.partition("}")
-    if not opened:
-        head, body = "", text
-    elif not closed:
-        line = text.count("\n") + 1
-        raise AnnotationFileError(path, line, "ends without the '}' that closes the landmarks")
-    elif after.strip():
-        line = (head + body).count("\n") + 1
-        raise AnnotationFileError(path, line, "goes on after '}'; one file holds one face")
-    points = _points(path, body, 1 + head.count("\n"))
-    declared = _COUNT.search(head)
-    if declared and declared[1] != str(len(points)):
-        raise AnnotationFileError(
-            path,
-            1 + head[: declared.start()].count("\n"),
-            f"says n_points: {declared[1]}, but has {len(points)} landmarks",
-        )
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise AnnotationFileError(path, 0, "is not text; expected landmarks (.pts)") from error
+    except OSError as error:
+        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
+    points = []
+    declared = None
+    for number, line in enumerate(lines, start=1):
+        if found := _COUNT.match(line.strip()):
+            declared = int(found[1])
+        elif line.strip() not in ("", "{", "}") and not _VERSION.match(line.strip()):
+            points.append(_point(path, number, line))
+    if declared not in (None, len(points)):
+        problem = f"has {len(points)} landmarks, while n_points is {declared}"
+        raise AnnotationFileError(path, 0, problem)
     if not points:
         raise AnnotationFileError(path, 0, "has no landmarks; expected lines of x and y")
     return np.array(points, dtype=np.float64) - origin
@@ -105,11 +101,7 @@ def write_pts(points: Float64, path: Path | str, *, origin: float = DEFAULT_ORIG
 
 def find_pts(folder: Path) -> Iterator[Path]:
     """Yield the ``.pts`` files of a folder and of those below it, hidden ones left out."""
-    return _below(folder, "*.[pP][tT][sS]")
-
-
-def _below(folder: Path, pattern: str) -> Iterator[Path]:
-    for path in folder.rglob(pattern):
+    for path in folder.rglob("*.[pP][tT][sS]"):
         if not any(is_clutter(part) for part in path.relative_to(folder).parts):
             yield path
 
@@ -119,10 +111,9 @@ def read_pts_folder(
 ) -> FaceDataset:
     """Read the ``.pts`` files of a folder and of those below it, or one such file.
 
-    The image of ``a/b.pts`` is ``a/b.jpg``, or of another format; or, where there is none, the
-    one image called ``b`` anywhere below the folder. A file without an image is kept under the
-    name ``b.jpg``, for `check_dataset` to tell. Landmarks are named '00', '01', ... in the order
-    of the file.
+    The image of ``a/b.pts`` is ``a/b.jpg``, or of another format. Where there is none,
+    `check_dataset` reports that ``a/b.jpg`` is missing. Landmarks are named '00', '01', ... in
+    the order of the file.
 
     Parameters
     ----------
@@ -139,24 +130,20 @@ def read_pts_folder(
         No ``.pts`` files; two images of the same name; a file that cannot be read.
     """
     path = Path(path)
-    folder = path if path.is_dir() else path.parent
     files = sorted(find_pts(path)) if path.is_dir() else [path]
     if not files:
-        count = sum(not is_clutter(entry.name) for entry in path.iterdir())
-        content = f"{count} other things" if count else "nothing"
         raise AnnotationFileError(
             path,
             0,
-            f"this folder has {content} in it, expected images with .pts files; other annotations "
-            "are files: XML of dlib and imglab, or JSON of COCO keypoints",
+            "this folder has no .pts files; other annotations are files: XML of dlib and imglab, "
+            "or JSON of COCO keypoints",
         )
-    images = _images_by_stem(folder)
     boxes: dict[Path, list[FaceBox]] = {}
     for file in files:
         points = read_pts(file, origin=origin)
         if not np.isfinite(points).all(axis=1).any():
             raise AnnotationFileError(file, 0, "has no landmark that is marked")
-        boxes.setdefault(_image_of(file, images), []).append(box_around(points, margin))
+        boxes.setdefault(_image_of(file), []).append(box_around(points, margin))
     found = tuple(AnnotatedImage(image, tuple(faces)) for image, faces in boxes.items())
     return FaceDataset(path, path.stem, "", found)
 
@@ -245,56 +232,24 @@ def box_around(points: Float64, margin: float) -> FaceBox:
     return FaceBox(left, top, right - left + 1, bottom - top + 1, parts)
 
 
-def _text_of(path: Path) -> str:
+def _point(path: Path, number: int, line: str) -> tuple[float, float]:
     try:
-        size = path.stat().st_size
-        if size > _LARGEST_FILE_BYTES:
-            problem = f"has {size / 1e6:.1f} MB; a file of landmarks has some kB"
-            raise AnnotationFileError(path, 0, problem)
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise AnnotationFileError(path, 0, "is no text; expected landmarks (.pts)") from error
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
+        x, y = (float(word) for word in line.split())
+    except ValueError:
+        problem = f"has {line.strip()[:60]!r}, expected two numbers (x y)"
+        raise AnnotationFileError(path, number, problem) from None
+    if max(abs(x), abs(y)) > _LARGEST_COORDINATE_PX:
+        raise AnnotationFileError(path, number, f"has {line.strip()!r}, beyond any image")
+    return x, y
 
 
-def _points(path: Path, body: str, first_line: int) -> list[tuple[float, float]]:
-    points = []
-    for line, text in enumerate(body.split("\n"), first_line):
-        words = text.replace(",", " ").split()
-        if not words:
-            continue
-        try:
-            values = [float(word) for word in words]
-        except ValueError:
-            problem = f"has {text.strip()[:60]!r}, expected two numbers (x y)"
-            raise AnnotationFileError(path, line, problem) from None
-        if len(values) != 2:
-            problem = f"has {len(values)} numbers in a line, expected two (x y)"
-            raise AnnotationFileError(path, line, problem)
-        if any(math.isinf(value) or abs(value) > _LARGEST_COORDINATE_PX for value in values):
-            problem = f"has the landmark {text.strip()!r}, beyond any image"
-            raise AnnotationFileError(path, line, problem)
-        points.append((values[0], values[1]))
-    return points
-
-
-def _images_by_stem(folder: Path) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(_below(folder, "*")):
-        if file.suffix.lower() in IMAGE_SUFFIXES:
-            found[file.stem].append(file)
-    return found
-
-
-def _image_of(file: Path, images: dict[str, list[Path]]) -> Path:
-    # one.jpg.pts is the landmarks of one.jpg
-    named = file.with_suffix("")
-    if named.suffix.lower() in IMAGE_SUFFIXES and named in images.get(named.stem, ()):
-        return named
-    known = images.get(file.stem, [])
-    candidates = [image for image in known if image.parent == file.parent] or known
-    if len(candidates) > 1:
-        listed = ", ".join(str(image) for image in candidates[:3])
+def _image_of(file: Path) -> Path:
+    images = [
+        entry
+        for entry in sorted(file.parent.glob(f"{glob.escape(file.stem)}.*"))
+        if entry.stem == file.stem and entry.suffix.lower() in IMAGE_SUFFIXES
+    ]
+    if len(images) > 1:
+        listed = ", ".join(str(image) for image in images)
         raise AnnotationFileError(file, 0, f"could belong to several images: {listed}")
-    return candidates[0] if candidates else file.with_suffix(".jpg")
+    return images[0] if images else file.with_suffix(".jpg")

@@ -32,15 +32,10 @@ class FaceBox:
         Remarks of the annotator.
     label : str or None
         Kind of the object, where a dataset has several.
-    pose, angle : float
-        As the file has them (radians in dlib's use).
     detection_score : float
         Score of the detector that made the box, 0 for boxes drawn by hand.
-    gender : str or None
-    age : float or None
-        In years.
     line : int
-        Line of the XML file on which the box begins, 0 where it comes from no file.
+        Line of the XML file on which the box begins, 0 where that is not known.
     """
 
     left: int
@@ -53,11 +48,7 @@ class FaceBox:
     occluded: bool = False
     truncated: bool = False
     label: str | None = None
-    pose: float = 0.0
-    angle: float = 0.0
     detection_score: float = 0.0
-    gender: str | None = None
-    age: float | None = None
     line: int = field(default=0, compare=False)
 
     @property
@@ -89,7 +80,7 @@ class AnnotatedImage:
         Size as the annotation file declares it, None where it does not; `check_dataset`
         compares it with the image itself.
     line : int
-        Line of the XML file on which the image begins, 0 where it comes from no file.
+        Line of the XML file on which the image begins, 0 where that is not known.
     """
 
     path: Path

@@ -113,9 +113,8 @@ def test_what_is_no_annotations_is_named(poolctl: Run, model: Path, tmp_path: Pa
         "<box top='1' left='1' width='9' height='9'/></image></images></dataset>"
     )
     wrong = [
-        (("dataset", "check", empty), "has nothing in it, expected images with .pts files"),
-        (("dataset", "check", letter), "found text beginning 'Dear colleague', expected"),
-        (("dataset", "check", model), "found a model file (landmark model of dlib"),
+        (("dataset", "check", empty), "this folder has no .pts files"),
+        (("dataset", "check", letter), "is not a file of annotations; expected one of"),
         (("evaluate", model, lost), f"lost.xml, line 1: the image {tmp_path}/faces/1.png cannot"),
         (("evaluate", model, lost), f"the folder {tmp_path}/faces is not there (1 of 1 images"),
     ]

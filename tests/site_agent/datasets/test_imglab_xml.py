@@ -14,7 +14,6 @@ from site_agent.datasets import (
     AnnotatedImage,
     FaceBox,
     FaceDataset,
-    copy_images,
     numbered_parts,
     part_names,
     parts_array,
@@ -47,7 +46,7 @@ def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
         "<dataset>\n<name>Faces</name>\n<comment>by hand</comment>\n<images>\n"
         "  <image file='sub/caf\u00e9.png' width='640' height='480'>\n"
         "    <box top='-5' left='2' width='30' height='40' ignore='1' difficult='1' occluded='1'"
-        " truncated='1' pose='0.5' angle='-0.25' detection_score='1.5' gender='female' age='0.5'>\n"
+        " truncated='1' pose='0.5' detection_score='1.5' gender='female'>\n"
         "      <label>infant</label>\n"
         "      <part name='right_eye' x='3' y='4.0'/><part name='left_eye' x='1' y='2.25'/>\n"
         "    </box>\n"
@@ -67,8 +66,7 @@ def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
     assert marked.difficult
     assert marked.occluded
     assert marked.truncated
-    assert (marked.pose, marked.angle, marked.detection_score) == (0.5, -0.25, 1.5)
-    assert (marked.gender, marked.age, marked.label) == ("female", 0.5, "infant")
+    assert (marked.detection_score, marked.label) == (1.5, "infant")
     assert list(marked.parts.items()) == [("right_eye", (3.0, 4.0)), ("left_eye", (1.0, 2.25))]
     assert plain == FaceBox(2, 12, 3, 4)
     assert plain.line == 12
@@ -79,21 +77,21 @@ def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
     ("body", "line", "words"),
     [
         (one_box("top='1' left='2' width='3'"), 5, "without the attribute 'height'"),
-        (one_box("top='1' left='x' width='3' height='4'"), 5, "left is 'x', not a number"),
+        (
+            one_box("top='1' left='x' width='3' height='4'"),
+            5,
+            "left is 'x', not a number",
+        ),
         (one_box("top='1' left='nan' width='3' height='4'"), 5, "left is 'nan'"),
         (one_box("top='1' left='2.5' width='3' height='4'"), 5, "not a whole number"),
-        (one_box("top='1' left='2e9' width='3' height='4'"), 5, "beyond any image"),
+        (one_box("top='1' left='2e9' width='3' height='4'"), 5, "left is '2e9'"),
         (one_box("top='1' left='2' width='0' height='4'"), 5, "0 x 4 pixels"),
-        (one_box("top='1' left='2' width='3' height='-4'"), 5, "3 x -4 pixels"),
         (one_box(WHOLE + " ignore='maybe'"), 5, "ignore is 'maybe'"),
         (one_box(WHOLE, "\n<part x='1' y='2'/>"), 6, "<part> without the attribute 'name'"),
         (one_box(WHOLE, "\n<part name='00' x='1'/>"), 6, "without the attribute 'y'"),
         (one_box(WHOLE, "\n<part name='0' x='1' y='1'/>" * 2), 7, "part '0' twice"),
-        (one_box(WHOLE, f"\n<box {WHOLE}/>"), 6, "inside another <box>"),
         ("<dataset>\n<images>\n<image width='3'/></images></dataset>", 4, "attribute 'file'"),
         ("<dataset><images><image file=' '/></images></dataset>", 2, "empty file name"),
-        ("<dataset><image file='a' width='0'/></dataset>", 2, "width=0"),
-        ("<dataset>\n<box top='1'/></dataset>", 3, "outside any <image>"),
         ("<annotation/>", 2, "begins with <annotation>"),
         ("<dataset>\n<images>\n", 4, "not well-formed XML: no element found"),
         ("<dataset>\n<images></dataset>", 3, "mismatched tag"),
@@ -111,47 +109,17 @@ def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, words:
     assert caught.value.line == line
 
 
-@pytest.mark.parametrize("age", ["", "unknown", "nan", "3 months"])
-def test_an_age_that_is_no_number_is_none(tmp_path: Path, age: str) -> None:
-    [(_, box)] = read_imglab_xml(written(tmp_path, one_box(f"{WHOLE} age='{age}'"))).boxes()
-    assert box == FaceBox(2, 1, 3, 4)
-
-
 def test_empty_boxes_that_are_to_be_ignored_are_left_out(tmp_path: Path) -> None:
     empty = "<box top='1' left='2' width='0' height='4' ignore='1'/>"
     path = written(tmp_path, one_box(WHOLE).replace("</image>", f"{empty}</image>"))
     assert read_imglab_xml(path).images[0].boxes == (FaceBox(2, 1, 3, 4),)
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        "<dataset><images>\n<image file='a.png'>\n"
-        "<box top='1' left='2' width='0' height='4'>\n<part name='0' x='a' y='1'/></box>\n"
-        f"<box {WHOLE}/>\n<box top='1' width='9' height='4'/>\n</image>\n"
-        "<image file=' '/></images></dataset>",
-    )
-    with pytest.raises(AnnotationFileError) as caught:
-        read_imglab_xml(path)
-    assert caught.value.line == 4
-    found = [line.split(": ", 1) for line in str(caught.value).splitlines()]
-    assert [place for place, _ in found] == [f"{path}, line {line}" for line in (4, 5, 7, 9)]
-    assert "0 x 4 pixels" in found[0][1]
-    assert "empty file name" in found[3][1]
-
-
-def test_names_that_are_no_utf8_are_named(tmp_path: Path) -> None:
-    name = os.fsdecode(b"caf\xe9.png")
-    dataset = FaceDataset(tmp_path / "old.json", images=(AnnotatedImage(tmp_path / name, line=7),))
-    with pytest.raises(AnnotationFileError) as caught:
-        write_imglab_xml(dataset, tmp_path / "faces.xml")
-    assert str(caught.value).startswith(f"{tmp_path}/old.json, line 7: ")
-    assert "caf\\xe9.png is no UTF-8" in str(caught.value)
+def test_names_of_images_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    image = AnnotatedImage(tmp_path / os.fsdecode(b"caf\xe9.png"))
+    with pytest.raises(AnnotationFileError, match="name of an image is not UTF-8"):
+        write_imglab_xml(FaceDataset(None, images=(image,)), tmp_path / "faces.xml")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / name).write_bytes(b"picture")
-    copied = copy_images(dataset, tmp_path / "copies")
-    write_imglab_xml(copied, tmp_path / "faces.xml")
-    assert read_imglab_xml(tmp_path / "faces.xml").images[0].path.read_bytes() == b"picture"
 
 
 @pytest.mark.parametrize(
@@ -174,18 +142,9 @@ def test_refuses_missing_files_and_folders(tmp_path: Path) -> None:
         write_imglab_xml(FaceDataset(None), tmp_path / "absent" / "faces.xml")
 
 
-def test_finds_images_of_windows_files_and_of_misdeclared_names(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "\u00e9.png").touch()
-    path = tmp_path / "faces.xml"
-    head = b"<?xml version='1.0' encoding='ISO-8859-1'?><dataset><images>"
-    utf8_name = "sub/\u00e9.png".encode()
-    path.write_bytes(
-        head + b"<image file='" + utf8_name + b"'/><image file='sub\\b.png'/></images></dataset>"
-    )
-    first, second = read_imglab_xml(path).images
-    assert first.path == tmp_path / "sub" / "\u00e9.png"
-    assert second.path == tmp_path / "sub" / "b.png"
+def test_file_names_of_windows(tmp_path: Path) -> None:
+    path = written(tmp_path, "<dataset><images><image file='sub\\b.png'/></images></dataset>")
+    assert read_imglab_xml(path).images[0].path == tmp_path / "sub" / "b.png"
 
 
 names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=8)
@@ -206,10 +165,7 @@ boxes = st.builds(
     occluded=st.booleans(),
     truncated=st.booleans(),
     label=st.none() | st.sampled_from(["a", "<&>'\""]),
-    pose=st.floats(-3, 3),
     detection_score=st.floats(-9, 9),
-    gender=st.none() | st.just("male"),
-    age=st.none() | st.floats(0, 99),
 )
 
 
