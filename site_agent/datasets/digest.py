@@ -1,4 +1,4 @@
-"""A number that says whether two models were trained on the same annotated images."""
+"""Digests by which models trained on the same annotated images are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from site_agent.datasets.present_images import require_images
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
 
-_CHUNK_BYTES = 1 << 20
 _MARK_DIGITS = 12
 
 
@@ -17,9 +16,9 @@ def dataset_digest(dataset: FaceDataset) -> str:
     """Hash the contents of a dataset: image files, boxes and landmarks.
 
     The digest does not depend on names, folders, or the order of images and of boxes, so that a
-    copy in another place has the same one. Two datasets differ in it when one byte of an image,
-    one coordinate or one mark differs. Nothing of the images can be had back from it; who holds
-    exactly the same files can tell that they are the same.
+    copy in another place has the same one. It changes with every byte of an image, coordinate
+    and mark. The images cannot be recovered from it; who holds exactly the same files can
+    recognise them.
 
     Returns
     -------
@@ -39,8 +38,8 @@ def dataset_digest(dataset: FaceDataset) -> str:
 def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
     """Return a short mark of each image file's content, in the order of the dataset.
 
-    They tell that two datasets share images, whatever was annotated in them. A mark is a part of a
-    hash: nothing of an image can be had back from it.
+    Two data sets with a common mark share an image, whatever was annotated in it. A mark is a
+    part of a hash; the image cannot be recovered from it.
 
     Raises
     ------
@@ -59,16 +58,13 @@ def _image_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
 
 
 def _content_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:
-    content = hashlib.sha256()
     try:
         with image.path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                content.update(chunk)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         place = dataset.path or image.path
         problem = f"the image {image.path} cannot be read: {error.strerror}"
         raise AnnotationFileError(place, image.line, problem) from error
-    return content.hexdigest()
 
 
 def _box_fields(box: FaceBox) -> list[object]:

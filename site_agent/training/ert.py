@@ -22,7 +22,7 @@ from site_agent.datasets import (
     part_names,
     parts_array,
 )
-from site_agent.datasets.model_parts import order_problem
+from site_agent.datasets.part_order import order_problem
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.normalisers import normaliser_for
 from site_agent.training.metadata import (

@@ -16,6 +16,7 @@ from site_agent.datasets.synthetic.persons import Person
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, draw_head, paint_head
 from site_agent.datasets.synthetic.scenes import Background, background
 from site_agent.errors import SyntheticFaceError
+from site_agent.eyeblink.openness.signal import eye_aspect_ratio, eyes_of
 
 # Measured between dlib's stock detector and 68 landmarks on photographs: side of the square over
 # the landmarks' root mean square distance from their mean, and the shift of its centre.
@@ -194,11 +195,8 @@ def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
 
 def eye_aspect_ratios(landmarks: Float64) -> tuple[float, float]:
     """Eye aspect ratios of the subject's right and left eye from 68 landmarks, shape (68, 2)."""
-    ratios = []
-    for first in (36, 42):
-        a, b, c, d, e, f = landmarks[first : first + 6]
-        ratios.append(float((np.hypot(*(b - f)) + np.hypot(*(c - e))) / (2 * np.hypot(*(a - d)))))
-    return ratios[0], ratios[1]
+    left, right = eyes_of(landmarks)
+    return float(eye_aspect_ratio(right)), float(eye_aspect_ratio(left))
 
 
 def _check(portrait: Portrait) -> None:

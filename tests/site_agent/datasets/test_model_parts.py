@@ -17,7 +17,7 @@ from site_agent.datasets import (
     read_imglab_xml,
 )
 from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
-from site_agent.datasets.model_parts import order_problem
+from site_agent.datasets.part_order import order_problem
 
 NAMES = tuple(f"{number:02}" for number in range(68))
 
@@ -68,7 +68,7 @@ AS_TEXT = sorted(range(68), key=lambda number: str(number + 1))
         (AS_TEXT, r"order of their numbers as text \(1, 10, 11"),
         (sorted(range(68), key=str), r"order of their numbers as text \(0, 10, 11"),
         (list(IBUG_MIRROR), "left and right exchanged"),
-        (np.random.default_rng(0).permutation(68), "as those of no face"),
+        (np.random.default_rng(0).permutation(68), "unlike those of a face"),
     ],
 )
 def test_a_wrong_order_of_the_68_is_told(order: list[int], expected: str) -> None:
