@@ -52,11 +52,11 @@ def ls(
     is one JSON object.
     """
     with invocation.pool() as pool:
-        found = deque(pool.events(after, kind=kind, site=site), maxlen=limit)
+        found = deque(pool.events.list(after, kind=kind, site=site), maxlen=limit)
         if follow:
             last = found[-1].event_id if found else after
             _print_lines(invocation, found)
-            further = pool.events(last, kind=kind, site=site, follow=True)
+            further = pool.events.list(last, kind=kind, site=site, follow=True)
             _print_lines(invocation, further)
             return None
     table = TableText(

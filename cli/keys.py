@@ -40,7 +40,7 @@ def create(
     from site_agent.pool.trust.signing import create_key
 
     with invocation.pool() as pool:
-        made = create_key(pool.key_folder, _site(pool, site), replace=replace)
+        made = create_key(pool.signatures.key_folder, _site(pool, site), replace=replace)
     invocation.note(f"register it with: poolctl keys register --site {made.site}")
     text = [
         f"made a key for site {made.site}: {made.path}",
@@ -84,7 +84,7 @@ def register(
     with invocation.pool() as pool:
         who = pool.whoami()
         key = _own_key(pool, site or who.site)
-        known = pool.register_key(key.key, key.site, name or who.token_name)
+        known = pool.signatures.register_key(key.key, key.site, name or who.token_name)
         _trust_own(pool, known)
     text = f"registered key {known.key_id} of {known.site} as {known.name}; uploads are signed now"
     return Reply(known, text, [known.key_id])
@@ -109,9 +109,9 @@ def ls(
 
     with invocation.pool() as pool:
         wanted = _site(pool, site)
-        keys = pool.site_keys(wanted)
+        keys = pool.signatures.keys(wanted)
         pins = decisions.trusted_keys(host_of(pool.endpoint), wanted)
-        own = pool.signing_key(wanted)
+        own = pool.signatures.signing_key(wanted)
     rows = []
     items = []
     for key in keys:
@@ -174,12 +174,12 @@ def revoke(
     """
     with invocation.pool() as pool:
         wanted = _site(pool, site)
-        chosen = _find(pool.site_keys(wanted), key, wanted)
+        chosen = _find(pool.signatures.keys(wanted), key, wanted)
         words = f"key {chosen.key_id[:16]} ({chosen.name}) of {wanted} as {reason}"
         if dry_run:
             return Reply({"key": chosen, "revoked": False}, f"would revoke {words}")
         invocation.confirm(f"Revoke {words}?", assume_yes=yes)
-        ended = pool.revoke_key(wanted, chosen.key_id, reason)
+        ended = pool.signatures.revoke_key(wanted, chosen.key_id, reason)
     return Reply({"key": ended, "revoked": True}, f"revoked {words}", [ended.key_id])
 
 
@@ -205,7 +205,7 @@ def trust_site(
     from site_agent.pool.trust import decisions
 
     with invocation.pool() as pool:
-        known = pool.site_keys(site)
+        known = pool.signatures.keys(site)
         host = host_of(pool.endpoint)
     if key:
         chosen = [_find(known, key, site)]
@@ -266,7 +266,7 @@ def sign(
     What is signed is what the pool shows of the version; look at it first (poolctl models info).
     """
     with invocation.pool() as pool:
-        signed = [pool.sign(address) for address in addresses]
+        signed = [pool.signatures.sign(address) for address in addresses]
     lines = [f"{each.address}: signed with {each.key.key_id[:16]}" for each in signed]
     return Reply({"items": signed}, lines, [each.address for each in signed])
 
@@ -276,10 +276,10 @@ def _site(pool: PoolClient, site: str) -> str:
 
 
 def _own_key(pool: PoolClient, site: str) -> SigningKey:
-    key = pool.signing_key(site)
+    key = pool.signatures.signing_key(site)
     if key is None:
         raise UsageError(
-            f"there is no key for site {site!r} in {pool.key_folder}; make one with: "
+            f"there is no key for site {site!r} in {pool.signatures.key_folder}; make one with: "
             "poolctl keys create"
         )
     return key

@@ -25,7 +25,7 @@ SiteOption = Annotated[str, typer.Option(metavar="SITE", help="Your own when lef
 def ls(invocation: Invocation, *, site: SiteOption = "") -> Reply:
     """List the addresses that are called, with what went wrong last."""
     with invocation.pool() as pool:
-        found = pool.webhooks(site)
+        found = pool.webhooks.list(site)
     table = TableText(
         ["id", "address", "kinds", "state", "waiting", "last error"],
         [_row(each) for each in found],
@@ -59,7 +59,7 @@ def create(
     X-Pool-Timestamp, a full stop, and the body, under the secret.
     """
     with invocation.pool() as pool:
-        created = pool.create_webhook(url, kinds=kind, site=site)
+        created = pool.webhooks.create(url, kinds=kind, site=site)
     invocation.note(
         f"webhook {created.webhook_id} calls {created.url}; its secret is shown only now. Try it "
         f"with: poolctl webhooks test {created.webhook_id}"
@@ -71,7 +71,7 @@ def create(
 def test(invocation: Invocation, webhook: WebhookArgument) -> Reply:
     """Have the address called now with an event 'webhook.test', and tell what it said."""
     with invocation.pool() as pool:
-        said = pool.try_webhook(webhook)
+        said = pool.webhooks.test(webhook)
     if not said.delivered:
         raise WebhookSilentError(f"webhook {webhook} did not take the event: {said.error}")
     return Reply(said, f"webhook {webhook} answered {said.status}", [webhook])
@@ -91,7 +91,7 @@ def rm(
         return Reply(data, f"would delete webhook {webhook}", [webhook])
     invocation.confirm(f"Delete webhook {webhook}?", assume_yes=yes)
     with invocation.pool() as pool:
-        pool.delete_webhook(webhook)
+        pool.webhooks.delete(webhook)
     return Reply(data, f"deleted webhook {webhook}", [webhook])
 
 

@@ -63,14 +63,13 @@ def ls(
     """
     now = datetime.now(UTC)
     with invocation.pool() as pool:
-        entries = pool.audit(
+        entries = pool.events.audit(
             subject=subject.removeprefix("pool://"),
             action=action,
             actor=actor,
             site=site,
             since=read_moment(since, "--since", now) if since else None,
             until=read_moment(until, "--until", now) if until else None,
-            page_size=min(limit + 1, 100),
         )
         found = invocation.first_of(entries, limit)
     table = TableText(

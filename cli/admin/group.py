@@ -27,7 +27,7 @@ app.add_typer(recover.app)
 def usage(invocation: Invocation) -> Reply:
     """Show what your site takes up and who uses it; all sites, for the pool's admins."""
     with invocation.pool() as pool:
-        found = pool.usage()
+        found = pool.sites.usage()
     rows = [
         [
             each.site,

@@ -20,7 +20,7 @@ app = group("Invite people to a site, list and revoke invitations.")
 def ls(invocation: Invocation) -> Reply:
     """List invitations to your site, newest first; to all sites, for the pool's admins."""
     with invocation.pool() as pool:
-        invitations = pool.invitations()
+        invitations = pool.invitations.list()
     rows = [
         [
             each.invitation_id,
@@ -56,7 +56,7 @@ def create(
 ) -> Reply:
     """Invite one person and print the secret to pass on, this once."""
     with invocation.pool() as pool:
-        made = pool.invite(
+        made = pool.invitations.create(
             site, role=role, pool_wide=pool_wide, email=email, expires_in_days=expires_in_days
         )
         endpoint = pool.endpoint
@@ -84,7 +84,7 @@ def revoke(
         return Reply(data, f"would revoke invitation {invitation_id}", [invitation_id])
     invocation.confirm(f"Revoke invitation {invitation_id}?", assume_yes=yes)
     with invocation.pool() as pool:
-        pool.revoke_invitation(invitation_id)
+        pool.invitations.revoke(invitation_id)
     return Reply(data, f"revoked invitation {invitation_id}", [invitation_id])
 
 

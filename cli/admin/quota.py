@@ -31,6 +31,6 @@ def set_quota(
     """
     quota_bytes = None if size == "none" else int(read_quantity(size, SIZE_UNITS, "SIZE"))
     with invocation.pool() as pool:
-        pool.change_site(name, quota_bytes=quota_bytes)
+        pool.sites.change(name, quota_bytes=quota_bytes)
     words = "no limit" if quota_bytes is None else f"at most {size_words(quota_bytes)}"
     return Reply({"site": name, "quota_bytes": quota_bytes}, f"site {name}: {words}", [name])

@@ -63,6 +63,6 @@ def set_role(
     if pool_wide is not None:
         changes["pool_wide"] = pool_wide
     with invocation.pool() as pool:
-        changed = pool.change_user(site, name, **changes)
+        changed = pool.users.change(site, name, **changes)
     words = role_words(changed.role, pool_wide=changed.pool_wide)
     return Reply(changed, f"user {user} is now {words}", [user])

@@ -22,7 +22,7 @@ SiteArgument = Annotated[
 def ls(invocation: Invocation) -> Reply:
     """List the sites of the pool."""
     with invocation.pool() as pool:
-        sites = pool.sites()
+        sites = pool.sites.list()
     rows = [
         [
             site.name,
@@ -59,7 +59,7 @@ def create(
     """Create a site (pool admins only)."""
     quota_bytes = int(read_quantity(quota, SIZE_UNITS, "--quota")) if quota else None
     with invocation.pool() as pool:
-        site = pool.create_site(
+        site = pool.sites.create(
             name, display_name=display_name, contact=contact, quota_bytes=quota_bytes
         )
     text = (
@@ -83,7 +83,7 @@ def change(
     if not changes:
         raise UsageError("what is to change? Give --display-name or --contact")
     with invocation.pool() as pool:
-        site = pool.change_site(name, **changes)
+        site = pool.sites.change(name, **changes)
     return Reply(site, f"changed site {site.name}", [site.name])
 
 
@@ -102,7 +102,7 @@ def suspend(
         return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
     invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
     with invocation.pool() as pool:
-        site = pool.change_site(name, suspended=True)
+        site = pool.sites.change(name, suspended=True)
     return Reply(site, f"suspended site {name}", [name])
 
 
@@ -110,5 +110,5 @@ def suspend(
 def resume(invocation: Invocation, name: SiteArgument) -> Reply:
     """Let a suspended site in again (pool admins only)."""
     with invocation.pool() as pool:
-        site = pool.change_site(name, suspended=False)
+        site = pool.sites.change(name, suspended=False)
     return Reply(site, f"site {name} is let in again", [name])

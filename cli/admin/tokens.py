@@ -29,7 +29,7 @@ PoolWideOption = Annotated[
 def ls(invocation: Invocation) -> Reply:
     """List tokens of the sites that you look after: never the secrets, which nobody keeps."""
     with invocation.pool() as pool:
-        tokens = pool.tokens()
+        tokens = pool.tokens.list()
     rows = [
         [
             token.token_id,
@@ -96,7 +96,7 @@ def create(
     if user and for_machine:
         raise UsageError("a token is either a user's (--user) or --for-machine, not both")
     with invocation.pool() as pool:
-        token = pool.create_token(
+        token = pool.tokens.create(
             site,
             name,
             role=role,
@@ -131,7 +131,7 @@ def revoke(
         return Reply(data, f"would revoke token {token_id}", [token_id])
     invocation.confirm(f"Revoke token {token_id}?", assume_yes=yes)
     with invocation.pool() as pool:
-        pool.revoke_token(token_id)
+        pool.tokens.revoke(token_id)
     return Reply(data, f"revoked token {token_id}", [token_id])
 
 

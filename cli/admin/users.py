@@ -43,7 +43,7 @@ def read_user(word: str) -> tuple[str, str]:
 def ls(invocation: Invocation) -> Reply:
     """List the users of your site; of all sites, for the pool's admins."""
     with invocation.pool() as pool:
-        users = pool.users()
+        users = pool.users.list()
     rows = [
         [
             f"{user.site}/{user.name}",
@@ -73,7 +73,7 @@ def change(
     if not changes:
         raise UsageError("what is to change? Give --display-name or --email")
     with invocation.pool() as pool:
-        changed = pool.change_user(site, name, **changes)
+        changed = pool.users.change(site, name, **changes)
     return Reply(changed, f"changed user {user}", [user])
 
 
@@ -96,7 +96,7 @@ def disable(
         return Reply(data, [f"would disable user {user}", *reach.words("would be")], [user])
     invocation.confirm(f"Disable user {user} with all tokens and open invitations?", assume_yes=yes)
     with invocation.pool() as pool:
-        changed = pool.change_user(site, name, disabled=True)
+        changed = pool.users.change(site, name, disabled=True)
         # Looked for afterwards: until then the user could make more.
         reach = find_reach(pool, user)
     data = {**changed.model_dump(mode="json"), **reach.data}
@@ -108,7 +108,7 @@ def enable(invocation: Invocation, user: UserArgument) -> Reply:
     """Let a disabled user in again, with the tokens and invitations that are still valid."""
     site, name = read_user(user)
     with invocation.pool() as pool:
-        changed = pool.change_user(site, name, disabled=False)
+        changed = pool.users.change(site, name, disabled=False)
     return Reply(changed, f"enabled user {user}", [user])
 
 
@@ -171,7 +171,7 @@ class Reach:
 
 def find_reach(pool: PoolClient, user: str) -> Reach:
     """Look through what the pool shows its admin, at this moment."""
-    users, tokens, invitations = pool.users(), pool.tokens(), pool.invitations()
+    users, tokens, invitations = pool.users.list(), pool.tokens.list(), pool.invitations.list()
     now = datetime.now(UTC)
     disabled = {f"{each.site}/{each.name}" for each in users if each.disabled_at is not None}
     valid = [

@@ -149,7 +149,7 @@ def ls(
 ) -> Reply:
     """List the merges that your site asked the pool for, newest first."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.merges(state or "", page_size=min(limit + 1, 100)), limit)
+        found = invocation.first_of(pool.merges.list(state or ""), limit)
     table = TableText(
         ["merge", "state", "method", "models", "name", "asked", "result"],
         [_row(each) for each in found],
@@ -162,7 +162,7 @@ def ls(
 def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     """Show a merge: how far it is, what it became, or why it failed."""
     with invocation.pool() as pool:
-        found = pool.merge_job(_checked_id(merge_id))
+        found = pool.merges.get(_checked_id(merge_id))
     return Reply(found, _description(found), [found.merge_id])
 
 
@@ -170,7 +170,7 @@ def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
 def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     """Call a merge off. One that is over stays as it is."""
     with invocation.pool() as pool:
-        found = pool.cancel_merge(_checked_id(merge_id))
+        found = pool.merges.cancel(_checked_id(merge_id))
     words = f"is {found.state}" if found.ended_at else "ends within seconds"
     return Reply(found, f"merge {merge_id} {words}", [found.merge_id])
 
@@ -178,7 +178,7 @@ def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
 def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionResponse) -> None:
     """Say what is left to do for others to see, and trust, what the pool made."""
     address = made.address
-    if made.signed_by is None and pool.signing_key(made.site) is not None:
+    if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
         invocation.note(
             f"your site signs what it publishes, the pool cannot: make the same bytes at home "
             f"(poolctl merge --replay {address}), then: poolctl keys sign {address}"

@@ -125,7 +125,7 @@ class Order:
         old = step.recipe.output
         output_format = self.output_format or (old.format if old is not None else "")
         name = self._name_of(step)
-        job = pool.request_merge(
+        job = pool.merges.request(
             ModelAddress(self.target.site, name),
             json.loads(recipe.to_json()),
             output_format=output_format or None,
@@ -135,7 +135,7 @@ class Order:
         self.jobs.append(job)
         if self.wait or not is_last:
             with invocation.progress(f"merge {recipe.method.name}") as report:
-                job = pool.wait_for_merge(job.merge_id, progress=report)
+                job = pool.merges.wait(job.merge_id, progress=report)
             self.jobs[-1] = job
         if job.version is None or job.digest is None:
             return None

@@ -301,7 +301,7 @@ def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
 
     if not is_address(word):
         return read_recipe(Path(word)), Path(word).parent
-    document = pool.lineage(word).recipe
+    document = pool.models.lineage(word).recipe
     if document is None:
         raise InputMissingError(f"--replay {word}: was not merged, the pool has no recipe of it")
     return parse_recipe(json.dumps(document), subject=word), Path()

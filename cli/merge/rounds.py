@@ -96,7 +96,7 @@ def start(
         text = f"would ask {', '.join(names)} to refine {base} until {_moment(moment)}"
         return Reply(plan | {"started": False, "rounds": rounds}, text)
     with invocation.pool() as pool:
-        started = pool.start_round(
+        started = pool.rounds.start(
             base,
             names,
             moment,
@@ -127,7 +127,7 @@ def ls(
 ) -> Reply:
     """List the rounds that your site takes part in, newest first."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.rounds(state or "", page_size=min(limit + 1, 100)), limit)
+        found = invocation.first_of(pool.rounds.list(state or ""), limit)
     table = TableText(
         ["round", "state", "base", "contributed", "until", "number", "result"],
         [_row(each) for each in found],
@@ -140,7 +140,7 @@ def ls(
 def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
     """Show a round: who was asked, who has contributed, who is missing, and the result."""
     with invocation.pool() as pool:
-        found = pool.round(round_id)
+        found = pool.rounds.get(round_id)
     return Reply(found, _description(found), [found.round_id])
 
 
@@ -170,13 +170,16 @@ def contribute(
     Faces and images stay here: what is sent are changes of leaves and the numbers of samples
     they rest on. Run again after an interruption, it goes on where it stopped.
     """
+    from site_agent.refinement.rounds import contribute_to_round
+
     faces = read_face_file(data, reading_from(images))
     with (
         invocation.pool() as pool,
         goes_on_when_repeated(),
         invocation.progress("contribute") as report,
     ):
-        done = pool.contribute(
+        done = contribute_to_round(
+            pool,
             round_id,
             faces,
             site=site,
@@ -229,13 +232,15 @@ def finish(
     Any site of the round may; of several, the first ends it. Sites that did not contribute in
     time are left out and named.
     """
+    from site_agent.refinement.rounds import finish_round
+
     with invocation.pool() as pool:
         address = upload_to
         if address and "/" not in address:
             address = f"{pool.whoami().site}/{address}"
         with invocation.progress("finish") as report:
-            done = pool.finish_round(
-                round_id, upload_to=address, early=early, by_pool=by_pool, progress=report
+            done = finish_round(
+                pool, round_id, upload_to=address, early=early, by_pool=by_pool, progress=report
             )
         if by_pool and done.ended_here:
             note_unsigned(invocation, pool, done.version)
@@ -267,14 +272,14 @@ def download(
 ) -> Reply:
     """Fetch the contributions of a round, to combine or replay them at home."""
     with invocation.pool() as pool:
-        found = pool.round(round_id)
+        found = pool.rounds.get(round_id)
         contributions = found.contributions()
         output.mkdir(parents=True, exist_ok=True)
         items = []
         for site, contribution in contributions.items():
             path = output / f"{site}.contribution"
             with invocation.progress(f"download {site}") as report:
-                pool.fetch_contribution(found, site, progress=report)
+                pool.rounds.fetch_contribution(found, site, progress=report)
             pool.cache.copy_to(contribution.digest, path)
             items.append({"site": site, "path": path, "digest": contribution.digest})
     paths = [str(item["path"]) for item in items]
@@ -291,12 +296,12 @@ def cancel(
 ) -> Reply:
     """Call a round off, without a result. For the site that started it, and admins."""
     with invocation.pool() as pool:
-        found = pool.round(round_id)
+        found = pool.rounds.get(round_id)
         if dry_run:
             return Reply({"cancelled": False, "round": found}, f"would cancel round {round_id}")
         there = len(found.contributions())
         invocation.confirm(f"Cancel round {round_id} with {there} contributions?", assume_yes=yes)
-        found = pool.cancel_round(round_id)
+        found = pool.rounds.cancel(round_id)
     return Reply({"cancelled": True, "round": found}, f"round {round_id} is cancelled", [round_id])
 
 

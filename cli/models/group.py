@@ -109,8 +109,8 @@ def ls(
     )
     with invocation.pool() as pool:
         if facets:
-            return _facets_reply(invocation, pool.facets(query))
-        found = invocation.first_of(pool.models(query, page_size=min(limit + 1, 100)), limit)
+            return _facets_reply(invocation, pool.models.facets(query))
+        found = invocation.first_of(pool.models.find(query), limit)
         for doubt in [] if found else _why_none(pool, label, query.kind, keys):
             invocation.warn(doubt)
     table = TableText(
@@ -128,7 +128,7 @@ def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence
 
     exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
     try:
-        doubts = pool.vocabulary().problems_of(exact) if exact else []
+        doubts = pool.models.vocabulary().problems_of(exact) if exact else []
     except NotFoundError:
         doubts = []  # an older pool, which takes any label
     kinds = {find_method(key.partition(":")[0]).kind for key in keys}
@@ -235,7 +235,7 @@ def info(
 
 
 def _evaluations(pool: PoolClient, version: ModelVersionResponse) -> list[EvaluationResponse]:
-    return list(islice(pool.evaluations(version.address), MOST_EVALUATIONS))
+    return list(islice(pool.evaluations.list(version.address), MOST_EVALUATIONS))
 
 
 def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
@@ -243,7 +243,7 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
     from site_agent.errors import SignatureError
 
     try:
-        found = pool.verify(version, pin=False)
+        found = pool.signatures.verify(version, pin=False)
     except SignatureError as error:
         return "refused", f"REFUSED: {error}"
     words = (found.words, found.note, found.warning)
@@ -279,9 +279,9 @@ def lineage(
             digest = address.removeprefix("sha256:")
             if not re.fullmatch(r"[0-9a-f]{64}", digest):
                 raise UsageError(f"{address}: expected sha256: and 64 characters of 0-9, a-f")
-            answer = pool.lineage_of_digest(digest, recipes=recipes)
+            answer = pool.models.lineage_of_digest(digest, recipes=recipes)
         else:
-            answer = pool.lineage(address, recipes=recipes)
+            answer = pool.models.lineage(address, recipes=recipes)
     digests = [node.digest for node in answer.nodes]
     return Reply(answer, list(family_lines(answer)), digests)
 

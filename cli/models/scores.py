@@ -84,7 +84,7 @@ def evaluations(
         protocol=protocol,
     )
     with invocation.pool() as pool:
-        matrix = pool.evaluation_matrix(query, most_models=limit)
+        matrix = pool.evaluations.matrix(query, most_models=limit)
     matrix = matrix.model_copy(update={"rows": matrix.rows[:limit]})
     if matrix.next_cursor:
         invocation.note(f"there are more than {limit} models; see them with --limit")
@@ -93,7 +93,7 @@ def evaluations(
 
 def _of_one_version(invocation: Invocation, address: str, *, history: bool) -> Reply:
     with invocation.pool() as pool:
-        found = list(pool.evaluations(address, history=history))
+        found = list(pool.evaluations.list(address, history=history))
     table = TableText(
         EVALUATION_COLUMNS, evaluation_rows(found), empty=f"nobody has measured {address}"
     )

@@ -77,8 +77,8 @@ def share(
         return Reply(data, f"would share {address} with {_AUDIENCES[wanted]}", [address])
     with invocation.pool() as pool:
         if wanted is None:
-            return _describe(pool.sharing(address))
-        return _describe(pool.share(address, wanted, rights=granted, sites=listed))
+            return _describe(pool.models.sharing(address))
+        return _describe(pool.models.share(address, wanted, rights=granted, sites=listed))
 
 
 def _describe(sharing: SharingResponse) -> Reply:

@@ -31,7 +31,7 @@ def queue(
 ) -> Reply:
     """List drafts and quarantined versions that wait for you as a curator."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.queue(page_size=min(limit + 1, 100)), limit)
+        found = invocation.first_of(pool.models.queue(), limit)
     table = TableText(
         ["address", "kind", "uploaded by", "on", "state"],
         [
@@ -56,7 +56,7 @@ def publish(invocation: Invocation, address: VersionArgument) -> Reply:
     In a curated pool that is for curators; elsewhere for whoever may upload to the site.
     """
     with invocation.pool() as pool:
-        return _reply(pool.publish(address))
+        return _reply(pool.models.publish(address))
 
 
 @command(
@@ -72,14 +72,14 @@ def quarantine(
 ) -> Reply:
     """Hide a version from other sites until it has been looked into. For curators."""
     with invocation.pool() as pool:
-        return _reply(pool.quarantine(address, reason))
+        return _reply(pool.models.quarantine(address, reason))
 
 
 @command(app, "release", examples=["models release site-a/face-68@3"])
 def release(invocation: Invocation, address: VersionArgument) -> Reply:
     """Show a quarantined version again. For curators."""
     with invocation.pool() as pool:
-        return _reply(pool.release(address))
+        return _reply(pool.models.release(address))
 
 
 @command(
@@ -116,7 +116,7 @@ def rm(
     with invocation.pool() as pool:
         if all_versions:
             query = ModelQuery(site=where.site, name=where.name, state="any")
-            versions = list(pool.models(query))
+            versions = list(pool.models.find(query))
             what = f"{where.site}/{where.name} with {len(versions)} versions"
         else:
             versions = [pool.version(where)]
@@ -126,9 +126,9 @@ def rm(
             return Reply(data, f"would delete {what}")
         invocation.confirm(f"Delete {what} for good?", assume_yes=yes)
         if all_versions:
-            done = pool.delete_model(where, force=force)
+            done = pool.models.delete_model(where, force=force)
         else:
-            done = pool.delete_version(versions[0].address, force=force)
+            done = pool.models.delete_version(versions[0].address, force=force)
     return Reply(done, _deletion_lines(done), done.deleted)
 
 

@@ -67,7 +67,7 @@ def withdraw(
     what would be flagged and who would hear of it.
     """
     with invocation.pool() as pool:
-        foreseen = pool.preview_withdrawal(address)
+        foreseen = pool.withdrawals.preview(address)
         if dry_run:
             data = {"withdrawn": False, **foreseen.model_dump(mode="json", exclude={"withdrawn"})}
             return Reply(data, _affected_text("would flag", foreseen), _addresses(foreseen))
@@ -78,7 +78,7 @@ def withdraw(
             "It cannot be undone.",
             assume_yes=yes,
         )
-        done = pool.withdraw(
+        done = pool.withdrawals.withdraw(
             address,
             reason,
             explanation=explanation,
@@ -113,7 +113,7 @@ def replace(
     'version.successor-offered' when somebody has.
     """
     with invocation.pool() as pool:
-        done = pool.name_successor(address, successor)
+        done = pool.withdrawals.name_successor(address, successor)
     text = [f"{done.address} is replaced by {done.successor}"]
     if done.successor not in done.successors:
         text.append("not everybody who sees the one sees the other; those are not told of it")
@@ -131,7 +131,7 @@ def withdrawals(
 ) -> Reply:
     """List what was withdrawn, newest first, with reasons and with what replaces it."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.withdrawals(site, page_size=min(limit + 1, 100)), limit)
+        found = invocation.first_of(pool.withdrawals.list(site), limit)
     rows = [
         [
             each.address,

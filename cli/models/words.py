@@ -44,9 +44,9 @@ def alias(
     full = f"pool://{where.site}/{where.name}@{name}"
     with invocation.pool() as pool:
         if remove:
-            pool.remove_alias(where, name)
+            pool.models.remove_alias(where, name)
             return Reply({"alias": full, "version": None}, f"{full} means nothing any more", [full])
-        version = pool.set_alias(where, name)
+        version = pool.models.set_alias(where, name)
     data = {"alias": full, "version": version}
     return Reply(data, f"{full} is {version.address}", [version.address])
 
@@ -81,7 +81,9 @@ def card(
         require_free(output, force=force)
     with invocation.pool() as pool:
         found = (
-            pool.card(address) if edit is None else pool.write_card(address, read_card_file(edit))
+            pool.models.card(address)
+            if edit is None
+            else pool.models.write_card(address, read_card_file(edit))
         )
     if edit is not None:
         return Reply(found, f"{found.address} has the card of {edit}", [found.address])
@@ -108,7 +110,7 @@ def vocabulary(
     Any other label is free. Terms of use are codes of the Data Use Ontology (GA4GH DUO).
     """
     with invocation.pool() as pool:
-        known = pool.vocabulary()
+        known = pool.models.vocabulary()
     if terms:
         return Reply(known, _terms_table(known), [each.code for each in known.terms])
     table = TableText(

@@ -50,9 +50,12 @@ def export(
     them on, and their terms must not forbid it. It writes down who took which, and tells the
     owners. Equal models give equal files.
     """
+    from site_agent.bundles import export_bundle
+
     require_free(output, force=force)
     with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
-        done = pool.export_bundle(
+        done = export_bundle(
+            pool,
             addresses,
             output,
             with_parents=with_parents,
@@ -115,6 +118,8 @@ def import_file(
     stopped. The keys of other pools come along as such: they sign nothing here, and who downloads
     is told of them like of any key that is met for the first time.
     """
+    from site_agent.bundles import import_bundle
+
     _require_file(file)
     sites = key_value_pairs(site_map, "--site-map")
     with (
@@ -122,8 +127,8 @@ def import_file(
         goes_on_when_repeated(),
         invocation.progress(f"import {file}") as progress,
     ):
-        outcome = pool.import_bundle(
-            file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress
+        outcome = import_bundle(
+            pool, file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress
         )
     for site, count in sorted(outcome.evaluations_left_out.items()):
         invocation.warn(

@@ -103,7 +103,7 @@ def _place(
         with invocation.progress(f"check {destination}") as report:
             found = hash_file(destination, report)
         if found == version.digest:
-            signature = pool.verify(version)
+            signature = pool.signatures.verify(version)
             tell_signature(invocation, signature)
             tell_standing(invocation, version)
             note = f"{version.address}, {signature.words}, was there already"

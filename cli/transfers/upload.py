@@ -177,7 +177,7 @@ def _require_vocabulary(pool: PoolClient, given: _Description) -> None:
     from site_agent.errors import NotFoundError
 
     try:
-        vocabulary = pool.vocabulary()
+        vocabulary = pool.models.vocabulary()
     except NotFoundError:
         return  # an older pool, which takes any label
     if problems := vocabulary.problems_of(given.labels):

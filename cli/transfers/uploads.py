@@ -37,7 +37,7 @@ def ls(
     One that nobody goes on with is cleared away by itself, at the moment that stands here.
     """
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.open_uploads(site, page_size=min(limit + 1, 100)), limit)
+        found = invocation.first_of(pool.uploads.list(site), limit)
     table = TableText(
         ["upload", "to", "file", "size", "state", "begun", "by", "cleared away"],
         [_row(each) for each in found],
@@ -59,7 +59,7 @@ def abort(
             raise UsageError(f"{each!r} is no upload; 'poolctl uploads ls' lists them")
     with invocation.pool() as pool:
         for each in uploads:
-            pool.abort_upload(each)
+            pool.uploads.abort(each)
     return Reply({"aborted": uploads}, [f"upload {each} is ended" for each in uploads], uploads)
 
 

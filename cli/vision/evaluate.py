@@ -233,7 +233,9 @@ def _post(
     with invocation.pool() as pool:
         for model in models:
             try:
-                posted.append(pool.post_evaluation(f"sha256:{model.digest}", model.scores, dataset))
+                posted.append(
+                    pool.evaluations.post(f"sha256:{model.digest}", model.scores, dataset)
+                )
             except NotFoundError as error:
                 invocation.warn(f"{model.name}: not posted: {error}")
                 unknown = error

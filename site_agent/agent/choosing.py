@@ -126,7 +126,7 @@ def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionRespons
         latest=True,
     )
     # Those that are left out below must not use up what may be taken.
-    return list(islice(pool.models(query), 10 * goal.most + 100))
+    return list(islice(pool.models.find(query), 10 * goal.most + 100))
 
 
 def choose(

@@ -21,6 +21,7 @@ from site_agent.errors import (
     TrainingDataError,
 )
 from site_agent.pool.client import PoolClient
+from site_agent.refinement.rounds import contribute_to_round, finish_round
 
 KNOWN_METHODS = frozenset({"leaf-refit"})
 _MOST_NOTES = 1000
@@ -41,7 +42,7 @@ class Invitation:
 def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invitation]:
     """Return the open rounds that wait for the site, oldest first."""
     found = []
-    for each in pool.rounds("open"):
+    for each in pool.rounds.list("open"):
         if site in each.sites("waiting"):
             found.append(Invitation(each, _obstacle(each, config)))
     return found[::-1]
@@ -109,7 +110,8 @@ class RoundsRun:
         self.context.journal.tell(
             "contributing", round=found.round_id, base=found.base, deadline=found.deadline
         )
-        done = self.pool.contribute(
+        done = contribute_to_round(
+            self.pool,
             found.round_id,
             self._faces(),
             site=self.context.site,
@@ -127,12 +129,12 @@ class RoundsRun:
 
     def _finish_ready(self) -> None:
         """Let the pool combine what all have contributed to; of several sites one does."""
-        waiting = [found for state in ("open", "closed") for found in self.pool.rounds(state)]
+        waiting = [found for state in ("open", "closed") for found in self.pool.rounds.list(state)]
         for found in waiting:
             if not found.ready or self.context.site not in found.contributions():
                 continue
             try:
-                done = self.pool.finish_round(found.round_id, by_pool=True)
+                done = finish_round(self.pool, found.round_id, by_pool=True)
             except (ConflictError, PoolRefusedRequestError, ForbiddenError) as error:
                 self.failures.append((found.round_id, error))
                 continue

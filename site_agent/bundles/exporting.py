@@ -72,7 +72,7 @@ def export_bundle(
     """
     tell = progress or _ignore
     pinned = [pool.version(address).address for address in dict.fromkeys(addresses)]
-    granted = pool.grant_export(pinned, with_parents=with_parents)
+    granted = pool.bundles.grant_export(pinned, with_parents=with_parents)
     writer = BundleWriter(destination)
     total, done = sum(each.size_bytes for each in granted), 0
     blobs = []
@@ -101,7 +101,7 @@ def export_bundle(
 
 
 def _record(pool: PoolClient, item: GrantedVersion, *, evaluations: bool) -> PortableVersion:
-    record = pool.portable_version(item.address, evaluations=evaluations)
+    record = pool.bundles.portable_version(item.address, evaluations=evaluations)
     if (record.address, record.digest) != (item.address, item.digest):
         raise PoolAnswerError(
             f"{pool.endpoint} gave the record of {record.address} ({record.digest[:12]}...), asked "

@@ -122,7 +122,7 @@ def import_bundle(
     bundle = open_bundle(path)
     if bundle.identifier != report.identifier:
         raise BundleRefusedError(f"{path}: was changed while it was read")
-    _require_trustworthy(report, pool.signatures)
+    _require_trustworthy(report, pool.signatures.policy)
     sites = _require_targets(pool, report, dict(site_map or {}))
     if dry_run:
         return ImportOutcome(report, tuple(_planned(each, sites) for each in report.versions))
@@ -151,7 +151,7 @@ class _Intake:
         self._done_bytes = 0
         who = pool.whoami()
         self._own_site, self._speaks_for_all = who.site, who.pool_wide
-        self._sites_here = {each.name for each in pool.sites()}
+        self._sites_here = {each.name for each in pool.sites.list()}
         self.left_out: dict[str, int] = {}
 
     def take(self, record: PortableVersion) -> ImportedVersion:
@@ -159,7 +159,7 @@ class _Intake:
         site = self._sites[record.site]
         blob = self._bundle.blobs[record.digest]
         was_there = self._find(f"{site}/{record.name}@sha256:{record.digest}") is not None
-        uploaded = self._pool.take_in(
+        uploaded = self._pool.bundles.take_in(
             self._bundle.path, blob.offset, self._request(record, site), self._tell_part(record)
         )
         self._done_bytes += record.size_bytes
@@ -230,7 +230,7 @@ class _Intake:
         """Post what the pool does not have, the oldest first; return how many."""
         if not evaluations:
             return 0
-        known = {_measurement(each) for each in self._pool.evaluations(version.address)}
+        known = {_measurement(each) for each in self._pool.evaluations.list(version.address)}
         posted = 0
         for evaluation in reversed(evaluations):
             site = self._sites.get(evaluation.site, evaluation.site)
@@ -238,7 +238,7 @@ class _Intake:
             if site not in self._sites_here or not may_speak:
                 self.left_out[evaluation.site] = self.left_out.get(evaluation.site, 0) + 1
             elif _measurement(evaluation.model_copy(update={"site": site})) not in known:
-                self._pool.repeat_evaluation(version.address, site, evaluation)
+                self._pool.bundles.repeat_evaluation(version.address, site, evaluation)
                 posted += 1
         return posted
 
@@ -286,7 +286,7 @@ def _require_targets(
             f"{', '.join(sorted(sources))}"
         )
     sites = {source: site_map.get(source, source) for source in sources}
-    missing = sorted(set(sites.values()) - {each.name for each in pool.sites()})
+    missing = sorted(set(sites.values()) - {each.name for each in pool.sites.list()})
     if missing:
         raise BundleTargetError(
             f"{pool.endpoint} has no site {', '.join(missing)}",

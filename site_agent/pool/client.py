@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pool_server.wire.models.data_use import Term
 from pool_server.wire.models.data_use_rules import IntendedUse
-from pool_server.wire.models.facets import FacetsResponse
-from pool_server.wire.models.models import LineageResponse, ModelPage, ModelVersionResponse
+from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress
+from pool_server.wire.people.sites import IdentityResponse
 from pool_server.wire.transfers.uploads import UploadRequest
-from site_agent.errors import (
-    NotFoundError,
-    NotLoggedInError,
-    PoolRefusedRequestError,
-    PoolUnreachableError,
-)
+from site_agent.errors import NotFoundError, PoolRefusedRequestError
 from site_agent.pool import profiles
 from site_agent.pool.addresses import parse_address, version_path
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
-from site_agent.pool.resources.bundles import PoolBundles
-from site_agent.pool.resources.curation import PoolCuration
-from site_agent.pool.resources.evaluations import PoolEvaluations
-from site_agent.pool.resources.events import PoolEvents
-from site_agent.pool.resources.merges import PoolMerges
-from site_agent.pool.resources.people import PoolPeople
-from site_agent.pool.resources.rounds import PoolRounds
-from site_agent.pool.resources.sharing import PoolSharing
-from site_agent.pool.resources.signatures import PoolSignatures
-from site_agent.pool.resources.uploads import PoolUploads
-from site_agent.pool.resources.withdrawals import PoolWithdrawals
+from site_agent.pool.resources.bundles import Bundles
+from site_agent.pool.resources.evaluations import Evaluations
+from site_agent.pool.resources.events import Events, Webhooks
+from site_agent.pool.resources.merges import Merges
+from site_agent.pool.resources.models import ModelQuery, Models
+from site_agent.pool.resources.people import Invitations, Sites, Tokens, Users
+from site_agent.pool.resources.rounds import Rounds
+from site_agent.pool.resources.signatures import Signatures
+from site_agent.pool.resources.uploads import Uploads
+from site_agent.pool.resources.withdrawals import Withdrawals
 from site_agent.pool.standing import require_usable
 from site_agent.pool.transfers.transfer import (
     Downloaded,
@@ -51,106 +45,43 @@ from site_agent.pool.trust.verification import SignaturePolicy, chosen_policy
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
 
 
-@dataclass(frozen=True)
-class ModelQuery:
-    """What to look for; everything given has to hold.
-
-    Attributes
-    ----------
-    kind : str
-        ``hog-svm``, ``ert`` or ``network``.
-    site, name : str
-    labels : sequence of str
-        ``KEY=VALUE``, ``KEY`` for models that have it at all, or a bound such as
-        ``images>=500``.
-    metrics : sequence of str
-        Bounds such as ``mean_error<0.1`` (also ``<=``, ``>``, ``>=``, ``=``).
-    text : str
-        Words in name, site, description or labels.
-    mergeable_with : str
-        Address or ``sha256:DIGEST`` of a model in the pool.
-    mergeable_keys : sequence of str
-        ``METHOD:KEY`` of a model that is not (`aggregators.methods.merge_keys`).
-    state : str
-        ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``any``; where empty, what is
-        available and one's own drafts.
-    latest : bool
-        Only the newest version of each model: of those available, or in `state`.
-    sort : str
-        ``created``, ``name`` or ``metric.NAME``, with ``-`` before it for descending; the newest
-        first where empty.
-    """
-
-    kind: str = ""
-    site: str = ""
-    name: str = ""
-    labels: tuple[str, ...] = field(default_factory=tuple)
-    metrics: tuple[str, ...] = field(default_factory=tuple)
-    text: str = ""
-    mergeable_with: str = ""
-    mergeable_keys: tuple[str, ...] = field(default_factory=tuple)
-    state: str = ""
-    latest: bool = False
-    sort: str = ""
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the query as the pool's interface spells it."""
-        words: dict[str, Any] = {
-            "kind": self.kind,
-            "site": self.site,
-            "name": self.name,
-            "label": list(self.labels),
-            "metric": list(self.metrics),
-            "text": self.text,
-            "mergeable_with": self.mergeable_with,
-            "mergeable_key": list(self.mergeable_keys),
-            "state": self.state,
-            "latest": "true" if self.latest else "",
-            "sort": self.sort,
-        }
-        return {key: value for key, value in words.items() if value}
-
-
 def _ignore(_fraction: float, _text: str) -> None:
     return
 
 
-class PoolClient(
-    PoolBundles,
-    PoolCuration,
-    PoolEvaluations,
-    PoolEvents,
-    PoolMerges,
-    PoolPeople,
-    PoolRounds,
-    PoolSharing,
-    PoolSignatures,
-    PoolUploads,
-    PoolWithdrawals,
-):
-    """Everything that a site asks of its pool.
+class PoolClient:
+    """The pool of a site: the most used requests, and all others by noun.
 
     Parameters
     ----------
     endpoint, token : str, optional
-        Where the pool is and what to say who one is; from `profile` and environment when None.
+        Address of the pool and the token; by default those of `profile` and the environment.
     profile : str, optional
-        A stored login (`site_agent.pool.profiles`); the active one when None.
+        A stored login (`site_agent.pool.profiles`); by default the active one.
     cache : ModelCache, optional
-        Where downloads go; the usual one when None.
+        Where downloads go.
     timeout_s : float
         Longest silence of the pool to put up with.
     attempts : int
-        Tries of requests that may safely be repeated.
+        Attempts of requests that may safely be repeated.
     signatures : SignaturePolicy, optional
         How strictly the signatures of downloads are checked
-        (`site_agent.pool.trust.verification`); as ``POOL_SIGNATURES`` says when None.
+        (`site_agent.pool.trust.verification`); by default as ``POOL_SIGNATURES`` says.
+
+    Attributes
+    ----------
+    models, withdrawals, evaluations, rounds, merges, signatures, events, webhooks, uploads, bundles
+        Requests about these.
+    sites, users, invitations, tokens
+        Administration of the pool.
 
     Examples
     --------
     >>> with PoolClient("http://127.0.0.1:8710", token) as pool:   # doctest: +SKIP
     ...     pool.upload("siteA.dat", "site-a/face-68", labels={"population": "infant"})
     ...     path = pool.download("site-b/face-68@2").path
+    ...     for version in pool.models.find(ModelQuery(kind="ert")):
+    ...         print(version.address)
     """
 
     def __init__(
@@ -171,14 +102,29 @@ class PoolClient(
             token = token if token is not None else stored.token
         else:
             endpoint = profiles.normalise_endpoint(endpoint)
-        self.key_folder = profiles.key_folder(name, endpoint)
-        self.signatures = signatures or chosen_policy()
         self.endpoint = endpoint
         self.cache = cache or ModelCache()
-        self._token = token or ""
-        self._timeout_s = timeout_s
-        self._attempts = attempts
-        self._opened: PoolConnection | None = None
+        connection = PoolConnection(endpoint, token or "", timeout_s=timeout_s, attempts=attempts)
+        self._connection = connection
+        self.models = Models(connection)
+        self.withdrawals = Withdrawals(connection)
+        self.evaluations = Evaluations(connection)
+        self.signatures = Signatures(
+            connection,
+            self.cache,
+            signatures or chosen_policy(),
+            profiles.key_folder(name, endpoint),
+        )
+        self.rounds = Rounds(connection, self.cache, self.signatures)
+        self.merges = Merges(connection)
+        self.events = Events(connection)
+        self.webhooks = Webhooks(connection)
+        self.uploads = Uploads(connection)
+        self.bundles = Bundles(connection)
+        self.sites = Sites(connection)
+        self.users = Users(connection)
+        self.invitations = Invitations(connection)
+        self.tokens = Tokens(connection)
 
     def __enter__(self) -> PoolClient:
         return self
@@ -193,32 +139,14 @@ class PoolClient(
 
     def close(self) -> None:
         """Close the connections to the pool."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self._connection.close()
 
-    # -- models ---------------------------------------------------------------------------
-
-    def models(
-        self, query: ModelQuery | None = None, *, page_size: int = 100
-    ) -> Iterator[ModelVersionResponse]:
-        """Yield the versions that a query finds, in its order, page by page."""
-        parameters = (query or ModelQuery()).parameters() | {"limit": page_size}
-        while True:
-            page = self._connection.get("/api/v1/models", ModelPage, parameters)
-            yield from page.items
-            if not page.next_cursor:
-                return
-            parameters["cursor"] = page.next_cursor
-
-    def facets(self, query: ModelQuery | None = None) -> FacetsResponse:
-        """Return what the versions that a query finds have in common, counted."""
-        parameters = (query or ModelQuery()).parameters()
-        parameters.pop("sort", None)
-        return self._connection.get("/api/v1/models/facets", FacetsResponse, parameters)
+    def whoami(self) -> IdentityResponse:
+        """Return the site, user and role of the token."""
+        return self._connection.get("/api/v1/whoami", IdentityResponse)
 
     def version(self, address: str | ModelAddress) -> ModelVersionResponse:
-        """Return what the pool knows of a version; when offline, what it last said.
+        """Return the record of a version; when offline, the last one seen.
 
         Raises
         ------
@@ -237,12 +165,6 @@ class PoolClient(
         version = self._connection.get(version_path(where), ModelVersionResponse)
         self.cache.remember(host, version.model_dump(mode="json"), where.reference)
         return version
-
-    def lineage(self, address: str | ModelAddress, *, recipes: bool = False) -> LineageResponse:
-        """Return ancestors and descendants of a version, with the recipe of each if asked."""
-        where = parse_address(address) if isinstance(address, str) else address
-        parameters = {"recipes": "true"} if recipes else None
-        return self._connection.get(f"{version_path(where)}/lineage", LineageResponse, parameters)
 
     def upload(
         self,
@@ -263,27 +185,25 @@ class PoolClient(
     ) -> Uploaded:
         """Upload a model file as the next version of ``SITE/NAME``.
 
-        Terms of use are those of this file; a merged model inherits those of its inputs besides,
-        and is refused where they forbid the merge or `intended_use`. A `draft` is seen by one's
-        own site and by curators until it is published. `visibility` says who sees a model of which
-        this is the first version; by default the pool does.
+        A merged model also inherits the terms of its inputs, and is refused where they forbid the
+        merge or `intended_use`. Only the own site and curators see a `draft`. `visibility` applies
+        to the first version of a model.
 
-        It is signed where there is a key for the site (`poolctl keys create`), unless `sign` is
-        False.
+        It is signed if there is a key for the site (`poolctl keys create`), unless `sign` is
+        false.
 
-        The same file uploaded again gives the version that is there. An interrupted upload goes
-        on where it stopped when this is called again.
+        The same file uploaded again returns the existing version. Called again, an interrupted
+        upload goes on where it stopped.
 
         Raises
         ------
         PoolClientError
-            `PoolRefusedFileError` when the pool does not know the format;
-            `PoolUnreachableError` when the line is lost for good: call again.
+            `PoolRefusedFileError` for an unknown format; `PoolUnreachableError` when the connection
+            is lost for good: call again.
         """
         file = Path(path)
         where = parse_address(address) if isinstance(address, str) else address
-        tell = progress or _ignore
-        connection = self._connection
+        report = progress or _ignore
         size_bytes = file.stat().st_size
         if size_bytes == 0:
             raise PoolRefusedRequestError(f"{file}: the file is empty")
@@ -292,7 +212,7 @@ class PoolClient(
             site=where.site,
             name=where.name,
             size_bytes=size_bytes,
-            digest=hash_file(file, tell, share=0.1),
+            digest=hash_file(file, report, share=0.1),
             file_name=file.name[-255:],
             description=description,
             labels=dict(labels or {}),
@@ -305,15 +225,15 @@ class PoolClient(
             visibility=visibility,
         )
         if sign:
-            request = self._with_statement(request, file)
-        return send_file(connection, file, request, tell)
+            request = self.signatures.signed(request, file)
+        return send_file(self._connection, file, request, report)
 
     def download(
         self, address: str | ModelAddress, *, progress: Progress | None = None
     ) -> Downloaded:
-        """Bring a version into the cache and return it with the path of its file there.
+        """Download a version into the cache.
 
-        A model that is in the cache costs one small request, and none with ``POOL_OFFLINE=1``.
+        A cached model costs one small request, and none with ``POOL_OFFLINE=1``.
 
         Raises
         ------
@@ -324,20 +244,20 @@ class PoolClient(
     def fetch(
         self, version: ModelVersionResponse, *, progress: Progress | None = None
     ) -> Downloaded:
-        """Bring the file of a known version into the cache; no request when it is there.
+        """Download the file of a known version into the cache, if it is not there.
 
-        Its signature is checked first.
+        The signature is checked first.
 
         Raises
         ------
         SignatureRefusedError, KeyNotTrustedError, SignatureMissingError
-            The file is not to be used; nothing of it was fetched.
+            The file must not be used; nothing was downloaded.
         WithdrawnError
-            The version was withdrawn, and nobody shall use it any more, cached or not.
+            The version was withdrawn and must not be used, cached or not.
         NotFoundError, DigestMismatchError, PoolClientError
         """
         require_usable(version)
-        signature = self.verify(version)
+        signature = self.signatures.verify(version)
         path = self.cache.find(version.digest)
         if path is not None and path.stat().st_size == version.size_bytes:
             return Downloaded(version, path, 0, signature)
@@ -351,25 +271,3 @@ class PoolClient(
             )
         received = receive_file(self._connection, self.cache, version, progress or _ignore)
         return replace(received, signature=signature)
-
-    @property
-    def _connection(self) -> PoolConnection:
-        """Return the connection, or say why there is none."""
-        if profiles.is_offline():
-            raise PoolUnreachableError(
-                "POOL_OFFLINE is set, and this needs the pool", hint="unset POOL_OFFLINE"
-            )
-        if not self.endpoint:
-            raise NotLoggedInError(
-                "no pool is known: none was logged in to, and POOL_ENDPOINT is not set"
-            )
-        if not self._token:
-            raise NotLoggedInError(
-                f"not logged in to {self.endpoint}, and POOL_TOKEN is not set",
-                hint=f"log in with: poolctl auth login {self.endpoint}",
-            )
-        if self._opened is None:
-            self._opened = PoolConnection(
-                self.endpoint, self._token, timeout_s=self._timeout_s, attempts=self._attempts
-            )
-        return self._opened

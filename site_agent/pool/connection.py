@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal, TypeVar
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -30,13 +31,16 @@ from site_agent.errors import (
     PoolUnreachableError,
     WithdrawnError,
 )
+from site_agent.pool import profiles
 from site_agent.pool.certificates import trusted_certificates
 from site_agent.pool.transfers.storage_connection import StorageConnection
 
 Answer = TypeVar("Answer", bound=BaseModel)
+Item = TypeVar("Item")
 Content = bytes | Callable[[], Iterable[bytes]]
 """Bytes to send, or a function that starts giving them anew for each attempt."""
 
+PAGE_SIZE = 100
 _PASSING_STATUS = frozenset({408, 429, 502, 503, 504})
 _LEADING_STATUS = frozenset({302, 303, 307, 308})
 _FILE_REFUSALS = frozenset(
@@ -50,6 +54,12 @@ _FILE_REFUSALS = frozenset(
 )
 _WITHDRAWN = frozenset({"version_withdrawn", "bytes_withdrawn"})
 _LONGEST_WAIT_S = 60.0
+
+
+class Page(Protocol[Item]):
+    """One page of a list."""
+
+    items: list[Item]
 
 
 class Patience:
@@ -89,8 +99,8 @@ class PoolConnection:
     ----------
     endpoint : str
         Address without a slash at the end.
-    token : str
-        Sent to this pool only; ``""`` sends none.
+    token : str or None
+        Sent to this pool only; None sends none.
     timeout_s : float
         Longest silence to put up with.
     attempts : int
@@ -103,23 +113,51 @@ class PoolConnection:
     """
 
     def __init__(
-        self, endpoint: str, token: str, *, timeout_s: float = 30.0, attempts: int = 5
+        self, endpoint: str, token: str | None, *, timeout_s: float = 30.0, attempts: int = 5
     ) -> None:
         self.endpoint = endpoint
         self.storage = StorageConnection(timeout_s=timeout_s)
+        self._token = token
+        self._timeout_s = timeout_s
         self._attempts = attempts
+
+    @property
+    def _client(self) -> httpx.Client:
+        self._require_login()
+        return self._opened
+
+    @cached_property
+    def _opened(self) -> httpx.Client:
         # A pool on this machine is not reached through a proxy.
-        is_local = urlsplit(endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
-        self._client = httpx.Client(
-            base_url=endpoint,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
+        is_local = urlsplit(self.endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
+        return httpx.Client(
+            base_url=self.endpoint,
+            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
+            timeout=httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, 10.0)),
             verify=trusted_certificates(trust_env=not is_local),
             trust_env=not is_local,
         )
 
+    def _require_login(self) -> None:
+        if profiles.is_offline():
+            raise PoolUnreachableError(
+                "POOL_OFFLINE is set, and this needs the pool", hint="unset POOL_OFFLINE"
+            )
+        if not self.endpoint:
+            raise NotLoggedInError(
+                "no pool is known: log in to one, or set POOL_ENDPOINT and POOL_TOKEN"
+            )
+        if self._token == "":
+            raise NotLoggedInError(
+                f"not logged in to {self.endpoint}, and POOL_TOKEN is not set",
+                hint=f"log in with: poolctl auth login {self.endpoint}",
+            )
+
     def close(self) -> None:
-        self._client.close()
+        """Close what is open; the next request opens it again."""
+        if "_opened" in self.__dict__:
+            self._opened.close()
+            del self._opened
         self.storage.close()
 
     def patience(self) -> Patience:
@@ -130,6 +168,18 @@ class PoolConnection:
     ) -> Answer:
         """Ask for something; repeated when the pool does not answer."""
         return self._read(self.send("GET", path, params=params), answer)
+
+    def pages(
+        self, path: str, page: type[Page[Item]], params: Mapping[str, Any] | None = None
+    ) -> Iterator[Item]:
+        """Yield the items of a list that the pool gives page by page."""
+        words: dict[str, Any] = {"limit": PAGE_SIZE} | dict(params or {})
+        while True:
+            found: Any = self.get(path, cast("type[BaseModel]", page), words)
+            yield from found.items
+            if not found.next_cursor:
+                return
+            words["cursor"] = found.next_cursor
 
     def post(
         self,

@@ -60,7 +60,7 @@ class RecipeSources:
         if self._pool is None or self.silence:
             return
         try:
-            family = self._pool.lineage_of_digest(digest, recipes=True)
+            family = self._pool.models.lineage_of_digest(digest, recipes=True)
         except NotFoundError:
             return
         except (ForbiddenError, NotLoggedInError, PoolUnreachableError) as error:

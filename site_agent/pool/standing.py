@@ -123,7 +123,7 @@ def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[FileStandi
     digests |= {digest for file in files for digest in file.holds}
     known: dict[str, CheckedFile] = {}
     for some in _batches(sorted(digests)):
-        known |= {each.digest: each for each in pool.check_digests(some)}
+        known |= {each.digest: each for each in pool.withdrawals.check_digests(some)}
     found = []
     for file in files:
         own = known.get(file.digest)

@@ -211,11 +211,11 @@ class _Journey:
         with PoolClient(self.endpoint, self.admin_token) as pool:
             for index, dataset in enumerate(datasets):
                 name = _site_name(index)
-                pool.create_site(name, display_name=f"Training site {index + 1}")
-                token = pool.create_token(name, "quickstart").secret
+                pool.sites.create(name, display_name=f"Training site {index + 1}")
+                token = pool.tokens.create(name, "quickstart").secret
                 sites.append(_Site(name, dataset.parent, token, dataset))
-            pool.create_site("our-lab", display_name="The lab that merges")
-            consumer_token = pool.create_token("our-lab", "quickstart").secret
+            pool.sites.create("our-lab", display_name="The lab that merges")
+            consumer_token = pool.tokens.create("our-lab", "quickstart").secret
         self.reporter.done(f"{', '.join(site.name for site in sites)} and our-lab")
         return sites, consumer_token
 
@@ -285,9 +285,9 @@ class _Journey:
         models_folder.mkdir(parents=True, exist_ok=True)
         found: list[list[Path]] = []
         for kind in ("hog-svm", "ert"):
-            newest = next(iter(pool.models(ModelQuery(kind=kind, latest=True))))
+            newest = next(iter(pool.models.find(ModelQuery(kind=kind, latest=True))))
             query = ModelQuery(kind=kind, latest=True, mergeable_with=newest.address)
-            versions = [newest, *pool.models(query)]
+            versions = [newest, *pool.models.find(query)]
             files = []
             for version in sorted(versions, key=lambda version: version.site):
                 fetched = pool.fetch(version)
@@ -370,7 +370,7 @@ class _Journey:
                 metrics={metric[method]: scores[path]},
                 recipe=recipe.model_dump(mode="json", by_alias=True),
             )
-        lineage = pool.lineage(ModelAddress("our-lab", names["wba-cascade"]))
+        lineage = pool.models.lineage(ModelAddress("our-lab", names["wba-cascade"]))
         parents = sorted(
             address for node in lineage.nodes if node.depth < 0 for address in node.addresses
         )

@@ -93,7 +93,7 @@ class _Kept:
     taken: Path
 
 
-def contribute(
+def contribute_to_round(
     pool: PoolClient,
     round_id: str,
     dataset: FaceDataset | Path,
@@ -138,7 +138,7 @@ def contribute(
     from site_agent.datasets import FaceDataset, dataset_digest, read_faces
 
     tell = progress or (lambda _fraction, _text: None)
-    found = pool.round(round_id)
+    found = pool.rounds.get(round_id)
     site = site or pool.whoami().site
     faces = dataset if isinstance(dataset, FaceDataset) else read_faces(dataset)
     settings = refit_settings(**{**found.options, "seed": seed + _times_through(pool, found)})
@@ -155,18 +155,18 @@ def contribute(
             parts=parts, threads=threads, progress=tell,
         )  # fmt: skip
     digest, size_bytes = _digest_of(kept.contribution), kept.contribution.stat().st_size
-    sent_bytes = pool.send_contribution(
+    sent_bytes = pool.rounds.send_contribution(
         round_id,
         kept.contribution,
         site,
         progress=lambda share, text: tell(_FITTING + share * (1 - _FITTING), text),
     )
     kept.taken.write_text(digest, encoding="ascii")
-    after = pool.round(round_id)
+    after = pool.rounds.get(round_id)
     return Contributed(after, site, digest, size_bytes, sent_bytes, computed, left_out)
 
 
-def finish(
+def finish_round(
     pool: PoolClient,
     round_id: str,
     *,
@@ -195,20 +195,20 @@ def finish(
     from site_agent.pool.client import parse_address
 
     tell = progress or (lambda _fraction, _text: None)
-    found = pool.round(round_id)
+    found = pool.rounds.get(round_id)
     address = parse_address(str(upload_to)) if upload_to else None
     ended_here = found.state != "finished"
     if ended_here:
         if early and found.state == "open" and not found.ready:
-            found = pool.close_round(round_id)
+            found = pool.rounds.close(round_id)
         _require_ready(found)
         who = pool.whoami()
         address = address or ModelAddress(who.site, parse_address(found.base).name)
         if by_pool:
-            pool.let_pool_finish(round_id, address)
+            pool.rounds.let_pool_finish(round_id, address)
         else:
             _combine_and_send(pool, found, address, tell)
-        found = pool.round(round_id)
+        found = pool.rounds.get(round_id)
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
@@ -283,7 +283,7 @@ def _combine_and_send(
     contributions = sorted(found.contributions().items(), key=lambda item: item[1].digest)
     for number, (site, contribution) in enumerate(contributions, start=1):
         progress(_READING * number / len(contributions), f"fetching the contribution of {site}")
-        inputs.append((pool.fetch_contribution(found, site), None, contribution.file_name))
+        inputs.append((pool.rounds.fetch_contribution(found, site), None, contribution.file_name))
     possible = find_method(found.method).output_formats
     with tempfile.TemporaryDirectory(prefix="poolctl-round-") as folder:
         result = Path(folder) / "result"
@@ -297,7 +297,7 @@ def _combine_and_send(
             progress=_share(progress, _READING, _FITTING),
         )
         recipe: dict[str, Any] = json.loads(merged.recipe.to_json())
-        pool.send_result(
+        pool.rounds.send_result(
             found.round_id,
             result,
             address,
@@ -349,7 +349,7 @@ def _brought_back(pool: PoolClient, kept: _Kept, done: Contributed) -> Contribut
     if done.round.state in {"finished", "cancelled"}:
         kept.contribution.unlink(missing_ok=True)
         return done
-    sent_bytes = pool.send_contribution(done.round.round_id, kept.contribution, done.site)
+    sent_bytes = pool.rounds.send_contribution(done.round.round_id, kept.contribution, done.site)
     return replace(done, sent_bytes=sent_bytes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
 from site_agent.studies.model_study import StepOutcome, StudyRun
-from site_agent.studies.outcome import StudyTable, table_data
+from site_agent.studies.outcome import table_data
 from site_agent.studies.parts import StudyData, StudyPart, named_parts, split_into_parts
 from site_agent.studies.protocol import (
     CombinationSettings,
@@ -13,6 +13,7 @@ from site_agent.studies.protocol import (
     Row,
     StudySettings,
 )
+from site_agent.studies.table import StudyTable
 
 __all__ = [
     "CombinationSettings",

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
+from site_agent.studies.table import StudyTable, TableLine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from site_agent.studies.outcome import StudyTable, TableLine
 
 # Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
 _LOOKS: dict[str, dict[str, Any]] = {

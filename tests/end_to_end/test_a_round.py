@@ -62,8 +62,8 @@ def open_labs(folder: Path, url: str, secret: str) -> list[Lab]:
     labs = []
     with PoolClient(url, secret, cache=ModelCache(folder / "no-cache")) as admin:
         for seed, name in enumerate(SITES, start=1):
-            admin.create_site(name)
-            token = admin.create_token(name, "desk").secret
+            admin.sites.create(name)
+            token = admin.tokens.create(name, "desk").secret
             labs.append(Lab(folder, name, url, token, seed))
     return labs
 
@@ -94,7 +94,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
                 client.upload(base, "site-a/merged")
             client.download("site-a/merged")
     pool = PoolClient(url, a.token, cache=ModelCache(tmp_path / "cache"))
-    started = pool.start_round(
+    started = pool.rounds.start(
         "site-a/merged", SITES, datetime.now(UTC) + timedelta(hours=1), options={"starts": 3}
     )
     key = started.round_id
@@ -114,7 +114,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             wait_until(lambda: line_b.sent_bytes > 3 * PART_BYTES)
             killed.kill()
             killed.communicate()
-            assert states(pool.round(key)) == {
+            assert states(pool.rounds.get(key)) == {
                 "site-a": "contributed", "site-b": "waiting", "site-c": "waiting",
             }  # fmt: skip
             assert len(list((b.home / "cache" / "rounds").rglob("*.contribution"))) == 1
@@ -132,7 +132,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             assert done["left_out"] == ["site-c"]
             assert done["version"]["site"] == "site-b"
             assert len(done["version"]["parent_digests"]) == 3
-            assert states(pool.round(key))["site-c"] == "missing"
+            assert states(pool.rounds.get(key))["site-c"] == "missing"
 
             os.kill(silent.pid, signal.SIGCONT)
             line_c.bytes_per_s = None
@@ -144,8 +144,8 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
                 if process.poll() is None:
                     process.kill()
                     process.communicate()
-    assert states(pool.round(key))["site-c"] == "late"
-    listed = [version.name for version in pool.models()]
+    assert states(pool.rounds.get(key))["site-c"] == "late"
+    listed = [version.name for version in pool.models.find()]
     assert sorted(listed) == ["merged", "refined"], "contributions are no models"
 
     forest = read_base(base)

@@ -16,6 +16,7 @@ import pytest
 from aggregators.formats import file_digest, write_model
 from cli.frame.app import main
 from site_agent import ModelCache, PoolClient
+from site_agent.bundles import export_bundle
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome, run_process
 from tests.pool_server.pool_driver import pool_process
@@ -72,9 +73,9 @@ class Pools:
     def desk(self, pool: str, site: str, role: Any = "contributor") -> Desk:
         admin = self.admins[pool]
         with admin.client() as client:
-            if site not in {each.name for each in client.sites()}:
-                client.create_site(site)
-            token = client.create_token(site, f"desk-{role}", role=role).secret
+            if site not in {each.name for each in client.sites.list()}:
+                client.sites.create(site)
+            token = client.tokens.create(site, f"desk-{role}", role=role).secret
         return Desk(admin.url, token, self.folder / f"{pool}-{site}-{role}")
 
 
@@ -154,13 +155,13 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
         assert (version.labels, version.metrics, version.description) == (
             {"population": "infant"}, {"recall": 0.9}, "Infants",
         )  # fmt: skip
-        lineage = client.lineage("partner/merged")
+        lineage = client.models.lineage("partner/merged")
         assert {tuple(node.addresses) for node in lineage.nodes if node.depth < 0} == {
             ("pool://site-a/face@1",),
             ("pool://partner/face@1",),
         }
         assert lineage.recipe is not None
-        keys = client.site_keys("partner")
+        keys = client.signatures.keys("partner")
     assert [key.origin for key in keys] == [f"site-b@{b.url.split('//')[1].replace(':', '-')}"]
 
 
@@ -171,10 +172,10 @@ def test_a_damaged_file_changes_nothing(pools: Pools, tmp_path: Path) -> None:
             write_model(make_detector(number), tmp_path / f"{number}.svm")
             client.upload(tmp_path / f"{number}.svm", f"site-a/face-{number}")
         bundle = tmp_path / "faces.bundle"
-        client.export_bundle(["site-a/face-1", "site-a/face-2"], bundle)
+        export_bundle(client, ["site-a/face-1", "site-a/face-2"], bundle)
     there = pools.admins["there"]
     with there.client() as client:
-        client.create_site("site-a")
+        client.sites.create("site-a")
     whole = bundle.read_bytes()
     changed = bytearray(whole)
     changed[-2000] ^= 1  # in the last model file
@@ -183,7 +184,7 @@ def test_a_damaged_file_changes_nothing(pools: Pools, tmp_path: Path) -> None:
         refused = there.run("bundle", "import", bundle, "--json")
         assert (refused.code, refused.error["code"]) == (5, "bundle_refused")
         with there.client() as client:
-            assert list(client.models()) == []
+            assert list(client.models.find()) == []
     # A run that was interrupted after the first model goes on with the second.
     bundle.write_bytes(whole)
     with there.client() as client:

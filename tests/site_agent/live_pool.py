@@ -61,9 +61,9 @@ def _make_tokens(url: str, admin_token: str, cache: Path) -> dict[str, str]:
     tokens = {}
     with PoolClient(url, admin_token, cache=ModelCache(cache)) as pool:
         for site in ("site-a", "site-b"):
-            pool.create_site(site)
-            tokens[site] = pool.create_token(site, "laptop").secret
-        tokens["reader"] = pool.create_token("site-a", "reader", role="viewer").secret
+            pool.sites.create(site)
+            tokens[site] = pool.tokens.create(site, "laptop").secret
+        tokens["reader"] = pool.tokens.create("site-a", "reader", role="viewer").secret
     return tokens
 
 

@@ -1,11 +1,10 @@
-"""What a site asks of its pool when models leave it or come in; `PoolClient` has all of it."""
+"""Models that leave a pool in a bundle or come in with one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.transfers.uploads import UploadRequest
@@ -16,16 +15,13 @@ from site_agent.pool.transfers.transfer import Progress, Uploaded, send_file
 
 if TYPE_CHECKING:
     from pool_server.wire.models.bundles import GrantedVersion, PortableEvaluation, PortableVersion
-    from site_agent.bundles import Exported, ImportOutcome
-    from site_agent.pool.client import PoolClient
 
 
-class PoolBundles(ABC):
-    """The part of `PoolClient` that is about bundles."""
+class Bundles:
+    """Requests about bundles; `site_agent.bundles` writes and reads them."""
 
-    @property
-    @abstractmethod
-    def _connection(self) -> PoolConnection: ...
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
 
     def grant_export(
         self, addresses: Sequence[str], *, with_parents: bool = False
@@ -79,25 +75,3 @@ class PoolBundles(ABC):
             **evaluation.model_dump(exclude={"site", "created_at"}),
         )
         return self._connection.post("/api/v1/evaluations", EvaluationResponse, request)
-
-    # -- the whole of it ------------------------------------------------------------------
-
-    def export_bundle(
-        self, addresses: Sequence[str], destination: Path, **settings: Any
-    ) -> Exported:
-        """Pack models into one file; see `site_agent.bundles.exporting`."""
-        from site_agent.bundles import export_bundle
-
-        return export_bundle(self._as_client(), addresses, destination, **settings)
-
-    def import_bundle(self, path: Path, **settings: Any) -> ImportOutcome:
-        """Take the models of a bundle in; see `site_agent.bundles.importing`."""
-        from site_agent.bundles import import_bundle
-
-        return import_bundle(self._as_client(), path, **settings)
-
-    def _as_client(self) -> PoolClient:
-        from site_agent.pool.client import PoolClient
-
-        assert isinstance(self, PoolClient)
-        return self

@@ -1,13 +1,12 @@
-"""What a site asks of its pool about evaluations; `PoolClient` has all of it.
+"""Evaluations of models in a pool.
 
-Scores leave the site, data do not: what is sent is made here of numbers that stand for whole data
-sets, never of images, their names, paths, or values of one image.
+Scores leave the site, data do not: only numbers about whole data sets are sent, never images,
+their names or paths, or values of one image.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -105,14 +104,13 @@ class MatrixQuery:
         return {key: value for key, value in words.items() if value}
 
 
-class PoolEvaluations(ABC):
-    """The part of `PoolClient` that is about evaluations."""
+class Evaluations:
+    """Evaluations of models, and their matrix."""
 
-    @property
-    @abstractmethod
-    def _connection(self) -> PoolConnection: ...
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
 
-    def post_evaluation(
+    def post(
         self,
         model: str,
         scores: DetectionScores | LandmarkScores,
@@ -121,7 +119,7 @@ class PoolEvaluations(ABC):
         protocol: str = "",
         site: str = "",
     ) -> EvaluationResponse:
-        """Tell the pool how a model did on one's own data.
+        """Post how a model did on the site's own data.
 
         Parameters
         ----------
@@ -156,27 +154,21 @@ class PoolEvaluations(ABC):
         )
         return self._connection.post(_PATH, EvaluationResponse, request)
 
-    def evaluations(
-        self, address: str | ModelAddress, *, history: bool = False, page_size: int = 100
+    def list(
+        self, address: str | ModelAddress, *, history: bool = False
     ) -> Iterator[EvaluationResponse]:
-        """Yield who measured what of a version, newest first.
+        """Yield the evaluations of a version, newest first.
 
         Parameters
         ----------
         history : bool
-            Also what the same site measured on the same data in the same way before.
+            Also superseded ones: same site, same data, same protocol.
         """
         path = f"{version_path(address)}/evaluations"
-        parameters: dict[str, Any] = {"limit": page_size}
-        parameters |= {"history": "true"} if history else {}
-        while True:
-            page = self._connection.get(path, EvaluationPage, parameters)
-            yield from page.items
-            if not page.next_cursor:
-                return
-            parameters["cursor"] = page.next_cursor
+        parameters = {"history": "true"} if history else None
+        return self._connection.pages(path, EvaluationPage, parameters)
 
-    def evaluation_matrix(self, query: MatrixQuery, *, most_models: int = 100) -> EvaluationMatrix:
+    def matrix(self, query: MatrixQuery, *, most_models: int = 100) -> EvaluationMatrix:
         """Return models x sites for one score, newest models first.
 
         `next_cursor` is set where there are more than `most_models`.

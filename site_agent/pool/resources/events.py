@@ -1,8 +1,8 @@
-"""What a site asks of its pool about events, webhooks and the audit; `PoolClient` has all of it."""
+"""Events of a pool, webhooks and the audit log."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import builtins
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -18,42 +18,39 @@ from pool_server.wire.events import (
     WebhookResponse,
     WebhookTestResponse,
 )
-from site_agent.pool.connection import PoolConnection
+from site_agent.pool.connection import PAGE_SIZE, PoolConnection
 from site_agent.pool.requests import build_request
 
-_PAGE_SIZE = 100
 # The pool's own limit for a call, and time for the answer.
 _TRY_TIMEOUT_S = 120.0
 
 
-class PoolEvents(ABC):
-    """The part of `PoolClient` that tells what happened."""
+class Events:
+    """Events of the site, and the audit log."""
 
-    @property
-    @abstractmethod
-    def _connection(self) -> PoolConnection: ...
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
 
-    def events(
+    def list(
         self,
         after: int = 0,
         *,
         kind: str = "",
         site: str = "",
         follow: bool = False,
-        page_size: int = _PAGE_SIZE,
     ) -> Iterator[EventResponse]:
-        """Yield the events of one's own site after a given one, oldest first.
+        """Yield the events of the site after a given one, oldest first.
 
         Parameters
         ----------
         after : int
-            `event_id` of the last one that was seen.
+            `event_id` of the last event already seen.
         site : str
-            Another site's, for admins of the pool.
+            Another site, for admins of the pool.
         follow : bool
-            Wait for further ones, for ever.
+            Wait for new events, for ever.
         """
-        parameters: dict[str, Any] = {"after": after, "limit": page_size}
+        parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
         parameters |= {name: text for name, text in (("kind", kind), ("site", site)) if text}
         while True:
             page = self._connection.get("/api/v1/events", EventPage, parameters)
@@ -64,28 +61,6 @@ class PoolEvents(ABC):
                     return
                 parameters["wait_s"] = LONGEST_WAIT_S
 
-    def create_webhook(
-        self, url: str, *, kinds: Sequence[str] = (), site: str = ""
-    ) -> WebhookCreatedResponse:
-        """Have an address called with every further event; its secret is in the answer, once."""
-        request = build_request(WebhookRequest, url=url, kinds=list(kinds), site=site or None)
-        return self._connection.post("/api/v1/webhooks", WebhookCreatedResponse, request)
-
-    def webhooks(self, site: str = "") -> list[WebhookResponse]:
-        """Return the addresses that are called with a site's events."""
-        parameters = {"site": site} if site else None
-        return self._connection.get("/api/v1/webhooks", WebhookList, parameters).items
-
-    def delete_webhook(self, webhook_id: str) -> None:
-        """Stop calling an address."""
-        self._connection.send("DELETE", f"/api/v1/webhooks/{webhook_id}")
-
-    def try_webhook(self, webhook_id: str) -> WebhookTestResponse:
-        """Have an address called now, and return what it said."""
-        return self._connection.post(
-            f"/api/v1/webhooks/{webhook_id}/test", WebhookTestResponse, timeout_s=_TRY_TIMEOUT_S
-        )
-
     def audit(
         self,
         *,
@@ -95,9 +70,8 @@ class PoolEvents(ABC):
         site: str = "",
         since: datetime | None = None,
         until: datetime | None = None,
-        page_size: int = _PAGE_SIZE,
     ) -> Iterator[AuditEntry]:
-        """Yield what was done, newest first, as far as one may know (admins only).
+        """Yield the entries of the audit log, newest first (admins only).
 
         Parameters
         ----------
@@ -113,14 +87,37 @@ class PoolEvents(ABC):
             With their time zones.
         """
         words = {"subject": subject, "action": action, "actor": actor, "site": site}
-        parameters: dict[str, Any] = {"limit": page_size}
-        parameters |= {name: text for name, text in words.items() if text}
+        parameters = {name: text for name, text in words.items() if text}
         for name, moment in (("since", since), ("until", until)):
             if moment is not None:
                 parameters[name] = moment.isoformat()
-        while True:
-            page = self._connection.get("/api/v1/audit", AuditPage, parameters)
-            yield from page.items
-            if not page.next_cursor:
-                return
-            parameters["cursor"] = page.next_cursor
+        return self._connection.pages("/api/v1/audit", AuditPage, parameters)
+
+
+class Webhooks:
+    """Addresses that the pool calls with events."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def create(
+        self, url: str, *, kinds: Sequence[str] = (), site: str = ""
+    ) -> WebhookCreatedResponse:
+        """Register an address that is called with every new event; the answer holds its secret."""
+        request = build_request(WebhookRequest, url=url, kinds=[*kinds], site=site or None)
+        return self._connection.post("/api/v1/webhooks", WebhookCreatedResponse, request)
+
+    def list(self, site: str = "") -> builtins.list[WebhookResponse]:
+        """Return the webhooks of a site."""
+        parameters = {"site": site} if site else None
+        return self._connection.get("/api/v1/webhooks", WebhookList, parameters).items
+
+    def delete(self, webhook_id: str) -> None:
+        """Stop calling an address."""
+        self._connection.send("DELETE", f"/api/v1/webhooks/{webhook_id}")
+
+    def test(self, webhook_id: str) -> WebhookTestResponse:
+        """Call a webhook now and return what it answered."""
+        return self._connection.post(
+            f"/api/v1/webhooks/{webhook_id}/test", WebhookTestResponse, timeout_s=_TRY_TIMEOUT_S
+        )

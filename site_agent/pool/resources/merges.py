@@ -1,9 +1,8 @@
-"""What a site asks of its pool about merges made there; `PoolClient` has all of it."""
+"""Merges made by the pool."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,14 +19,13 @@ _PATH = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 
 
-class PoolMerges(ABC):
-    """The part of `PoolClient` that is about merges made by the pool."""
+class Merges:
+    """Merges made by the pool."""
 
-    @property
-    @abstractmethod
-    def _connection(self) -> PoolConnection: ...
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
 
-    def request_merge(
+    def request(
         self,
         address: ModelAddress,
         recipe: Mapping[str, Any],
@@ -45,13 +43,13 @@ class PoolMerges(ABC):
     ) -> MergeJobResponse:
         """Have the pool carry out a recipe and publish the result as a version of `address`.
 
-        What is said of the result is as for an upload. The pool cannot sign it: where signatures
-        are demanded it is a draft, until it is signed (`sign`) and published (`publish`).
+        The description of the result is as for an upload. The pool cannot sign it: where signatures
+        are required it stays a draft until it is signed and published.
 
         Raises
         ------
         PoolClientError
-            `PoolRefusedRequestError` where recipe, inputs or rights are against it.
+            `PoolRefusedRequestError` where recipe, inputs or rights do not allow it.
         """
         request = build_request(
             MergeRequest,
@@ -71,33 +69,25 @@ class PoolMerges(ABC):
         )
         return self._connection.post(_PATH, MergeJobResponse, request)
 
-    def merges(self, state: str = "", *, page_size: int = 100) -> Iterator[MergeJobResponse]:
-        """Yield the merges that one's own site asked for, newest first."""
-        parameters: dict[str, Any] = {"limit": page_size} | ({"state": state} if state else {})
-        while True:
-            page = self._connection.get(_PATH, MergeJobPage, parameters)
-            yield from page.items
-            if not page.next_cursor:
-                return
-            parameters["cursor"] = page.next_cursor
+    def list(self, state: str = "") -> Iterator[MergeJobResponse]:
+        """Yield the merges that the site asked for, newest first."""
+        return self._connection.pages(_PATH, MergeJobPage, {"state": state} if state else None)
 
-    def merge_job(self, merge_id: str) -> MergeJobResponse:
+    def get(self, merge_id: str) -> MergeJobResponse:
         """Return one merge."""
         return self._connection.get(f"{_PATH}/{merge_id}", MergeJobResponse)
 
-    def cancel_merge(self, merge_id: str) -> MergeJobResponse:
-        """Call a merge off; one that is over stays as it is."""
+    def cancel(self, merge_id: str) -> MergeJobResponse:
+        """Cancel a merge; one that is over stays as it is."""
         return self._connection.post(
             f"{_PATH}/{merge_id}/cancel", MergeJobResponse, repeatable=True
         )
 
-    def wait_for_merge(
-        self, merge_id: str, *, progress: Progress | None = None
-    ) -> MergeJobResponse:
-        """Return a merge once it is over, asking now and then; the merge goes on without us."""
+    def wait(self, merge_id: str, *, progress: Progress | None = None) -> MergeJobResponse:
+        """Wait until a merge is over and return it."""
         wait_s = _FIRST_WAIT_S
         while True:
-            job = self.merge_job(merge_id)
+            job = self.get(merge_id)
             if progress is not None:
                 progress(job.progress, job.activity or job.state)
             if job.ended_at is not None:

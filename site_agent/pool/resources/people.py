@@ -1,15 +1,14 @@
-"""What admins ask of a pool about sites, people and tokens; `PoolClient` has all of it."""
+"""Sites of a pool, their users, invitations and tokens."""
 
 from __future__ import annotations
 
+import builtins
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from pool_server.wire.names import NAME_PATTERN
 from pool_server.wire.people.sites import (
-    IdentityResponse,
     Role,
     SiteChangeRequest,
     SiteList,
@@ -42,22 +41,17 @@ _SITES, _USERS = "/api/v1/sites", "/api/v1/users"
 _TOKENS, _INVITATIONS = "/api/v1/tokens", "/api/v1/invitations"
 
 
-class PoolPeople(ABC):
-    """The part of `PoolClient` that is about sites, users, invitations and tokens."""
+class Sites:
+    """The sites of a pool, and how much they store."""
 
-    @property
-    @abstractmethod
-    def _connection(self) -> PoolConnection: ...
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
 
-    def whoami(self) -> IdentityResponse:
-        """Ask the pool whom it takes this token for."""
-        return self._connection.get("/api/v1/whoami", IdentityResponse)
-
-    def sites(self) -> list[SiteResponse]:
+    def list(self) -> list[SiteResponse]:
         """List the sites of the pool."""
         return self._connection.get(_SITES, SiteList).items
 
-    def create_site(
+    def create(
         self,
         name: str,
         *,
@@ -75,7 +69,7 @@ class PoolPeople(ABC):
         )
         return self._connection.post(_SITES, SiteResponse, request)
 
-    def change_site(self, name: str, **changes: Any) -> SiteResponse:
+    def change(self, name: str, **changes: Any) -> SiteResponse:
         """Change `display_name`, `contact`, `quota_bytes` (None: no limit) or `suspended`.
 
         What is left out stays.
@@ -83,15 +77,22 @@ class PoolPeople(ABC):
         request = build_request(SiteChangeRequest, **changes)
         return self._connection.write("PATCH", f"{_SITES}/{_word(name)}", SiteResponse, request)
 
-    def usage(self) -> list[SiteUsage]:
-        """Return what the sites take up that one looks after."""
+    def usage(self) -> builtins.list[SiteUsage]:
+        """Return how much the sites that one administers store."""
         return self._connection.get("/api/v1/usage", UsageResponse).items
 
-    def users(self) -> list[UserResponse]:
-        """List the users of the sites that one looks after."""
+
+class Users:
+    """The users of sites."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def list(self) -> list[UserResponse]:
+        """List the users of the sites that one administers."""
         return self._connection.get(_USERS, UserList).items
 
-    def change_user(self, site: str, name: str, **changes: Any) -> UserResponse:
+    def change(self, site: str, name: str, **changes: Any) -> UserResponse:
         """Change `role`, `pool_wide`, `disabled`, `display_name` or `email` of a user.
 
         What is left out stays.
@@ -100,11 +101,18 @@ class PoolPeople(ABC):
         path = f"{_USERS}/{_word(site)}/{_word(name)}"
         return self._connection.write("PATCH", path, UserResponse, request)
 
-    def invitations(self) -> list[InvitationResponse]:
-        """List invitations to the sites that one looks after: never the secrets."""
+
+class Invitations:
+    """Invitations to become a user of a site."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def list(self) -> list[InvitationResponse]:
+        """List invitations to the sites that one administers, without their secrets."""
         return self._connection.get(_INVITATIONS, InvitationList).items
 
-    def invite(
+    def create(
         self,
         site: str,
         *,
@@ -113,7 +121,7 @@ class PoolPeople(ABC):
         email: str = "",
         expires_in_days: int = 7,
     ) -> InvitationCreatedResponse:
-        """Invite one person to a site; the secret is in the answer and nowhere else."""
+        """Invite one person to a site; only the answer holds the secret."""
         request = build_request(
             InvitationRequest,
             site=site,
@@ -124,15 +132,22 @@ class PoolPeople(ABC):
         )
         return self._connection.post(_INVITATIONS, InvitationCreatedResponse, request)
 
-    def revoke_invitation(self, invitation_id: str) -> None:
-        """Make an invitation worthless."""
+    def revoke(self, invitation_id: str) -> None:
+        """Revoke an invitation."""
         self._connection.send("DELETE", f"{_INVITATIONS}/{_word(invitation_id)}")
 
-    def tokens(self) -> list[TokenResponse]:
-        """List the tokens of the sites that one looks after: never the secrets."""
+
+class Tokens:
+    """Tokens with which programs use the pool."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def list(self) -> list[TokenResponse]:
+        """List the tokens of the sites that one administers, without their secrets."""
         return self._connection.get(_TOKENS, TokenList).items
 
-    def create_token(
+    def create(
         self,
         site: str,
         name: str,
@@ -144,15 +159,15 @@ class PoolPeople(ABC):
         for_machine: bool = False,
         expires_in_days: int | None = None,
     ) -> TokenCreatedResponse:
-        """Create a token; its secret is in the answer and nowhere else.
+        """Create a token; only the answer holds its secret.
 
         Parameters
         ----------
         user : str, optional
-            Whose it is. Left out, it is of the user whose token this client has, if that is one
-            of the site; else of the site alone.
+            Owner. By default the user of this client's token, if that is a user of the site;
+            else the site.
         for_machine : bool
-            It is of the site alone, and stays when who made it is disabled.
+            It belongs to the site, and stays valid when its creator is disabled.
         """
         request = build_request(
             TokenRequest,
@@ -160,16 +175,15 @@ class PoolPeople(ABC):
             name=name,
             role=role,
             pool_wide=pool_wide,
-            scopes=None if scopes is None else list(scopes),
+            scopes=None if scopes is None else [*scopes],
             user=user,
             expires_in_days=expires_in_days,
-            # Pools that are older than the word take tokens without it.
-            **({"for_machine": True} if for_machine else {}),
+            for_machine=for_machine,
         )
-        return self._connection.post(_TOKENS, TokenCreatedResponse, request, exclude_unset=True)
+        return self._connection.post(_TOKENS, TokenCreatedResponse, request)
 
-    def revoke_token(self, token_id: str) -> None:
-        """Make a token worthless."""
+    def revoke(self, token_id: str) -> None:
+        """Revoke a token."""
         self._connection.send("DELETE", f"{_TOKENS}/{_word(token_id)}")
 
 
@@ -182,23 +196,23 @@ def accept_invitation(
     email: str | None = None,
     token_name: str | None = None,
 ) -> TokenCreatedResponse:
-    """Become a user of the site that invited; the first token's secret is in the answer.
+    """Become a user of the site that sent the invitation; return the first token.
 
     Parameters
     ----------
     endpoint : str
         Address of the pool; no token is needed.
     secret : str
-        Of the invitation, which is used up.
+        Of the invitation, which can be used once.
     name : str
-        What the user is called at the site.
+        User name at the site.
 
     Raises
     ------
     ForbiddenError
-        The pool does not take the invitation, or not any more.
+        The invitation is unknown, used or expired.
     ConflictError
-        The site has a user of that name; the invitation stays as it was.
+        The site has a user of that name; the invitation stays valid.
     """
     request = build_request(
         AcceptanceRequest,
@@ -208,7 +222,7 @@ def accept_invitation(
         email=email,
         token_name=token_name,
     )
-    connection = PoolConnection(endpoint, "")
+    connection = PoolConnection(endpoint, None)
     try:
         return connection.post(f"{_INVITATIONS}/accept", TokenCreatedResponse, request)
     finally:
@@ -224,6 +238,6 @@ def _word(text: str) -> str:
     """
     if not re.fullmatch(NAME_PATTERN, text):
         raise PoolRefusedRequestError(
-            f"{text[:80]!r} is no name or identifier; expected a-z, 0-9, '.', '_' and '-'"
+            f"{text[:80]!r} is not a name or identifier; expected a-z, 0-9, '.', '_' and '-'"
         )
     return text

@@ -1,12 +1,11 @@
-"""What a site asks of its pool about rounds; `PoolClient` has all of it."""
+"""Rounds in which sites refine a model together."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
@@ -22,6 +21,7 @@ from site_agent.errors import NotFoundError, PoolAnswerError, PoolRefusedRequest
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
+from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.transfers.transfer import (
     Progress,
     RemoteFile,
@@ -31,11 +31,6 @@ from site_agent.pool.transfers.transfer import (
     send_upload,
 )
 
-if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset
-    from site_agent.pool.client import PoolClient
-    from site_agent.refinement.rounds import Contributed, FinishedRound
-
 _FINISH_TIMEOUT_S = 900.0
 _HASHING_SHARE = 0.1
 
@@ -44,36 +39,33 @@ def _ignore(_fraction: float, _text: str) -> None:
     return
 
 
-class PoolRounds(ABC):
-    """The part of `PoolClient` that is about rounds."""
+class Rounds:
+    """Rounds; `site_agent.refinement.rounds` does what a site does at home."""
 
-    cache: ModelCache
+    def __init__(
+        self, connection: PoolConnection, cache: ModelCache, signatures: Signatures
+    ) -> None:
+        self._connection = connection
+        self._cache = cache
+        self._signatures = signatures
 
-    @property
-    @abstractmethod
-    def _connection(self) -> PoolConnection: ...
-
-    def rounds(self, state: str = "", *, page_size: int = 100) -> Iterator[RoundResponse]:
-        """Yield the rounds that one's own site takes part in, newest first.
+    def list(self, state: str = "") -> Iterator[RoundResponse]:
+        """Yield the rounds that the site takes part in, newest first.
 
         Parameters
         ----------
         state : str
             ``open``, ``closed``, ``finished``, ``expired`` or ``cancelled``; all where empty.
         """
-        parameters: dict[str, Any] = {"limit": page_size} | ({"state": state} if state else {})
-        while True:
-            page = self._connection.get("/api/v1/rounds", RoundPage, parameters)
-            yield from page.items
-            if not page.next_cursor:
-                return
-            parameters["cursor"] = page.next_cursor
+        return self._connection.pages(
+            "/api/v1/rounds", RoundPage, {"state": state} if state else None
+        )
 
-    def round(self, round_id: str) -> RoundResponse:
+    def get(self, round_id: str) -> RoundResponse:
         """Return one round."""
         return self._connection.get(_path(round_id), RoundResponse)
 
-    def start_round(
+    def start(
         self,
         base: str | ModelAddress,
         sites: Sequence[str],
@@ -92,11 +84,11 @@ class PoolRounds(ABC):
         base : str or ModelAddress
             The model in the pool; the newest version where none is named.
         sites : sequence of str
-            One's own among them.
+            The caller's own among them.
         deadline : datetime
-            With its time zone; contributions are taken until then.
+            With its time zone; later contributions are refused.
         rounds : int
-            How many follow one another, each on the last one's result.
+            How many follow one another, each based on the last one's result.
 
         Raises
         ------
@@ -108,20 +100,20 @@ class PoolRounds(ABC):
             method=method,
             mode=mode,
             options=dict(options or {}),
-            sites=list(sites),
+            sites=[*sites],
             deadline=deadline,
             rounds=rounds,
             description=description,
         )
         return self._connection.post("/api/v1/rounds", RoundResponse, request)
 
-    def close_round(self, round_id: str) -> RoundResponse:
-        """Stop waiting for those who have not contributed (who started it, and admins)."""
+    def close(self, round_id: str) -> RoundResponse:
+        """Stop waiting for missing contributions (who started it, and admins)."""
         path = f"{_path(round_id)}/close"
         return self._connection.post(path, RoundResponse, repeatable=True)
 
-    def cancel_round(self, round_id: str) -> RoundResponse:
-        """Call a round off (who started it, and admins)."""
+    def cancel(self, round_id: str) -> RoundResponse:
+        """Cancel a round (who started it, and admins)."""
         path = f"{_path(round_id)}/cancel"
         return self._connection.post(path, RoundResponse, repeatable=True)
 
@@ -179,10 +171,10 @@ class PoolRounds(ABC):
             digest=contribution.digest,
             size_bytes=contribution.size_bytes,
         )
-        known = self.cache.find(remote.digest)
+        known = self._cache.find(remote.digest)
         if known is not None and known.stat().st_size == remote.size_bytes:
             return known
-        path, _ = receive_content(self._connection, self.cache, remote, progress or _ignore)
+        path, _ = receive_content(self._connection, self._cache, remote, progress or _ignore)
         return path
 
     def send_result(
@@ -196,12 +188,12 @@ class PoolRounds(ABC):
         description: str = "",
         progress: Progress | None = None,
     ) -> tuple[ModelVersionResponse, int]:
-        """Send the model that one combined, which ends the round.
+        """Send the combined model, which ends the round.
 
         Returns
         -------
         ModelVersionResponse
-            What the round was finished with: this model, or that of who was first.
+            The result of the round: this model, or that of the site that was first.
         int
             Bytes that this call sent.
         """
@@ -216,7 +208,7 @@ class PoolRounds(ABC):
             recipe=dict(recipe),
             description=description,
         )
-        request = self._as_client()._with_statement(request, path)
+        request = self._signatures.signed(request, path)
         place = UploadPlace(
             f"{_path(round_id)}/result", f"{_path(round_id)}/result/uploads/{{upload_id}}/complete"
         )
@@ -235,32 +227,6 @@ class PoolRounds(ABC):
             repeatable=True,
             timeout_s=_FINISH_TIMEOUT_S,
         )
-
-    # -- what a site does at home ---------------------------------------------------------
-
-    def contribute(
-        self, round_id: str, dataset: FaceDataset | Path | str, **settings: Any
-    ) -> Contributed:
-        """Fit the base to one's own faces and send what changed.
-
-        See `site_agent.refinement.rounds`.
-        """
-        from site_agent.refinement.rounds import contribute
-
-        faces = Path(dataset) if isinstance(dataset, str) else dataset
-        return contribute(self._as_client(), round_id, faces, **settings)
-
-    def finish_round(self, round_id: str, **settings: Any) -> FinishedRound:
-        """Combine what was contributed and publish it; see `site_agent.refinement.rounds`."""
-        from site_agent.refinement.rounds import finish
-
-        return finish(self._as_client(), round_id, **settings)
-
-    def _as_client(self) -> PoolClient:
-        from site_agent.pool.client import PoolClient
-
-        assert isinstance(self, PoolClient)
-        return self
 
 
 def _path(round_id: str) -> str:

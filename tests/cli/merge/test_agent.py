@@ -81,7 +81,7 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
     with lab.client("site-b") as client:
         client.upload(materials.others[1], base)
         until = datetime.now(UTC) + timedelta(hours=1)
-        key = client.start_round(base, ["site-a", "site-b"], until, options={"starts": 2}).round_id
+        key = client.rounds.start(base, ["site-a", "site-b"], until, options={"starts": 2}).round_id
     words = ("agent", "run", "--config", lab.write_config(), "--once")
     seen: list[str] = []
     for step in STEPS:
@@ -100,7 +100,7 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
     assert lab.published() == [f"pool://site-a/{lab.name}@1"]
     with lab.client("site-a") as client:
         version = client.version(f"site-a/{lab.name}")
-        found = client.round(key)
+        found = client.rounds.get(key)
     best = lab.workspace / "best" / f"{lab.name}.dat"
     assert file_digest(best) == version.digest
     assert list(found.contributions()) == ["site-a"]

@@ -17,6 +17,7 @@ from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
+from site_agent.refinement.rounds import contribute_to_round
 from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
@@ -182,7 +183,7 @@ def test_what_was_computed_waits_for_the_pool(
         line.cut_after_bytes, line.cuts_left = 50_000, 1000
         with PoolClient(line.url, pool.tokens["site-a"], attempts=1) as client:
             with pytest.raises(PoolUnreachableError):
-                client.contribute(key, faces["site-a"])
+                contribute_to_round(client, key, faces["site-a"])
             line.cuts_left = 0
             [kept] = (client.cache.folder / "rounds").rglob(f"{key}/*.contribution")
         digest = file_digest(kept)

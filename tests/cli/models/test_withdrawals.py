@@ -97,9 +97,9 @@ def everything(pool: LivePool, folder: Path) -> dict[str, dict[str, Any]]:
     """Return all that the pool says of every version, with its lineage and the bytes' digest."""
     found = {}
     with PoolClient(pool.url, pool.admin_token, cache=ModelCache(folder)) as client:
-        for version in client.models(ModelQuery(state="any")):
+        for version in client.models.find(ModelQuery(state="any")):
             told = version.model_dump(mode="json")
-            told["lineage"] = client.lineage(version.address).model_dump(mode="json")
+            told["lineage"] = client.models.lineage(version.address).model_dump(mode="json")
             found[f"{version.site}/{version.name}@{version.version}"] = told
     return found
 

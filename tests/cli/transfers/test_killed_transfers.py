@@ -75,12 +75,12 @@ def test_a_killed_upload_goes_on(
     wait_until(lambda: not list(pool_folder.glob("**/uploads/*/*.tmp")))
     there_bytes = received()
     assert 2 * PART_BYTES <= there_bytes < size_bytes
-    assert list(client.models(ModelQuery(name="large"))) == [], "nothing half is listed"
+    assert list(client.models.find(ModelQuery(name="large"))) == [], "nothing half is listed"
 
     again = run_process(*words, POOL_ENDPOINT=pool.url)
     assert again.data["sent_bytes"] == size_bytes - there_bytes
     assert again.data["version"]["digest"] == digest
-    [version] = client.models(ModelQuery(name="large"))
+    [version] = client.models.find(ModelQuery(name="large"))
     assert (version.digest, version.version) == (digest, 1)
     connection.close()
     client.close()

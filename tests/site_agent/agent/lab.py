@@ -143,7 +143,7 @@ class Lab:
     def published(self) -> list[str]:
         """Addresses of what the agent has uploaded, oldest first."""
         with self.client("site-a") as client:
-            found = list(client.models(ModelQuery(site="site-a", name=self.name)))
+            found = list(client.models.find(ModelQuery(site="site-a", name=self.name)))
         return [version.address for version in found][::-1]
 
     @property
@@ -155,8 +155,8 @@ class Lab:
     def cancel_rounds(self) -> None:
         """Call off what a test has left open, so that no other is invited."""
         with self.client("site-b") as client:
-            for found in list(client.rounds("open")):
-                client.cancel_round(found.round_id)
+            for found in list(client.rounds.list("open")):
+                client.rounds.cancel(found.round_id)
 
     @property
     def state(self) -> dict[str, Any]:

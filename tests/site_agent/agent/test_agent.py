@@ -34,6 +34,7 @@ from site_agent.errors import (
 )
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.pool.client import PoolClient
+from site_agent.refinement.rounds import contribute_to_round
 from tests.aggregators.small_models import make_detector
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
@@ -108,7 +109,7 @@ def test_what_is_new_is_merged_and_uploaded_once(lab: Lab, materials: Materials)
     assert uploaded["value"] == pytest.approx(error_of(lab.folder / "expected.dat", materials))
     with lab.client("site-b") as client:
         version = client.version(f"site-a/{lab.name}")
-        lineage = client.lineage(f"site-a/{lab.name}")
+        lineage = client.models.lineage(f"site-a/{lab.name}")
     assert version.digest == expected.digest
     assert version.metrics["mean_error"] == pytest.approx(uploaded["value"])
     assert version.labels == {"population": "infant"}
@@ -263,7 +264,7 @@ def test_filters_weights_and_own_models(lab: Lab, materials: Materials) -> None:
     report, said = lab.cycle()
     assert (report.uploads, report.failures) == (1, [])
     with lab.client("site-b") as client:
-        recipe = client.lineage(f"site-a/{lab.name}").recipe
+        recipe = client.models.lineage(f"site-a/{lab.name}").recipe
     assert recipe is not None
     weights = {entry["digest"]: entry["weight"] for entry in recipe["inputs"]}
     assert weights == {
@@ -319,7 +320,7 @@ def test_a_withdrawn_model_goes_out_of_the_merged_one(
     report, _ = lab.cycle()
     assert report.uploads == 1, "what is flagged is nothing to be better than"
     with lab.client("site-b") as client:
-        recipe = client.lineage(f"site-a/{lab.name}").recipe
+        recipe = client.models.lineage(f"site-a/{lab.name}").recipe
     assert recipe is not None
     digests = {entry["digest"] for entry in recipe["inputs"]}
     assert digests == {file_digest(materials.mine), file_digest(materials.others[0])}
@@ -332,7 +333,7 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     with lab.client("site-b") as client:
         client.upload(materials.others[0], base)
         rounds = [
-            client.start_round(base, ["site-a", "site-b"], until, options={"starts": s}).round_id
+            client.rounds.start(base, ["site-a", "site-b"], until, options={"starts": s}).round_id
             for s in (2, 3)
         ]
     lab.rounds = {"data": str(materials.faces), "finish": True}
@@ -345,12 +346,12 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     assert stored == {file_digest(materials.others[0])} | sent, "no image is among them"
 
     with lab.client("site-b") as client:
-        client.contribute(rounds[0], materials.validation)
+        contribute_to_round(client, rounds[0], materials.validation)
     _, said = lab.cycle()
     [finished] = events(said, "round_finished")
     assert finished["round"] == rounds[0]
     with lab.client("site-b") as client:
-        assert client.round(rounds[0]).result == finished["result"]
+        assert client.rounds.get(rounds[0]).result == finished["result"]
 
 
 def test_faces_of_any_format_are_scored_on_and_contributed(
@@ -363,7 +364,7 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     with lab.client("site-b") as client:
         deadline = datetime.now(UTC) + timedelta(days=1)
         sites = ["site-a", "site-b"]
-        key = client.start_round(base, sites, deadline, options={"starts": 2}).round_id
+        key = client.rounds.start(base, sites, deadline, options={"starts": 2}).round_id
     lab.merge = {"validation": str(folder), "upload": False, **reading}
     lab.rounds = {"data": str(folder), **reading}
     plan = plan_cycle(read_config(lab.write_config()))
@@ -377,10 +378,10 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     assert own["value"] == pytest.approx(expected)
     cache = Workspace(lab.workspace).cache
     with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
-        again = client.contribute(key, faces)
+        again = contribute_to_round(client, key, faces)
         assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
         with pytest.raises(ConflictError, match="not from these faces"):
-            client.contribute(key, read_faces(folder))
+            contribute_to_round(client, key, read_faces(folder))
 
 
 def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials) -> None:
@@ -395,7 +396,7 @@ def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials
     until = datetime.now(UTC) + timedelta(hours=1)
     with lab.client("site-b") as client:
         client.upload(path, f"site-b/{lab.name}-few")
-        key = client.start_round(f"site-b/{lab.name}-few", ["site-a", "site-b"], until).round_id
+        key = client.rounds.start(f"site-b/{lab.name}-few", ["site-a", "site-b"], until).round_id
     lab.rounds = {"data": str(materials.faces), "started_by": ["site-c"]}
     _, said = lab.cycle()
     [refused] = events(said, "round_refused")
@@ -416,7 +417,7 @@ def test_a_failure_of_one_task_stops_no_other(lab: Lab, materials: Materials) ->
     with lab.client("site-b") as client:
         client.upload(materials.others[0], f"site-b/{lab.name}-base")
         until = datetime.now(UTC) + timedelta(hours=1)
-        client.start_round(
+        client.rounds.start(
             f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options={"starts": 2}
         )
     lab.merge, lab.rounds = {"own": [str(own)]}, {"data": str(materials.faces)}
@@ -528,7 +529,7 @@ def test_a_plan_is_what_is_then_done(lab: Lab, materials: Materials) -> None:
     with lab.client("site-b") as client:
         client.upload(materials.others[0], f"site-b/{lab.name}-base")
         until = datetime.now(UTC) + timedelta(hours=1)
-        key = client.start_round(f"site-b/{lab.name}-base", ["site-a", "site-b"], until).round_id
+        key = client.rounds.start(f"site-b/{lab.name}-base", ["site-a", "site-b"], until).round_id
     lab.rounds = {"data": str(materials.faces)}
     plan = plan_cycle(read_config(lab.write_config()))
     assert not lab.workspace.exists(), "nothing is written"

@@ -52,8 +52,8 @@ def admin(there: PoolDriver, tmp_path: Path) -> Iterator[PoolClient]:
     """The admin of the pool that takes in, with the sites of these tests."""
     cache = ModelCache(tmp_path / "there-cache")
     with PoolClient(there.url, there.admin_secret, cache=cache) as client:
-        for site in {"site-a", "site-b"} - {each.name for each in client.sites()}:
-            client.create_site(site)
+        for site in {"site-a", "site-b"} - {each.name for each in client.sites.list()}:
+            client.sites.create(site)
         yield client
 
 
@@ -68,10 +68,10 @@ def test_terms_cards_and_scores_come_along(
         client_of(here, "site-a", tmp_path / "a") as a,
         client_of(here, "site-b", tmp_path / "b") as b,
     ):
-        create_key(a.key_folder, "site-a")
-        key = a.signing_key("site-a")
+        create_key(a.signatures.key_folder, "site-a")
+        key = a.signatures.signing_key("site-a")
         assert key is not None
-        a.register_key(key.key, "site-a", "desk")
+        a.signatures.register_key(key.key, "site-a", "desk")
         parent, child = network_bytes(), network_bytes()
         for name, content in (("parent", parent), ("child", child)):
             (tmp_path / f"{name}.safetensors").write_bytes(content)
@@ -116,7 +116,7 @@ def test_terms_cards_and_scores_come_along(
         ("DUO:0000019", False),
     }
     assert taken.has_card
-    scores = list(admin.evaluations("site-a/child"))
+    scores = list(admin.evaluations.list("site-a/child"))
     assert sorted(each.site for each in scores) == ["site-a", "site-b"]
 
     again = import_bundle(admin, family)
@@ -124,7 +124,7 @@ def test_terms_cards_and_scores_come_along(
         (False, 0),
         (True, 0),
     ], "what is there is not said twice"
-    assert len(list(admin.evaluations("site-a/child", history=True))) == 2
+    assert len(list(admin.evaluations.list("site-a/child", history=True))) == 2
     # Whoever speaks for one site only brings that one's scores.
     with client_of(there, "site-c", tmp_path / "c") as c:
         mine = import_bundle(c, family, site_map={"site-a": "site-c"}, visibility="private")
@@ -136,7 +136,7 @@ def test_terms_cards_and_scores_come_along(
             ("DUO:0000019", False),
         }
         origin = f"site-a@{profiles.host_of(here.url)}"
-        assert c.verify(child_there).origin == origin
+        assert c.signatures.verify(child_there).origin == origin
         # And what was taken in can be handed on: it still says who signed it, and where.
         onward = tmp_path / "onward.bundle"
         export_bundle(c, ["site-c/child"], onward)
@@ -165,7 +165,7 @@ def test_who_may_not_upload_is_told_before_anything_is_sent(
     viewer = PoolClient(there.url, there.secret("site-a", "viewer"))
     with viewer, pytest.raises(BundleTargetError, match="may not upload"):
         import_bundle(viewer, path, site_map={"site-b": "site-a"})
-    assert [each.name for each in admin.models() if each.name == "same"] == []
+    assert [each.name for each in admin.models.find() if each.name == "same"] == []
 
 
 def test_who_requires_signatures_takes_in_nothing_without(
@@ -178,7 +178,7 @@ def test_who_requires_signatures_takes_in_nothing_without(
     with PoolClient(there.url, there.admin_secret, signatures="require") as strict:
         with pytest.raises(SignatureMissingError, match="is not signed"):
             import_bundle(strict, path)
-        assert [each for each in admin.models() if each.name == "stripped"] == []
+        assert [each for each in admin.models.find() if each.name == "stripped"] == []
         write_bundle(path, [signed(record)], [content])
         assert import_bundle(strict, path).versions[0].signed
 
@@ -220,10 +220,10 @@ def test_an_imported_key_is_not_trusted_in_place_of_the_sites_own(
         own = PrivateKey.generate()
         register(there.member("known"), "known", own)
         (tmp_path / "own.safetensors").write_bytes(network_bytes())
-        create_key(known.key_folder, "known")
-        key = known.signing_key("known")
+        create_key(known.signatures.key_folder, "known")
+        key = known.signatures.signing_key("known")
         assert key is not None
-        known.register_key(key.key, "known", "desk")
+        known.signatures.register_key(key.key, "known", "desk")
         known.upload(tmp_path / "own.safetensors", "known/own")
     content, path = network_bytes(), tmp_path / "x.bundle"
     write_bundle(path, [signed(record_of(content, "brought"))], [content])

@@ -26,6 +26,7 @@ from site_agent.errors import (
     PoolRefusedRequestError,
     PoolUnreachableError,
 )
+from site_agent.pool import connection
 from site_agent.pool.connection import PoolConnection
 from tests.benchmarks.paper_size import make_paper_size_predictor
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
@@ -222,7 +223,7 @@ def test_offline_the_cache_is_all_there_is(
     assert client.whoami().site == "site-a"
 
 
-def test_searching(client: PoolClient, models: list[Path]) -> None:
+def test_searching(client: PoolClient, models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     for number, population in enumerate(("infant", "adult", "infant")):
         client.upload(
             models[number],
@@ -231,9 +232,11 @@ def test_searching(client: PoolClient, models: list[Path]) -> None:
             metrics={"mean_error": 0.05 + 0.05 * number},
         )
 
+    monkeypatch.setattr(connection, "PAGE_SIZE", 2)
+
     def names(**wanted: object) -> list[str]:
         query = ModelQuery(text="search", **wanted)  # type: ignore[arg-type]
-        return [version.name for version in client.models(query, page_size=2)]
+        return [version.name for version in client.models.find(query)]
 
     assert names() == ["search-2", "search-1", "search-0"]
     assert names(labels=("population=infant",)) == ["search-2", "search-0"]
@@ -258,7 +261,7 @@ def test_errors_are_told_apart(
     with pytest.raises(ForbiddenError):
         client.upload(models[0], "site-b/not-mine")
     with pytest.raises(ForbiddenError):
-        client.create_site("new-site")
+        client.sites.create("new-site")
     with pytest.raises(NotFoundError):
         client.version("site-a/never-heard-of")
     with pytest.raises(AddressError, match="expected SITE/NAME"):
@@ -269,7 +272,7 @@ def test_errors_are_told_apart(
         PoolClient(pool.url, pool.admin_token, cache=cache) as admin,
         pytest.raises(ConflictError),
     ):
-        admin.create_site("site-a")
+        admin.sites.create("site-a")
     stranger_file = tmp_path / "letter.dat"
     stranger_file.write_text("Dear colleague")
     with pytest.raises(PoolRefusedFileError):
@@ -281,15 +284,15 @@ def test_errors_are_told_apart(
 
 def test_a_revoked_token_is_worthless(pool: LivePool, cache: ModelCache) -> None:
     with PoolClient(pool.url, pool.admin_token, cache=cache) as admin:
-        created = admin.create_token("site-a", "short-lived")
+        created = admin.tokens.create("site-a", "short-lived")
         with PoolClient(pool.url, created.secret, cache=cache) as holder:
             assert holder.whoami().token_name == "short-lived"
-            admin.revoke_token(created.token_id)
+            admin.tokens.revoke(created.token_id)
             with pytest.raises(NotLoggedInError):
                 holder.whoami()
-        assert {token.name for token in admin.tokens()} >= {"laptop", "reader", "short-lived"}
+        assert {token.name for token in admin.tokens.list()} >= {"laptop", "reader", "short-lived"}
         with pytest.raises(PoolRefusedRequestError):
-            admin.revoke_token("../sites")
+            admin.tokens.revoke("../sites")
 
 
 def test_nobody_answers(cache: ModelCache) -> None:
@@ -376,11 +379,11 @@ def test_another_program_at_the_address_is_recognised(
 def test_the_token_goes_to_no_other_host(scripted: tuple[str, type[_Script]]) -> None:
     url, script = scripted
     script.answers = [(200, {}, b"")] * 2
-    connection = PoolConnection("http://localhost:1", "secret")
-    connection.send("GET", f"{url}/part")
+    line = PoolConnection("http://localhost:1", "secret")
+    line.send("GET", f"{url}/part")
     assert "Authorization" not in script.asked[0]
-    connection.close()
-    connection = PoolConnection(url, "secret")
-    connection.send("GET", "/part")
+    line.close()
+    line = PoolConnection(url, "secret")
+    line.send("GET", "/part")
     assert script.asked[1]["Authorization"] == "Bearer secret"
-    connection.close()
+    line.close()

@@ -75,8 +75,8 @@ class Lab:
         )
 
     def sign_up(self, *, replace: bool = False) -> PrivateKey:
-        made = create_key(self.client.key_folder, self.site, replace=replace)
-        self.client.register_key(made.key, self.site, "laptop")
+        made = create_key(self.client.signatures.key_folder, self.site, replace=replace)
+        self.client.signatures.register_key(made.key, self.site, "laptop")
         return made.key
 
     def publish(self, name: str, seed: int, **fields: Any) -> str:
@@ -243,7 +243,7 @@ def test_without_a_key_nothing_is_signed(driver: PoolDriver, tmp_path: Path) -> 
 
 def test_a_key_that_is_not_registered_signs_nothing(driver: PoolDriver, tmp_path: Path) -> None:
     lab = Lab(driver, f"lab-{next(_counter)}", tmp_path)
-    create_key(lab.client.key_folder, lab.site)
+    create_key(lab.client.signatures.key_folder, lab.site)
     with lab.client:
         with pytest.raises(PoolRefusedFileError) as refused:
             lab.publish("face", 3)
@@ -337,9 +337,9 @@ def test_another_file_cannot_take_a_name(lab: Lab, reader: PoolClient) -> None:
 
 def test_a_changed_key_is_refused_until_it_is_trusted(lab: Lab, reader: PoolClient) -> None:
     reader.download(lab.publish("face", 30))
-    lab_home = lab.client.key_folder
+    lab_home = lab.client.signatures.key_folder
     successor = create_key(lab_home, lab.site, replace=True).key
-    known = lab.client.register_key(successor, lab.site, "desk")
+    known = lab.client.signatures.register_key(successor, lab.site, "desk")
     address = lab.publish("face-2", 31)
     with pytest.raises(KeyNotTrustedError) as refused:
         reader.download(address)
@@ -357,10 +357,10 @@ def test_a_changed_key_is_refused_until_it_is_trusted(lab: Lab, reader: PoolClie
 
 def test_a_site_with_two_keys_is_met_once(lab: Lab, reader: PoolClient) -> None:
     first = lab.publish("face", 32)
-    create_key(lab.client.key_folder, lab.site, replace=True)
-    key = lab.client.signing_key(lab.site)
+    create_key(lab.client.signatures.key_folder, lab.site, replace=True)
+    key = lab.client.signatures.signing_key(lab.site)
     assert key is not None
-    lab.client.register_key(key.key, lab.site, "desk")
+    lab.client.signatures.register_key(key.key, lab.site, "desk")
     second = lab.publish("face-2", 33)
     assert reader.download(first).signature.note
     assert reader.download(second).signature.note == ""
@@ -368,10 +368,10 @@ def test_a_site_with_two_keys_is_met_once(lab: Lab, reader: PoolClient) -> None:
 
 def test_retired_and_stolen_keys(lab: Lab, reader: PoolClient) -> None:
     address = lab.publish("face", 40)
-    old = lab.client.signing_key(lab.site)
+    old = lab.client.signatures.signing_key(lab.site)
     assert old is not None
     key_id = old.key.public.key_id
-    lab.client.revoke_key(lab.site, key_id, "superseded")
+    lab.client.signatures.revoke_key(lab.site, key_id, "superseded")
     assert reader.download(address).signature.status == "verified", "signed while it was valid"
     # Somebody inside the pool uses the retired key's statement for something later.
     number = version_id(lab.driver, address)
@@ -379,7 +379,7 @@ def test_retired_and_stolen_keys(lab: Lab, reader: PoolClient) -> None:
     change(lab.driver, update(StatementRecord).where(at).values(created_at=now_utc()))
     with pytest.raises(SignatureRefusedError, match="was retired on"):
         reader.download(address)
-    lab.client.revoke_key(lab.site, key_id, "compromised")
+    lab.client.signatures.revoke_key(lab.site, key_id, "compromised")
     with pytest.raises(SignatureRefusedError, match="compromised") as refused:
         reader.download(address)
     assert f"poolctl keys sign {lab.site}/face@1" in refused.value.hint
@@ -387,7 +387,7 @@ def test_retired_and_stolen_keys(lab: Lab, reader: PoolClient) -> None:
         lab.publish("face-2", 41)
     # A new key signs the old version anew; who knew the site must be told of the key.
     lab.sign_up(replace=True)
-    assert lab.client.sign(address).key.key_id != key_id
+    assert lab.client.signatures.sign(address).key.key_id != key_id
     with pytest.raises(KeyNotTrustedError):
         reader.download(address)
 
@@ -411,7 +411,7 @@ def test_a_signature_that_is_gone_is_missed(lab: Lab, reader: PoolClient) -> Non
     assert found.status == "unsigned"
     assert "from before" in found.warning
     # The site signs it at last.
-    assert lab.client.sign(second).digest == reader.version(second).digest
+    assert lab.client.signatures.sign(second).digest == reader.version(second).digest
     assert reader.download(second).signature.status == "verified"
 
 
@@ -429,23 +429,23 @@ def test_a_merged_model_is_signed_with_its_recipe(lab: Lab, reader: PoolClient) 
         lab.folder / "merged.svm", f"{lab.site}/merged-2", recipe=recipe, sign=False
     )
     assert unsigned.version.signed_by is None
-    lab.client.sign(unsigned.version.address)
+    lab.client.signatures.sign(unsigned.version.address)
     assert reader.download(unsigned.version.address).signature.status == "verified"
 
 
 def test_the_result_of_a_round_is_signed_by_who_brings_it(lab: Lab, reader: PoolClient) -> None:
     base = base_model(5)
     write_model(base, lab.folder / "base.dat")
-    started = lab.client.start_round(
+    started = lab.client.rounds.start(
         lab.client.upload(lab.folder / "base.dat", f"{lab.site}/base").version.address,
         [lab.site],
         now_utc() + timedelta(hours=1),
     )
     contribution = contribution_bytes(base, 1)
     (lab.folder / "one.contribution").write_bytes(contribution)
-    lab.client.send_contribution(started.round_id, lab.folder / "one.contribution", lab.site)
+    lab.client.rounds.send_contribution(started.round_id, lab.folder / "one.contribution", lab.site)
     path, merged = combine(lab.folder, base, [contribution])
-    version, _ = lab.client.send_result(
+    version, _ = lab.client.rounds.send_result(
         started.round_id,
         path,
         ModelAddress(lab.site, "refined"),

@@ -1,0 +1,233 @@
+"""Models of a pool: search, lineage, states, aliases, cards and sharing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from pool_server.wire.models.cards import CardRequest, CardResponse
+from pool_server.wire.models.curation import AliasRequest, DeletionResponse, QuarantineRequest
+from pool_server.wire.models.facets import FacetsResponse
+from pool_server.wire.models.labels import VocabularyResponse
+from pool_server.wire.models.models import LineageResponse, ModelPage, ModelVersionResponse
+from pool_server.wire.models.sharing import SharingRequest, SharingResponse, Visibility
+from pool_server.wire.names import ModelAddress
+from site_agent.errors import PoolAnswerError
+from site_agent.pool.addresses import model_path, parse_address, version_path
+from site_agent.pool.connection import PoolConnection
+from site_agent.pool.requests import build_request
+
+Address = str | ModelAddress
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """A search; all conditions have to hold.
+
+    Attributes
+    ----------
+    kind : str
+        ``hog-svm``, ``ert`` or ``network``.
+    site, name : str
+    labels : sequence of str
+        ``KEY=VALUE``, ``KEY`` for models that have the label, or a bound such as
+        ``images>=500``.
+    metrics : sequence of str
+        Bounds such as ``mean_error<0.1`` (also ``<=``, ``>``, ``>=``, ``=``).
+    text : str
+        Words in name, site, description or labels.
+    mergeable_with : str
+        Address or ``sha256:DIGEST`` of a model in the pool.
+    mergeable_keys : sequence of str
+        ``METHOD:KEY`` of a model that is not in the pool (`aggregators.methods.merge_keys`).
+    state : str
+        ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``any``; by default,
+        available ones and own drafts.
+    latest : bool
+        Only the newest version of each model.
+    sort : str
+        ``created``, ``name`` or ``metric.NAME``, with ``-`` before it for descending order; by
+        default the newest first.
+    """
+
+    kind: str = ""
+    site: str = ""
+    name: str = ""
+    labels: tuple[str, ...] = field(default_factory=tuple)
+    metrics: tuple[str, ...] = field(default_factory=tuple)
+    text: str = ""
+    mergeable_with: str = ""
+    mergeable_keys: tuple[str, ...] = field(default_factory=tuple)
+    state: str = ""
+    latest: bool = False
+    sort: str = ""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the request."""
+        words: dict[str, Any] = {
+            "kind": self.kind,
+            "site": self.site,
+            "name": self.name,
+            "label": list(self.labels),
+            "metric": list(self.metrics),
+            "text": self.text,
+            "mergeable_with": self.mergeable_with,
+            "mergeable_key": list(self.mergeable_keys),
+            "state": self.state,
+            "latest": "true" if self.latest else "",
+            "sort": self.sort,
+        }
+        return {key: value for key, value in words.items() if value}
+
+
+class Models:
+    """The models of a pool and their versions."""
+
+    def __init__(self, connection: PoolConnection) -> None:
+        self._connection = connection
+
+    def find(self, query: ModelQuery | None = None) -> Iterator[ModelVersionResponse]:
+        """Yield the versions that match a query, in its order."""
+        parameters = (query or ModelQuery()).parameters()
+        return self._connection.pages("/api/v1/models", ModelPage, parameters)
+
+    def facets(self, query: ModelQuery | None = None) -> FacetsResponse:
+        """Return counts of what the versions that match a query have in common."""
+        parameters = (query or ModelQuery()).parameters()
+        parameters.pop("sort", None)
+        return self._connection.get("/api/v1/models/facets", FacetsResponse, parameters)
+
+    def lineage(self, address: Address, *, recipes: bool = False) -> LineageResponse:
+        """Return ancestors and descendants of a version, with all recipes if asked."""
+        parameters = {"recipes": "true"} if recipes else None
+        return self._connection.get(f"{version_path(address)}/lineage", LineageResponse, parameters)
+
+    def lineage_of_digest(self, digest: str, *, recipes: bool = False) -> LineageResponse:
+        """Return the lineage of a file, which need not be in the pool; with all recipes if asked.
+
+        Raises
+        ------
+        NotFoundError
+            The pool does not know the digest.
+        """
+        parameters = {"recipes": "true"} if recipes else None
+        return self._connection.get(f"/api/v1/lineage/{digest}", LineageResponse, parameters)
+
+    def vocabulary(self) -> VocabularyResponse:
+        """Return the labels and terms that the pool knows."""
+        return self._connection.get("/api/v1/vocabulary", VocabularyResponse)
+
+    # -- states ---------------------------------------------------------------------------
+
+    def queue(self) -> Iterator[ModelVersionResponse]:
+        """Yield drafts and quarantined versions that wait for a curator, newest first."""
+        return self._connection.pages("/api/v1/queue", ModelPage)
+
+    def publish(self, address: Address) -> ModelVersionResponse:
+        """Publish a draft."""
+        return self._act(address, "publish")
+
+    def quarantine(self, address: Address, reason: str) -> ModelVersionResponse:
+        """Hide a version from other sites until it has been examined."""
+        request = build_request(QuarantineRequest, reason=reason)
+        return self._act(address, "quarantine", request)
+
+    def release(self, address: Address) -> ModelVersionResponse:
+        """Show a quarantined version again."""
+        return self._act(address, "release")
+
+    def delete_version(self, address: Address, *, force: bool = False) -> DeletionResponse:
+        """Delete a version for good.
+
+        Raises
+        ------
+        ConflictError
+            Something was made from it, and `force` is false.
+        """
+        return self._delete(version_path(address), force=force)
+
+    def delete_model(self, address: Address, *, force: bool = False) -> DeletionResponse:
+        """Delete a model with all its versions; its name is never used again."""
+        return self._delete(model_path(address), force=force)
+
+    def _act(
+        self, address: Address, act: str, request: QuarantineRequest | None = None
+    ) -> ModelVersionResponse:
+        path = f"{version_path(address)}/{act}"
+        return self._connection.post(path, ModelVersionResponse, request)
+
+    def _delete(self, path: str, *, force: bool) -> DeletionResponse:
+        # Repeated, it would find nothing.
+        response = self._connection.send(
+            "DELETE", path, params={"force": "true"} if force else None, repeatable=False
+        )
+        try:
+            return DeletionResponse.model_validate_json(response.content)
+        except ValueError as error:
+            raise PoolAnswerError(f"{path}: the answer is not a deletion") from error
+
+    # -- aliases --------------------------------------------------------------------------
+
+    def set_alias(self, address: Address, alias: str) -> ModelVersionResponse:
+        """Let ``SITE/NAME@alias`` mean a version; by default the newest."""
+        where = parse_address(str(address))
+        request = build_request(AliasRequest, version=where.reference or "latest")
+        path = f"{model_path(where)}/aliases/{quote(alias, safe='')}"
+        return self._connection.write("PUT", path, ModelVersionResponse, request)
+
+    def remove_alias(self, address: Address, alias: str) -> None:
+        """Remove an alias; its version stays."""
+        path = f"{model_path(address)}/aliases/{quote(alias, safe='')}"
+        self._connection.send("DELETE", path)
+
+    # -- cards ----------------------------------------------------------------------------
+
+    def card(self, address: Address) -> CardResponse:
+        """Return a version's card: as written, or generated by the pool."""
+        return self._connection.get(f"{version_path(address)}/card", CardResponse)
+
+    def write_card(self, address: Address, text: str) -> CardResponse:
+        """Write a version's card; empty text restores the generated one."""
+        request = build_request(CardRequest, text=text)
+        return self._connection.write("PUT", f"{version_path(address)}/card", CardResponse, request)
+
+    # -- sharing --------------------------------------------------------------------------
+
+    def sharing(self, address: Address) -> SharingResponse:
+        """Return who sees a model and what each may do with it."""
+        return self._connection.get(_sharing_path(address), SharingResponse)
+
+    def share(
+        self,
+        address: Address,
+        visibility: Visibility,
+        *,
+        rights: Sequence[str] | None = None,
+        sites: Mapping[str, Sequence[str] | None] | None = None,
+    ) -> SharingResponse:
+        """Set how a model is shared.
+
+        Parameters
+        ----------
+        address : str or ModelAddress
+            ``SITE/NAME`` of the own site; the version is ignored.
+        rights : sequence of str, optional
+            Of everybody who sees it (``download``, ``merge``, ``redistribute``); the pool's usual
+            ones when None.
+        sites : mapping of str to sequence of str or None, optional
+            With visibility ``sites``: the sites, and their rights where these differ.
+
+        Raises
+        ------
+        PoolClientError
+            `ForbiddenError` for another site's model.
+        """
+        listed = [{"site": site, "rights": given} for site, given in (sites or {}).items()]
+        request = build_request(SharingRequest, visibility=visibility, rights=rights, sites=listed)
+        return self._connection.write("PUT", _sharing_path(address), SharingResponse, request)
+
+
+def _sharing_path(address: Address) -> str:
+    return f"{model_path(address)}/sharing"
