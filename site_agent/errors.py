@@ -195,10 +195,6 @@ class CameraError(SiteAgentError):
     """A camera that cannot be opened or delivers no picture."""
 
 
-class TraceFileError(SiteAgentError):
-    """A file of eye-aspect-ratio values that cannot be read; names the file and the line."""
-
-
 class FaceModelError(SiteAgentError):
     """A file that is not the face model asked for; says what it is and what was expected."""
 
@@ -269,13 +265,13 @@ class PredictionInputError(SiteAgentError):
 
 
 class TableFileError(SiteAgentError):
-    """A table that a person made and that cannot be used; names every bad line.
+    """A table of trials, pulses, eye aspect ratios, times or sessions that cannot be used.
 
     Attributes
     ----------
     path : Path
     problems : tuple of (line, text)
-        What is wrong and where, counted from 1; line 0 where it concerns the whole file.
+        Lines are counted from 1; line 0 means the whole file.
     """
 
     _MOST_SHOWN = 12
@@ -290,10 +286,6 @@ class TableFileError(SiteAgentError):
         if len(self.problems) > self._MOST_SHOWN:
             lines.append(f"... and {len(self.problems) - self._MOST_SHOWN} more")
         super().__init__("\n".join(lines))
-
-
-class TrialFileError(TableFileError):
-    """A list of trials or a log of stimulus pulses that cannot be used."""
 
 
 class ConditioningError(SiteAgentError):
@@ -322,10 +314,6 @@ class ReviewActionError(SiteAgentError):
 
 class ReviewExportError(SiteAgentError):
     """A training set that cannot be made from a review: nothing chosen, or no landmarks."""
-
-
-class SessionTableError(TableFileError):
-    """The table of a batch cannot be used."""
 
 
 class StudyFolderError(SiteAgentError):

@@ -208,8 +208,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.ImageFileError: Outcome(ExitCode.INTEGRITY, "image_file"),
     agent_errors.VideoFileError: Outcome(ExitCode.INTEGRITY, "video_file"),
     agent_errors.CameraError: Outcome(ExitCode.NOT_FOUND, "camera"),
-    agent_errors.TraceFileError: Outcome(ExitCode.INTEGRITY, "trace_file"),
-    agent_errors.TrialFileError: Outcome(ExitCode.INTEGRITY, "trial_file"),
+    agent_errors.TableFileError: Outcome(ExitCode.INTEGRITY, "table_file"),
     agent_errors.FaceModelError: Outcome(ExitCode.INTEGRITY, "face_model", _FORMATS_HINT),
     agent_errors.TrainingSettingsError: Outcome(ExitCode.USAGE, "training_settings"),
     agent_errors.TrainingDataError: Outcome(
@@ -220,7 +219,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.PredictionInputError: Outcome(ExitCode.USAGE, "prediction_input"),
     agent_errors.BlinkAnalysisError: Outcome(ExitCode.USAGE, "blink_analysis"),
     agent_errors.ConditioningError: Outcome(ExitCode.USAGE, "conditioning"),
-    agent_errors.SessionTableError: Outcome(ExitCode.INTEGRITY, "session_table"),
     agent_errors.StudyFolderError: Outcome(
         ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY makes a study"
     ),

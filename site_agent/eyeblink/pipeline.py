@@ -85,7 +85,7 @@ def run_blink_analysis(
 
     Raises
     ------
-    VideoFileError, FaceModelError, TrialFileError, BlinkAnalysisError, MissingExtraError
+    VideoFileError, FaceModelError, TableFileError, BlinkAnalysisError, MissingExtraError
     """
     settings = settings or BlinkAnalysisSettings()
     listed = _prepare(Path(out_dir), settings, trials)
@@ -134,7 +134,7 @@ def run_all_faces_analysis(
 
     Raises
     ------
-    VideoFileError, FaceModelError, TrialFileError, BlinkAnalysisError, MissingExtraError
+    VideoFileError, FaceModelError, TableFileError, BlinkAnalysisError, MissingExtraError
     """
     settings = settings or BlinkAnalysisSettings()
     if settings.faces.region:
@@ -221,14 +221,14 @@ def run_trace_analysis(
 
     Raises
     ------
-    TraceFileError, TrialFileError, BlinkAnalysisError, MissingExtraError
+    TableFileError, BlinkAnalysisError, MissingExtraError
     """
     settings = settings or BlinkAnalysisSettings()
     listed = _prepare(Path(out_dir), settings, trials)
     if light_regions(settings.trial_timing):
         raise BlinkAnalysisError("a trace has no picture in which a light could be watched")
     started_s = time.monotonic()
-    trace = read_trace(trace_file, frame_rate_hz=frame_rate_hz)
+    trace = read_trace(trace_file, frame_rate_hz=frame_rate_hz, decimal=settings.files.decimal)
     recorded = _Recorded(
         trace,
         (source_file("trace", Path(trace_file)), *_trial_sources(listed)),
@@ -277,7 +277,11 @@ def _prepare(
     settings.filter.check()
     light_regions(settings.trial_timing)
     settings.blinks.calibration.check()
-    return None if trials is None else read_trials(trials, settings.trial_timing)
+    return (
+        None
+        if trials is None
+        else read_trials(trials, settings.trial_timing, settings.files.decimal)
+    )
 
 
 def _metered(source: FrameSource, settings: BlinkAnalysisSettings) -> LightMeter:

@@ -26,7 +26,21 @@ from site_agent.eyeblink.openness.signal import (
 )
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
 from site_agent.eyeblink.session_labels import SessionLabels, SessionNames
+from site_agent.eyeblink.text_tables import Decimal
 from site_agent.eyeblink.video.frames import Frame
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """How the input files are read.
+
+    Attributes
+    ----------
+    decimal : {'.', ','}
+        Decimal sign in traces and in tables of trials.
+    """
+
+    decimal: Decimal = "."
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,7 @@ class BlinkAnalysisSettings:
 
     Attributes
     ----------
+    files : FileSettings
     conditioning, trial_timing : ConditioningSettings, TrialTiming
         Used when trials are given.
     labels : SessionLabels
@@ -43,6 +58,7 @@ class BlinkAnalysisSettings:
         Outputs that are written on request only: ``overlay``, ``nwb``.
     """
 
+    files: FileSettings = field(default_factory=FileSettings)
     faces: FaceSettings = field(default_factory=FaceSettings)
     blinks: BlinkSettings = field(default_factory=BlinkSettings)
     filter: FilterSettings = field(default_factory=FilterSettings)

@@ -29,7 +29,7 @@ def read_session_signals(place: Path) -> tuple[Float64, Float64]:
     ------
     StudyFolderError
         The folder holds no session.
-    TraceFileError
+    TableFileError
         Its ``frames.csv`` is damaged.
     """
     trace = read_trace(find_output(place, "frames.csv"))

@@ -8,12 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from site_agent.errors import (
-    BlinkAnalysisError,
-    ConditioningError,
-    SessionTableError,
-    TrialFileError,
-)
+from site_agent.errors import BlinkAnalysisError, ConditioningError, TableFileError
 from site_agent.eyeblink.batch.sessions import (
     BatchSession,
     SessionList,
@@ -21,14 +16,9 @@ from site_agent.eyeblink.batch.sessions import (
     session_number,
 )
 from site_agent.eyeblink.batch.settings import SETTING_NAMES, with_overrides
-from site_agent.eyeblink.conditioning.delimited_text import (
-    TableRow,
-    TextTable,
-    parse_number,
-    read_text_table,
-)
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_labels import SessionLabels
+from site_agent.eyeblink.text_tables import TableRow, TextTable, read_table
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "session": ("session", "session_id", "name", "recording"),
@@ -62,17 +52,17 @@ def read_session_table(path: Path | str) -> SessionList:
 
     Raises
     ------
-    SessionTableError
+    TableFileError
         Every line that cannot be used, with what was found and what was expected.
     """
-    table = _table(Path(path))
+    table = read_table(Path(path))
     known = {
         meaning: next((name for name in names if name in table.columns), None)
         for meaning, names in COLUMNS.items()
     }
     if known["video"] is None and known["trace"] is None:
         found = ", ".join(table.columns)[:200]
-        raise SessionTableError(
+        raise TableFileError(
             table.path, [(0, f"the columns are {found}; expected video or trace, and session")]
         )
     problems: list[tuple[int, str]] = []
@@ -84,18 +74,11 @@ def read_session_table(path: Path | str) -> SessionList:
             problems.append((row.line, str(error)))
     sessions = _with_participants_in_names(sessions)
     problems += _name_problems(sessions)
-    if not table.rows:
+    if not len(table):
         problems.append((0, "has a header but no session"))
     if problems:
-        raise SessionTableError(table.path, sorted(problems))
+        raise TableFileError(table.path, sorted(problems))
     return SessionList(tuple(sessions), _remarks(table, known))
-
-
-def _table(path: Path) -> TextTable:
-    try:
-        return read_text_table(path)
-    except TrialFileError as error:
-        raise SessionTableError(path, error.problems) from error
 
 
 def _session(folder: Path, row: TableRow, known: Mapping[str, str | None]) -> BatchSession:
@@ -135,7 +118,7 @@ def _session(folder: Path, row: TableRow, known: Mapping[str, str | None]) -> Ba
 
 def _number(text: str, column: str | None) -> float:
     try:
-        return parse_number(text)
+        return float(text or "nan")
     except ValueError as error:
         raise ValueError(f"{column} is {text!r}, expected a number") from error
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from site_agent.eyeblink.conditioning.delimited_text import read_text_table
-from site_agent.eyeblink.conditioning.trials import TrialList, correct_latency, read_trials_csv
-from site_agent.eyeblink.conditioning.ttl_log import TtlSettings, read_ttl_log
+from site_agent.eyeblink.conditioning.trials import (
+    TrialList,
+    correct_latency,
+    is_trial_list,
+    trials_of,
+)
+from site_agent.eyeblink.conditioning.ttl_log import TtlSettings, trials_of_pulses
+from site_agent.eyeblink.text_tables import Decimal, read_table
 
 
 @dataclass(frozen=True)
@@ -36,23 +40,18 @@ class TrialTiming:
     ttl: TtlSettings = field(default_factory=TtlSettings)
 
 
-def read_trials(path: Path | str, timing: TrialTiming | None = None) -> TrialList:
-    """Read a list of trials or a log of stimulus pulses, whichever the file is.
-
-    A table with a column whose name begins with ``cs_onset`` or ``us_onset`` is a list of
-    trials, everything else a log.
+def read_trials(
+    path: Path | str, timing: TrialTiming | None = None, decimal: Decimal = "."
+) -> TrialList:
+    """Read a list of trials, or a log of stimulus pulses where no column holds onsets of CS or US.
 
     Raises
     ------
-    TrialFileError
+    TableFileError
     """
     timing = timing or TrialTiming()
-    path = Path(path)
-    columns = read_text_table(path).columns
-    if any(re.match("(cs|us)_onset", column) for column in columns) or "trial" in columns:
-        listed = read_trials_csv(path)
-    else:
-        listed = read_ttl_log(path, timing.ttl)
+    table = read_table(Path(path), decimal)
+    listed = trials_of(table) if is_trial_list(table) else trials_of_pulses(table, timing.ttl)
     moved = correct_latency(
         listed.trials,
         latency_ms=timing.latency_ms,

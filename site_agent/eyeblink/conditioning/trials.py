@@ -10,13 +10,13 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from site_agent.errors import ConditioningError, TrialFileError
-from site_agent.eyeblink.conditioning.delimited_text import TableRow, TextTable, read_text_table
+from site_agent.errors import TableFileError
+from site_agent.eyeblink.text_tables import TextTable, read_table
 
 LONGEST_PLAUSIBLE_INTERVAL_S = 10.0
-"""A CS-US interval beyond this is remarked on: most likely columns or units were mixed up."""
+"""A longer CS-US interval gives a warning: most likely columns or units were mixed up."""
 
 
 class TrialType(StrEnum):
@@ -67,48 +67,55 @@ class TrialList:
 
 
 def read_trials_csv(path: Path | str) -> TrialList:
-    """Read a list of trials.
+    """Read a list of trials; see `trials_of`."""
+    return trials_of(read_table(Path(path)))
+
+
+def trials_of(table: TextTable) -> TrialList:
+    """Return the trials that a table lists.
 
     Columns ``trial``, ``trial_type`` (`cs_only`, `us_only` or `paired`), ``cs_onset_s`` and
-    ``us_onset_s`` in seconds; ``cs_onset_ms`` and ``us_onset_ms`` in milliseconds are taken too.
-    Empty cells and ``n/a`` are missing values. Without a ``trial`` column the trials are numbered
-    from 1; without ``trial_type`` the type follows from the onsets that are given. Commas,
-    semicolons (also with decimal commas) and tabs separate columns; other columns are ignored.
+    ``us_onset_s`` in seconds, or ``cs_onset_ms`` and ``us_onset_ms``. Without ``trial`` the trials
+    are numbered from 1; without ``trial_type`` the onsets decide. Other columns are ignored.
 
     Raises
     ------
-    TrialFileError
-        Every line that cannot be used, with what was found and what to do.
+    TableFileError
+        Lists every line that cannot be used.
     """
-    table = read_text_table(Path(path))
-    cs_column, us_column = (_onset_column(table, name) for name in ("cs", "us"))
-    if cs_column is None and us_column is None:
-        raise TrialFileError(
+    if not is_trial_list(table):
+        raise TableFileError(
             table.path,
             [
                 (
-                    0,
-                    f"the columns are {', '.join(table.columns)}; expected trial, trial_type, "
-                    "cs_onset_s and us_onset_s (onsets in seconds from the start of the video)",
+                    1,
+                    f"the columns are {table.named()}; expected trial, trial_type, cs_onset_s and "
+                    "us_onset_s (onsets in seconds from the start of the video)",
                 )
             ],
         )
+    if not len(table):
+        raise TableFileError(table.path, [(0, "has a header but no trial")])
     problems: list[tuple[int, str]] = []
     trials: list[Trial] = []
-    for number, row in enumerate(table.rows, start=1):
+    onsets_s = zip(_onsets_s(table, "cs"), _onsets_s(table, "us"), strict=True)
+    for number, (row, (cs_s, us_s)) in enumerate(zip(table.rows, onsets_s, strict=True), start=1):
+        name = row.cells.get("trial", "") or str(number)
         try:
-            trials.append(_trial(row, number, cs_column, us_column))
+            trial_type = _trial_type(row.cells.get("trial_type"), cs_s, us_s)
+            trials.append(Trial(name, trial_type, cs_s, us_s, row.line))
+            _check(trials[-1])
         except ValueError as error:
             problems.append((row.line, str(error)))
     problems += _repeated_names(trials)
-    if not table.rows:
-        problems.append((0, "has a header but no trial"))
     if problems:
-        raise TrialFileError(table.path, sorted(problems))
-    remarks = []
-    if "trial_type" not in table.columns:
-        remarks.append("no column trial_type: the types follow from the onsets that are given")
-    return TrialList(*_in_order(trials, remarks), table.path)
+        raise TableFileError(table.path, sorted(problems))
+    return TrialList(*_in_order(trials), table.path)
+
+
+def is_trial_list(table: TextTable) -> bool:
+    """Return whether a table has a column of CS or US onsets."""
+    return any(f"{name}_onset_{unit}" in table.columns for name in ("cs", "us") for unit in _UNITS)
 
 
 def session_cs_us_interval_ms(trials: Iterable[Trial], default_ms: float) -> tuple[float, bool]:
@@ -151,11 +158,6 @@ def correct_latency(
     """
     cs_shift_s = latency_ms / 1000.0 + clock_offset_s
     us_shift_s = (latency_ms if us_latency_ms is None else us_latency_ms) / 1000.0 + clock_offset_s
-    if not (math.isfinite(cs_shift_s) and math.isfinite(us_shift_s)):
-        raise ConditioningError(
-            f"latency {latency_ms} ms, US latency {us_latency_ms} ms, clock offset "
-            f"{clock_offset_s} s: expected finite numbers"
-        )
     return tuple(
         replace(
             trial,
@@ -214,88 +216,45 @@ def trials_from_onsets(
         remarks.append(f"{train} US onsets followed another US of the same trial and were left out")
     found.sort(key=lambda trial: trial.reference_s)
     numbered = [replace(trial, trial=str(number)) for number, trial in enumerate(found, start=1)]
-    return TrialList(*_in_order(numbered, remarks))
+    ordered, more = _in_order(numbered)
+    return TrialList(ordered, (*remarks, *more))
 
 
-def _onset_column(table: TextTable, stimulus: str) -> tuple[str, float] | None:
-    for suffix, seconds in (("_onset_s", 1.0), ("_onset_ms", 1e-3), ("_onset", 1.0)):
-        if stimulus + suffix in table.columns:
-            return stimulus + suffix, seconds
-    return None
+_UNITS = {"s": 1.0, "ms": 1e-3}
 
 
-_TYPE_NAMES = {
-    "cs_only": TrialType.CS_ONLY,
-    "cs": TrialType.CS_ONLY,
-    "cs_alone": TrialType.CS_ONLY,
-    "csonly": TrialType.CS_ONLY,
-    "probe": TrialType.CS_ONLY,
-    "us_only": TrialType.US_ONLY,
-    "us": TrialType.US_ONLY,
-    "us_alone": TrialType.US_ONLY,
-    "usonly": TrialType.US_ONLY,
-    "paired": TrialType.PAIRED,
-    "cs_us": TrialType.PAIRED,
-    "csus": TrialType.PAIRED,
-}
+def _onsets_s(table: TextTable, stimulus: str) -> NDArray[np.float64]:
+    for unit, factor in _UNITS.items():
+        if (column := f"{stimulus}_onset_{unit}") in table.columns:
+            return table.numbers(column) * factor
+    return np.full(len(table), np.nan)
 
 
-def _trial(
-    row: TableRow,
-    number: int,
-    cs_column: tuple[str, float] | None,
-    us_column: tuple[str, float] | None,
-) -> Trial:
-    """One row as a trial; ValueError says what is wrong with it."""
-    cs_onset_s, us_onset_s = _onset_s(row, cs_column), _onset_s(row, us_column)
-    trial_type = _trial_type(row, cs_onset_s, us_onset_s)
+def _trial_type(cell: str | None, cs_onset_s: float, us_onset_s: float) -> TrialType:
+    if cell is not None:
+        name = re.sub(r"[\s\-]+", "_", cell.lower())
+        if name not in set(TrialType):
+            raise ValueError(f"trial_type is {cell!r}, expected cs_only, us_only or paired")
+        return TrialType(name)
     has_cs, has_us = math.isfinite(cs_onset_s), math.isfinite(us_onset_s)
-    if trial_type is not TrialType.US_ONLY and not has_cs:
-        raise ValueError(f"a {trial_type} trial without cs_onset_s; give it, or delete the line")
-    if trial_type is not TrialType.CS_ONLY and not has_us:
-        remedy = ", or call the trial cs_only" if has_cs else ""
-        raise ValueError(f"a {trial_type} trial without us_onset_s; give it{remedy}")
-    if trial_type is TrialType.US_ONLY and has_cs:
+    if has_cs and has_us:
+        return TrialType.PAIRED
+    return TrialType.US_ONLY if has_us else TrialType.CS_ONLY
+
+
+def _check(trial: Trial) -> None:
+    """Raise ValueError where the onsets do not fit the type."""
+    has_cs, has_us = math.isfinite(trial.cs_onset_s), math.isfinite(trial.us_onset_s)
+    if trial.trial_type is not TrialType.US_ONLY and not has_cs:
+        raise ValueError(f"a {trial.trial_type} trial needs cs_onset_s")
+    if trial.trial_type is not TrialType.CS_ONLY and not has_us:
+        raise ValueError(f"a {trial.trial_type} trial needs us_onset_s")
+    if trial.trial_type is TrialType.US_ONLY and has_cs:
+        raise ValueError("a us_only trial has cs_onset_s; leave it empty, or call the trial paired")
+    if has_cs and has_us and trial.us_onset_s <= trial.cs_onset_s:
         raise ValueError(
-            f"a us_only trial with cs_onset_s {cs_onset_s:g}; leave it empty, or call it paired"
+            f"us_onset_s {trial.us_onset_s:g} is not after cs_onset_s {trial.cs_onset_s:g}"
         )
-    if has_cs and has_us and us_onset_s <= cs_onset_s:
-        raise ValueError(
-            f"us_onset_s {us_onset_s:g} is not after cs_onset_s {cs_onset_s:g}; both count from "
-            "the start of the video (are the columns exchanged?)"
-        )
-    return Trial(
-        row.cells.get("trial", "") or str(number), trial_type, cs_onset_s, us_onset_s, row.line
-    )
-
-
-def _onset_s(row: TableRow, column: tuple[str, float] | None) -> float:
-    if column is None:
-        return math.nan
-    name, seconds = column
-    try:
-        return row.number(name) * seconds
-    except ValueError as error:
-        found = row.cells[name]
-        expected = "a number without a comma (5000 or 5.000)" if "," in found else "a number"
-        raise ValueError(
-            f"{name} is {found!r}, expected {expected}, or nothing where there is none"
-        ) from error
-
-
-def _trial_type(row: TableRow, cs_onset_s: float, us_onset_s: float) -> TrialType:
-    if "trial_type" not in row.cells:
-        has_cs, has_us = math.isfinite(cs_onset_s), math.isfinite(us_onset_s)
-        if not (has_cs or has_us):
-            raise ValueError("neither cs_onset_s nor us_onset_s is given")
-        if has_cs and has_us:
-            return TrialType.PAIRED
-        return TrialType.CS_ONLY if has_cs else TrialType.US_ONLY
-    found = row.cells["trial_type"]
-    name = re.sub(r"[\s\-+/]+", "_", found.strip().lower())
-    if name not in _TYPE_NAMES:
-        raise ValueError(f"trial_type is {found!r}, expected cs_only, us_only or paired")
-    return _TYPE_NAMES[name]
 
 
 def _repeated_names(trials: Sequence[Trial]) -> list[tuple[int, str]]:
@@ -311,25 +270,20 @@ def _repeated_names(trials: Sequence[Trial]) -> list[tuple[int, str]]:
     return problems
 
 
-def _in_order(
-    trials: Sequence[Trial], remarks: Sequence[str]
-) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
+def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
+    """Return the trials by their onsets, and a remark on an interval that is too long."""
     ordered = tuple(sorted(trials, key=lambda trial: trial.reference_s))
-    more = list(remarks)
-    if ordered != tuple(trials):
-        more.append("the trials were not in the order of their onsets and have been sorted")
     long = [
         trial
         for trial in ordered
         if trial.us_onset_s - trial.cs_onset_s > LONGEST_PLAUSIBLE_INTERVAL_S
     ]
-    if long:
-        interval_s = long[0].us_onset_s - long[0].cs_onset_s
-        more.append(
-            f"trial {long[0].trial} has {interval_s:g} s from CS to US, and {len(long)} trials "
-            f"more than {LONGEST_PLAUSIBLE_INTERVAL_S:g} s: are the onsets in seconds?"
-        )
-    return ordered, tuple(more)
+    if not long:
+        return ordered, ()
+    return ordered, (
+        f"{len(long)} trials (the first is {long[0].trial}) have more than "
+        f"{LONGEST_PLAUSIBLE_INTERVAL_S:g} s from CS to US: are the onsets in seconds?",
+    )
 
 
 def _distinct(onsets_s: ArrayLike, same_pulse_s: float) -> tuple[np.ndarray, int]:

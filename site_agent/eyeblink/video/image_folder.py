@@ -10,15 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from site_agent.errors import ImageFileError, TrialFileError, VideoFileError
-from site_agent.eyeblink.conditioning.delimited_text import read_text_table
+from site_agent.errors import ImageFileError, TableFileError, VideoFileError
+from site_agent.eyeblink.text_tables import read_table
 from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
-from site_agent.eyeblink.video.times import TIME_COLUMNS, read_time
 from site_agent.pictures.images import film_bits, list_images, read_image
 from site_agent.pictures.sample_depth import FULL_BITS, depth_remark
 
 TIMESTAMPS_NAME = "timestamps.csv"
-_FILE_COLUMNS = ("file", "file_name", "filename", "image", "frame_file")
 
 
 @dataclass(frozen=True)
@@ -160,39 +158,27 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
 
     Raises
     ------
-    VideoFileError
-        With the line of the table that is at fault.
+    TableFileError
+        The columns ``file`` and ``timestamp_s`` (or ``timestamp_ms``) are not there, two images
+        have the same time, or none is in the folder.
     """
-    try:
-        table = read_text_table(path)
-    except TrialFileError as error:
-        raise VideoFileError(str(error)) from error
-    file_column = next((name for name in _FILE_COLUMNS if name in table.columns), None)
-    time_column = next((name for name in TIME_COLUMNS if name in table.columns), None)
-    if file_column is None or time_column is None:
-        raise VideoFileError(
-            f"{path}: found the columns {', '.join(table.columns)}; expected file and "
-            "timestamp_s (or timestamp_ms)"
+    table = read_table(path)
+    if "file" not in table.columns:
+        raise TableFileError(
+            path, [(1, f"the columns are {table.named()}; expected file and timestamp_s")]
         )
-    images, missing = [], []
-    seen: dict[float, int] = {}
-    for row in table.rows:
-        text = row.cells[time_column]
-        time_s = read_time(path, row, time_column)
-        if time_s in seen:
-            raise VideoFileError(
-                f"{path}, line {row.line}: the same time as line {seen[time_s]} ({text})"
-            )
-        seen[time_s] = row.line
-        image = folder / row.cells[file_column]
-        if image.is_file():
-            images.append(TimedImage(image, time_s))
-        else:
-            missing.append(row.cells[file_column])
+    times_s = table.times_s()
+    _, first = np.unique(times_s, return_index=True)
+    odd = sorted({*range(len(times_s))} - {*first.tolist()} | {*np.isnan(times_s).nonzero()[0]})
+    if odd:
+        text = "has no time, or that of another image"
+        raise TableFileError(path, [(table.lines[index], text) for index in odd])
+    names = table.cells("file")
+    listed = [TimedImage(folder / names[index], float(times_s[index])) for index in first]
+    images = [image for image in listed if image.path.is_file()]
     if not images:
-        raise VideoFileError(f"{path}: none of its {len(missing)} images is in {folder}")
-    images.sort(key=lambda image: image.timestamp_s)
-    return images, missing
+        raise TableFileError(path, [(0, f"none of its {len(listed)} images is in {folder}")])
+    return images, [name for name in names if not (folder / name).is_file()]
 
 
 def _natural_order(path: Path) -> list[tuple[int, str]]:

@@ -6,24 +6,16 @@ frames each; others write the times of their frames into a table beside the vide
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from site_agent.errors import TrialFileError, VideoFileError
-from site_agent.eyeblink.conditioning.delimited_text import TableRow, read_text_table
+from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.text_tables import read_table
 from site_agent.eyeblink.video.frames import PacketTimes, VideoReader
-
-TIME_COLUMNS: Mapping[str, float] = {
-    "timestamp_s": 1.0,
-    "time_s": 1.0,
-    "timestamp_ms": 1e-3,
-    "time_ms": 1e-3,
-}
-"""Names that a column of times may have, and what makes seconds of it."""
 
 MOST_FRAMES_PER_S = 100_000.0
 
@@ -121,47 +113,15 @@ def read_frame_times(path: Path) -> Float64:
 
     Raises
     ------
-    VideoFileError
-        With the line that is at fault.
+    TableFileError
     """
-    try:
-        table = read_text_table(path)
-    except TrialFileError as error:
-        raise VideoFileError(str(error)) from error
-    column = next((name for name in TIME_COLUMNS if name in table.columns), None)
-    if column is None:
-        raise VideoFileError(
-            f"{path}: found the columns {', '.join(table.columns)[:200]}; expected timestamp_s "
-            "(or timestamp_ms), one row for each frame"
-        )
-    times_s: list[float] = []
-    for row in table.rows:
-        text = row.cells[column]
-        time_s = read_time(path, row, column)
-        if times_s and time_s <= times_s[-1]:
-            raise VideoFileError(
-                f"{path}, line {row.line}: {text} does not come after the time of the row before"
-            )
-        times_s.append(time_s)
-    return np.array(times_s, dtype=np.float64)
-
-
-def read_time(path: Path, row: TableRow, column: str) -> float:
-    """Return the time in seconds that a row has in one of `TIME_COLUMNS`.
-
-    Raises
-    ------
-    VideoFileError
-        There is none.
-    """
-    text = row.cells[column]
-    try:
-        time_s = row.number(column) * TIME_COLUMNS[column]
-    except ValueError:
-        time_s = float("nan")
-    if not np.isfinite(time_s):
-        raise VideoFileError(f"{path}, line {row.line}: {text!r}, expected a time")
-    return time_s
+    table = read_table(path)
+    times_s = table.times_s()
+    late = np.flatnonzero(~(np.diff(times_s, prepend=-np.inf) > 0)).tolist()
+    if late:
+        text = "has no time, or one that does not come after that of the row before"
+        raise TableFileError(path, [(table.lines[index], text) for index in late])
+    return times_s
 
 
 def container_times(path: Path, frames: int) -> Float64:

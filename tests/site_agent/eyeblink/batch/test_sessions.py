@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.errors import SessionTableError
+from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import find_sessions, name_problem, session_number
 from site_agent.eyeblink.batch.settings import (
@@ -81,7 +81,7 @@ def test_every_wrong_line_of_a_table_is_named(tmp_path: Path) -> None:
         "g,,g.csv,,amplitude,\n"
         "h,,h.csv,,,second\n",
     )
-    with pytest.raises(SessionTableError) as raised:
+    with pytest.raises(TableFileError) as raised:
         read_session_table(path)
     told = str(raised.value).splitlines()
     assert [line for line, _ in raised.value.problems] == [3, 4, 5, 6, 7, 8, 9]
@@ -97,9 +97,9 @@ def test_every_wrong_line_of_a_table_is_named(tmp_path: Path) -> None:
     [("", "empty"), ("subject,age\np1,3\n", "video or trace"), ("trace\n", "no session")],
 )
 def test_what_is_no_table_of_sessions(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(SessionTableError, match=words):
+    with pytest.raises(TableFileError, match=words):
         read_session_table(table(tmp_path, text))
-    with pytest.raises(SessionTableError, match="No such file"):
+    with pytest.raises(TableFileError, match="No such file"):
         read_session_table(tmp_path / "missing.csv")
 
 

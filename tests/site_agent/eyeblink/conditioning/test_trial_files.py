@@ -15,7 +15,7 @@ from site_agent.datasets.synthetic.conditioning import (
     SyntheticConditioning,
     draw_conditioning_session,
 )
-from site_agent.errors import MissingExtraError, TrialFileError
+from site_agent.errors import MissingExtraError, TableFileError
 from site_agent.eyeblink.blinks.finding import BlinkSettings
 from site_agent.eyeblink.conditioning.trial_files import TrialTiming, read_trials
 from site_agent.eyeblink.conditioning.trials import Trial
@@ -125,9 +125,9 @@ def test_a_puff_that_never_came_says_nothing_of_the_closed_eye(tmp_path: Path) -
 def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Path) -> None:
     listed = tmp_path / "trials.csv"
     listed.write_text("trial,trial_type,cs_onset_s\n1,paired,\n")
-    with pytest.raises(TrialFileError, match="line 2"):
+    with pytest.raises(TableFileError, match="line 2"):
         run_trace_analysis(trace_file, out_dir=tmp_path / "out", trials=listed)
-    with pytest.raises(TrialFileError, match="No such file"):
+    with pytest.raises(TableFileError, match="No such file"):
         read_trials(tmp_path / "none.csv")
     assert not (tmp_path / "out").exists()
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from site_agent.errors import VideoFileError
+from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.video.image_folder import ImageFolderReader
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seekable_images import SeekableImages
@@ -53,9 +53,7 @@ def test_all_images_of_12_bits_are_scaled_alike(tmp_path: Path) -> None:
     assert seen.picture(29)[10, 10].tolist() == [129 >> 4] * 3
 
 
-@pytest.mark.parametrize(
-    ("header", "scale"), [("file,timestamp_s", 1.0), ("filename;time_ms", 1000.0)]
-)
+@pytest.mark.parametrize(("header", "scale"), [("file,timestamp_s", 1.0), ("file;time_ms", 1000.0)])
 def test_a_table_of_times(folder: Path, header: str, scale: float) -> None:
     comma = ";" if ";" in header else ","
     times_s = {3: 0.0, 1: 0.04, 7: 0.1, 0: 0.5}
@@ -88,19 +86,22 @@ def test_what_is_missing_or_damaged_is_counted(folder: Path) -> None:
     [
         ("", "is empty"),
         ("a,b\nframe0.png,1\n", "expected file and timestamp_s"),
-        ("file,timestamp_s\nframe0.png,soon\n", "line 2: 'soon', expected a time"),
-        ("file,timestamp_s\nframe0.png,\n", "line 2: '', expected a time"),
-        ("file,timestamp_s\nframe0.png,1\nframe1.png,1\n", "line 3: the same time as line 2"),
+        ("file,timestamp_s\nframe0.png,soon\n", "line 2: timestamp_s is 'soon'"),
+        ("file,timestamp_s\nframe0.png,\n", "line 2: has no time"),
+        (
+            "file,timestamp_s\nframe0.png,1\nframe1.png,1\n",
+            "line 3: has no time, or that of another",
+        ),
         ("file,timestamp_s\nother.png,1\n", "none of its 1 images"),
     ],
 )
-def test_tables_that_do_not_do(folder: Path, table: str, message: str) -> None:
+def test_tables_that_do_not_fit(folder: Path, table: str, message: str) -> None:
     (folder / "timestamps.csv").write_text(table)
-    with pytest.raises(VideoFileError, match=message):
+    with pytest.raises(TableFileError, match=message):
         ImageFolderReader(folder)
 
 
-def test_folders_that_do_not_do(folder: Path, tmp_path: Path) -> None:
+def test_folders_without_images_or_times(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(VideoFileError, match="images without times"):
         ImageFolderReader(folder)
     with pytest.raises(VideoFileError, match="no such file"):
