@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from operator import length_hint
 from typing import Literal
 
@@ -27,6 +27,7 @@ from site_agent.eyeblink.conditioning.settings import (
     cr_rule_text,
 )
 from site_agent.eyeblink.conditioning.trials import Trial
+from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.study.learning_curve import (
     Effect,
@@ -101,16 +102,8 @@ class CriterionRow:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        return {
-            "criterion": self.criterion,
-            "n_valid": self.n_valid,
-            "n_rejected": self.n_rejected,
-            "n_cr": self.n_cr,
-            "cr_percent": self.cr_percent if self.n_valid else None,
-            "effect": self.effect.to_dict() if self.effect else None,
-            "agrees": self.agrees,
-            "problem": self.problem,
-        }
+        own = {**asdict(self), "cr_percent": self.cr_percent}
+        return {**plain(own), "effect": self.effect.to_dict() if self.effect else None}
 
 
 @dataclass(frozen=True)
@@ -124,8 +117,6 @@ class CriteriaComparison:
     rows : tuple of CriterionRow
     share_agreeing : float
         Of all criteria, 0..1, the share with the verdict of the first (which counts).
-    share_same_sign : float
-        The share whose estimate has the sign of the first, however uncertain.
     holds : bool
         All criteria give the same verdict, and it is a clear one.
     conclusion : str
@@ -136,21 +127,12 @@ class CriteriaComparison:
     measure: LearningMeasure
     rows: tuple[CriterionRow, ...]
     share_agreeing: float
-    share_same_sign: float
     holds: bool
     conclusion: str
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types."""
-        return {
-            "question": self.question,
-            "measure": self.measure,
-            "rows": [row.to_dict() for row in self.rows],
-            "share_agreeing": self.share_agreeing,
-            "share_same_sign": self.share_same_sign,
-            "holds": self.holds,
-            "conclusion": self.conclusion,
-        }
+        return {**plain(asdict(self)), "rows": [row.to_dict() for row in self.rows]}
 
 
 def default_criteria(settings: ConditioningSettings | None = None) -> tuple[Criterion, ...]:
@@ -293,9 +275,6 @@ def _compared(
     first = rows[0].effect
     assert first is not None  # compare_criteria has refused otherwise
     agreeing = sum(row.agrees for row in rows)
-    same_sign = sum(
-        row.effect is not None and row.effect.estimate * first.estimate > 0 for row in rows
-    )
     holds = agreeing == len(rows) and first.verdict != "unclear"
     finding, agreement = _finding(first, question, groups), _agreement(agreeing, len(rows))
     return CriteriaComparison(
@@ -303,7 +282,6 @@ def _compared(
         measure=measure,
         rows=rows,
         share_agreeing=agreeing / len(rows),
-        share_same_sign=same_sign / len(rows),
         holds=holds,
         conclusion=f"{measure} {finding}; {agreement}",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -12,8 +13,9 @@ import numpy as np
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.trial_results import TrialResult
+from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.study.line_fits import LineFit, fit_line, mean_difference
+from site_agent.eyeblink.study.line_fits import fit_line, mean_difference
 
 LearningMeasure = Literal["cr_percent", "amplitude_all", "amplitude_cr"]
 MEASURE_UNITS: Mapping[LearningMeasure, str] = {
@@ -51,7 +53,7 @@ class LearningPoint:
     Attributes
     ----------
     position : float
-        Session number, or number of the block since the participant's first session.
+        Session number.
     value : float
         NaN where no valid trial tells.
     n_trials : int
@@ -93,9 +95,7 @@ class Effect:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        return {name: _plain(value) for name, value in asdict(self).items()} | {
-            "verdict": self.verdict
-        }
+        return {**plain(asdict(self)), "verdict": self.verdict}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +105,12 @@ class LearningCurve:
     Attributes
     ----------
     measure : str
-    method : {'mixed-slope', 'mixed-intercept', 'participant-slopes', 'regression'}
-        Linear mixed model with random intercept and slope, with random intercept; mean of the
-        participants' own lines; one regression.
+    method : {'mixed-slope', 'mixed-intercept', 'regression'}
+        Linear mixed model with random intercept and slope, or with random intercept; regression.
     positions, mean, low, high : float64, shape (k,)
         The line and its band; percentages stay within 0..100.
     slope : Effect
-        Change of the measure from one session (or block) to the next.
+        Change of the measure from one session to the next.
     observed : tuple of PositionMean
     points : tuple of LearningPoint
         Those with a value.
@@ -133,74 +132,31 @@ class LearningCurve:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        arrays = {
-            name: [_plain(float(value)) for value in getattr(self, name)]
-            for name in ("positions", "mean", "low", "high")
-        }
         return {
-            "measure": self.measure,
+            **plain({name: getattr(self, name) for name in ("measure", "method", "remarks")}),
             "unit": MEASURE_UNITS[self.measure],
-            "method": self.method,
-            **arrays,
+            **{
+                name: plain(getattr(self, name).tolist())
+                for name in ("positions", "mean", "low", "high")
+            },
             "slope": self.slope.to_dict(),
-            "observed": [
-                {name: _plain(value) for name, value in asdict(item).items()}
-                for item in self.observed
-            ],
-            "points": [asdict(point) for point in self.points],
+            "observed": plain([asdict(item) for item in self.observed]),
+            "points": plain([asdict(point) for point in self.points]),
             "n_participants": self.n_participants,
-            "remarks": list(self.remarks),
         }
 
 
 def learning_points(
-    sessions: Sequence[StudySession],
-    measure: LearningMeasure = "cr_percent",
-    *,
-    trials_per_block: int | None = None,
+    sessions: Sequence[StudySession], measure: LearningMeasure = "cr_percent"
 ) -> tuple[LearningPoint, ...]:
-    """Return a point for each session, or for each block of trials.
-
-    Parameters
-    ----------
-    sessions : sequence of StudySession
-    measure : {'cr_percent', 'amplitude_all', 'amplitude_cr'}
-    trials_per_block : int, optional
-        Trials with a CS, rejected ones included, that make a block; blocks are numbered from 1
-        over all sessions of a participant. The last of a session may be smaller.
-
-    Raises
-    ------
-    ConditioningError
-        Two sessions of a participant have the same number, or the block has no trial.
-    """
-    _check_measure(measure)
-    if trials_per_block is not None and trials_per_block < 1:
-        raise ConditioningError(f"trials_per_block is {trials_per_block}, expected 1 or more")
-    points: list[LearningPoint] = []
-    blocks_so_far: dict[str, int] = {}
-    seen: set[tuple[str, float]] = set()
+    """Return a point for each session."""
+    points = []
     for session in sorted(sessions, key=lambda item: (item.participant, item.session)):
-        if (session.participant, session.session) in seen:
-            raise ConditioningError(
-                f"participant {session.participant!r} has two sessions {session.session:g}; "
-                "number the sessions of each participant"
-            )
-        seen.add((session.participant, session.session))
         trials = [result for result in session.result.trials if result.has_cs]
-        if trials_per_block is None:
-            blocks, positions = [trials], [session.session]
-        else:
-            starts = range(0, len(trials), trials_per_block)
-            blocks = [trials[start : start + trials_per_block] for start in starts]
-            done = blocks_so_far.get(session.participant, 0)
-            positions = [float(done + number) for number in range(1, len(blocks) + 1)]
-            blocks_so_far[session.participant] = done + len(blocks)
-        for block, position in zip(blocks, positions, strict=True):
-            value, count = _value(block, measure)
-            points.append(
-                LearningPoint(session.participant, float(position), value, count, session.group)
-            )
+        value, count = _value(trials, measure)
+        points.append(
+            LearningPoint(session.participant, session.session, value, count, session.group)
+        )
     return tuple(points)
 
 
@@ -211,26 +167,30 @@ def fit_learning_curve(
 
     Three participants and more: a linear mixed model, ``value ~ session`` with a random intercept
     by participant, and a random slope where five or more were seen in three sessions or more.
-    Where it cannot be fitted, the mean of the participants' own lines, and for one or two
-    participants a regression (with an intercept each); `remarks` tells which and why.
+    Where it cannot be fitted, and for one or two participants, a regression with an intercept for
+    each; `remarks` says why.
 
     Raises
     ------
     ConditioningError
-        Fewer than two positions with a value.
+        Fewer than two positions with a value, or two points of a participant at one position.
     """
-    _check_measure(measure)
+    counts = Counter((point.participant, point.position) for point in points)
+    if twice := [place for place, count in counts.items() if count > 1]:
+        raise ConditioningError(
+            f"participant {twice[0][0]!r} has two sessions {twice[0][1]:g}; number the sessions of "
+            "each participant"
+        )
     known = [point for point in points if math.isfinite(point.value)]
     positions = sorted({point.position for point in known})
     if len(positions) < 2:
         raise ConditioningError(
-            f"a learning curve needs values of at least two sessions or blocks, found "
-            f"{len(positions)}"
+            f"a learning curve needs values of at least two sessions, found {len(positions)}"
         )
     remarks = []
     if len(known) < len(points):
         remarks.append(
-            f"{len(points) - len(known)} of {len(points)} sessions or blocks have no valid trial "
+            f"{len(points) - len(known)} of {len(points)} sessions have no valid trial "
             "for this measure and are missing"
         )
     grid = np.linspace(positions[0], positions[-1], _BAND_POINTS)
@@ -240,7 +200,9 @@ def fit_learning_curve(
         [point.participant for point in known],
         grid,
     )
-    mean, low, high = _within_range(fit, measure)
+    most = 100.0 if measure == "cr_percent" else math.inf
+    least = 0.0 if measure == "cr_percent" else -math.inf
+    mean, low, high = (np.clip(line, least, most) for line in (fit.mean, fit.low, fit.high))
     return LearningCurve(
         measure=measure,
         method=fit.method,
@@ -284,13 +246,6 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
     return Effect(*mean_difference(first, second)), (names[0], names[1])
 
 
-def _check_measure(measure: str) -> None:
-    if measure not in MEASURE_UNITS:
-        raise ConditioningError(
-            f"the measure {measure!r} is not known; expected {', '.join(MEASURE_UNITS)}"
-        )
-
-
 def _value(trials: Sequence[TrialResult], measure: LearningMeasure) -> tuple[float, int]:
     judged = [trial for trial in trials if trial.cr is not None]
     if measure == "cr_percent":
@@ -299,16 +254,6 @@ def _value(trials: Sequence[TrialResult], measure: LearningMeasure) -> tuple[flo
     used = judged if measure == "amplitude_all" else [trial for trial in judged if trial.cr]
     amplitudes = [trial.measures.cr_amplitude for trial in used]
     return (float(np.mean(amplitudes)) if amplitudes else math.nan), len(used)
-
-
-def _within_range(fit: LineFit, measure: LearningMeasure) -> tuple[Float64, Float64, Float64]:
-    if measure != "cr_percent":
-        return fit.mean, fit.low, fit.high
-    return (
-        np.clip(fit.mean, 0.0, 100.0),
-        np.clip(fit.low, 0.0, 100.0),
-        np.clip(fit.high, 0.0, 100.0),
-    )
 
 
 def _observed(
@@ -320,9 +265,3 @@ def _observed(
         error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
         means.append(PositionMean(position, float(values.mean()), error, len(values)))
     return tuple(means)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

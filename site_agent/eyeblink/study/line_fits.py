@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -45,69 +46,57 @@ def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64)
     names, member = np.unique(np.asarray(participants), return_inverse=True)
     sessions = np.array([len(np.unique(x[member == index])) for index in range(len(names))])
     if np.ptp(y) == 0:
-        return _constant(float(y[0]), grid)
+        flat = np.full(len(grid), y[0])
+        remark = "all values are the same: nothing to fit"
+        return LineFit("regression", flat, flat, flat, 0.0, 0.0, 0.0, 1.0, (remark,))
     if (sessions >= 2).sum() == 0:
-        fit = _regression(x, y, np.zeros_like(member), grid)
-        return _remark(fit, "every participant has one session only: the line is across persons")
+        remark = "every participant has one session only: the line is across persons"
+        return _regression(x, y, np.zeros_like(member), grid, remark)
     if len(names) < FEWEST_FOR_MIXED:
-        fit = _regression(x, y, member, grid)
         text = "one participant" if len(names) == 1 else f"{len(names)} participants"
-        return _remark(fit, f"{text}: a regression, whose band does not speak for other persons")
-    remarks: list[str] = []
+        remark = f"{text}: a regression, whose band does not speak for other persons"
+        return _regression(x, y, member, grid, remark)
     wants_slope = len(names) >= FEWEST_FOR_RANDOM_SLOPE and np.median(sessions) >= 3
+    remarks: list[str] = []
     for random_slope in (True, False) if wants_slope else (False,):
-        try:
-            fit = _mixed(x, y, member, grid, random_slope)
+        fit = _mixed(x, y, member, grid, random_slope)
+        if isinstance(fit, LineFit):
             return replace(fit, remarks=(*remarks, *fit.remarks))
-        except _NoFitError as error:
-            remarks.append(str(error))
-    if (sessions >= 2).sum() >= 2:
-        fit = _participant_slopes(x, y, member, grid)
-        remarks.append("the line is the mean of the participants' own lines")
-    else:
-        fit = _regression(x, y, np.zeros_like(member), grid)
-        remarks.append("the line is one regression over all values")
-    return replace(fit, remarks=(*remarks, *fit.remarks))
+        remarks.append(fit)
+    remarks.append("a regression with a level for each participant instead")
+    return _regression(x, y, member, grid, *remarks)
 
 
 def mean_difference(first: Float64, second: Float64) -> tuple[float, float, float, float]:
-    """Return mean of `second` minus mean of `first`, its 95 % limits and p value, after Welch.
+    """Return mean of `second` minus mean of `first`, its 95 % limits and p value, after Welch."""
+    from scipy.stats import ttest_ind
 
-    B. L. Welch, "The generalization of Student's problem when several different population
-    variances are involved", Biometrika 34 (1947).
-    """
-    parts = [float(values.var(ddof=1)) / len(values) for values in (first, second)]
-    variance = sum(parts)
     difference = float(second.mean() - first.mean())
-    spread = sum(
-        part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True)
-    )
-    freedom = variance**2 / spread if spread > 0 else float(len(first) + len(second) - 2)
-    return _interval(difference, math.sqrt(variance), freedom)
+    if np.ptp(first) == np.ptp(second) == 0:
+        return difference, difference, difference, float(difference == 0)
+    found = ttest_ind(second, first, equal_var=False)
+    limits = found.confidence_interval(0.95)
+    return difference, float(limits.low), float(limits.high), float(found.pvalue)
 
 
-class _NoFitError(Exception):
-    """A model that the values do not determine; the text is a remark."""
-
-
-def _mixed(x: Float64, y: Float64, member: Int64, grid: Float64, random_slope: bool) -> LineFit:
-    """Linear mixed model, restricted maximum likelihood.
+def _mixed(
+    x: Float64, y: Float64, member: Int64, grid: Float64, random_slope: bool
+) -> LineFit | str:
+    """Fit a linear mixed model by restricted maximum likelihood, or say why it cannot be fitted.
 
     N. M. Laird and J. H. Ware, "Random-effects models for longitudinal data", Biometrics 38
     (1982). Intervals use Student's t with as many degrees of freedom as there are participants,
     less one, for a random slope: few participants must not look like many.
     """
+    from scipy.stats import t
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
     name = "a random slope" if random_slope else "a random intercept"
-    try:
-        from statsmodels.regression.mixed_linear_model import MixedLM
-    except ImportError as error:
-        raise _NoFitError("statsmodels is not installed: no mixed model was fitted") from error
     centre, scale_x, scale_y = float(x.mean()), float(x.std()), float(y.std())
-    design = np.column_stack([np.ones_like(x), (x - centre) / scale_x])
-    with warnings.catch_warnings():
-        # What they say is read from the fit itself and told in remarks.
-        warnings.simplefilter("ignore")
-        try:
+    design = _design(x, centre, scale_x)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit itself is checked below
             fit = MixedLM(
                 (y - y.mean()) / scale_y,
                 design,
@@ -117,99 +106,64 @@ def _mixed(x: Float64, y: Float64, member: Int64, grid: Float64, random_slope: b
             line = np.asarray(fit.fe_params, dtype=np.float64)
             covariance = np.asarray(fit.cov_params(), dtype=np.float64)[:2, :2]
             between = np.asarray(fit.cov_re, dtype=np.float64) / float(fit.scale)
-        except (np.linalg.LinAlgError, ValueError, FloatingPointError, ZeroDivisionError) as error:
-            raise _NoFitError(f"a mixed model with {name} has no solution here") from error
+    except (np.linalg.LinAlgError, ValueError, FloatingPointError, ZeroDivisionError):
+        return f"a mixed model with {name} has no solution here"
     if not (fit.converged and np.isfinite(covariance).all() and (np.diag(covariance) > 0).all()):
-        raise _NoFitError(f"a mixed model with {name} did not converge")
-    smallest = float(np.linalg.eigvalsh(between).min())
-    if random_slope and smallest < _SINGULAR:
-        raise _NoFitError(
-            "the participants' slopes do not differ measurably: no random slope was fitted"
-        )
-    remarks: tuple[str, ...] = ()
-    if not random_slope and smallest < _SINGULAR:
-        remarks = ("the participants' levels do not differ measurably",)
+        return f"a mixed model with {name} did not converge"
+    alike = float(np.linalg.eigvalsh(between).min()) < _SINGULAR
+    if random_slope and alike:
+        return "the participants' slopes do not differ measurably: no random slope was fitted"
     count = int(member.max()) + 1
     freedom = count - 1 if random_slope else max(len(x) - count - 1, 1)
-    at = np.column_stack([np.ones_like(grid), (grid - centre) / scale_x])
+    quantile = float(t.ppf(0.975, freedom))
+    at = _design(grid, centre, scale_x)
     mean = at @ line * scale_y + float(y.mean())
-    error_of_mean = np.sqrt(np.einsum("ki,ij,kj->k", at, covariance, at)) * scale_y
-    slope = _interval(
-        float(line[1]) * scale_y / scale_x,
-        math.sqrt(covariance[1, 1]) * scale_y / scale_x,
-        freedom,
+    half = quantile * np.sqrt(np.einsum("ki,ij,kj->k", at, covariance, at)) * scale_y
+    slope, error = (
+        value * scale_y / scale_x for value in (float(line[1]), math.sqrt(covariance[1, 1]))
     )
-    half = _quantile(freedom) * error_of_mean
-    method = "mixed-slope" if random_slope else "mixed-intercept"
-    return LineFit(method, mean, mean - half, mean + half, *slope, remarks)
+    return LineFit(
+        "mixed-slope" if random_slope else "mixed-intercept",
+        mean,
+        mean - half,
+        mean + half,
+        slope,
+        slope - quantile * error,
+        slope + quantile * error,
+        2.0 * float(t.sf(abs(slope) / error, freedom)),
+        ("the participants' levels do not differ measurably",) if alike else (),
+    )
 
 
-def _regression(x: Float64, y: Float64, member: Int64, grid: Float64) -> LineFit:
-    """Least squares with one slope and an intercept for each participant."""
+def _design(x: Float64, centre: float, scale: float) -> Float64:
+    return np.column_stack([np.ones_like(x), (x - centre) / scale])
+
+
+def _regression(x: Float64, y: Float64, member: Int64, grid: Float64, *remarks: str) -> LineFit:
+    """Fit least squares with one slope and a level for each participant."""
+    from statsmodels.regression.linear_model import OLS
+
     count = int(member.max()) + 1
     levels = (member[:, None] == np.arange(count)).astype(np.float64)
-    design = np.column_stack([levels, x - x.mean()])
-    solution, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
-    freedom = len(y) - int(rank)
-    residual = y - design @ solution
-    variance = float(residual @ residual) / freedom if freedom > 0 else math.nan
-    covariance = np.linalg.pinv(design.T @ design) * variance
-    # The line stands for the average of these participants.
-    at = np.column_stack([np.full((len(grid), count), 1.0 / count), grid - x.mean()])
-    mean = at @ solution
-    error = np.sqrt(np.maximum(np.einsum("ki,ij,kj->k", at, covariance, at), 0.0))
-    half = _quantile(freedom) * error
-    slope = _interval(float(solution[-1]), math.sqrt(max(covariance[-1, -1], 0.0)), freedom)
-    remarks = () if freedom > 0 else ("too few values for a confidence band",)
-    return LineFit("regression", mean, mean - half, mean + half, *slope, remarks)
-
-
-def _participant_slopes(x: Float64, y: Float64, member: Int64, grid: Float64) -> LineFit:
-    """Mean of one line for each participant: needs no model of how they differ."""
-    slopes, lines = [], []
-    for index in range(int(member.max()) + 1):
-        own = member == index
-        if len(np.unique(x[own])) < 2:
-            continue
-        slope, level = np.polyfit(x[own] - x[own].mean(), y[own], 1)
-        slopes.append(float(slope))
-        lines.append(level + slope * (grid - x[own].mean()))
-    freedom = len(slopes) - 1
-    curves = np.array(lines)
-    mean = curves.mean(axis=0)
-    half = _quantile(freedom) * curves.std(axis=0, ddof=1) / math.sqrt(len(slopes))
-    error = float(np.std(slopes, ddof=1)) / math.sqrt(len(slopes))
-    slope = _interval(float(np.mean(slopes)), error, freedom)
-    return LineFit("participant-slopes", mean, mean - half, mean + half, *slope)
-
-
-def _constant(value: float, grid: Float64) -> LineFit:
-    flat = np.full(len(grid), value)
-    remark = "all values are the same: nothing to fit"
-    return LineFit("regression", flat, flat, flat, 0.0, 0.0, 0.0, 1.0, (remark,))
-
-
-def _remark(fit: LineFit, text: str) -> LineFit:
-    return replace(fit, remarks=(*fit.remarks, text))
-
-
-def _interval(estimate: float, error: float, freedom: float) -> tuple[float, float, float, float]:
-    """The estimate with its 95 % limits and two-sided p value."""
-    if not freedom > 0 or not math.isfinite(error):
-        return estimate, math.nan, math.nan, math.nan
-    half = _quantile(freedom) * error
-    if error == 0:
-        return estimate, estimate, estimate, 1.0 if estimate == 0 else 0.0
-    from scipy.special import stdtr
-
-    p_value = 2.0 * float(stdtr(freedom, -abs(estimate) / error))
-    return estimate, estimate - half, estimate + half, p_value
-
-
-def _quantile(freedom: float) -> float:
-    """Student's t that 97.5 % lie below."""
-    if not freedom > 0:
-        return math.nan
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 0.975))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # too few values are remarked on below
+        fit: Any = OLS(y, np.column_stack([x - x.mean(), levels])).fit()
+        # The line stands for the average of these participants.
+        at = np.column_stack([grid - x.mean(), np.full((len(grid), count), 1.0 / count)])
+        line = fit.get_prediction(at)
+        band = line.conf_int(alpha=0.05)
+        limits, p_value = fit.conf_int()[0], float(fit.pvalues[0])
+    if not fit.df_resid > 0:
+        remarks = (*remarks, "too few values for a confidence band")
+        band, limits, p_value = np.full_like(band, np.nan), (math.nan, math.nan), math.nan
+    return LineFit(
+        "regression",
+        np.asarray(line.predicted_mean),
+        band[:, 0],
+        band[:, 1],
+        float(fit.params[0]),
+        float(limits[0]),
+        float(limits[1]),
+        p_value,
+        remarks,
+    )

@@ -113,15 +113,6 @@ def _fit(
             f"{len(with_trials) - len(usable)} of {len(with_trials)} sessions with trials have no "
             "participant or session_number and are not in the learning curve"
         )
-    seen: dict[tuple[str, float], str] = {}
-    for record in usable:
-        other = seen.setdefault((record.participant, record.number), record.name)
-        if other != record.name:
-            remarks.append(
-                f"no learning curve: {other} and {record.name} are both session "
-                f"{record.number:g} of {record.participant}"
-            )
-            return {}, remarks
     curves: dict[str, tuple[LearningCurve, ...]] = {}
     for group in sorted({record.group for record in usable}):
         members = [record for record in usable if record.group == group]

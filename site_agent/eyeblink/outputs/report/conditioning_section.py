@@ -41,7 +41,6 @@ def conditioning_section(session: AnalysedSession) -> str:
     conditioning = session.conditioning
     if conditioning is None:
         return ""
-    curve, text = learning_figure(conditioning)
     return section(
         "conditioning",
         "Conditioned responses",
@@ -60,10 +59,9 @@ def conditioning_section(session: AnalysedSession) -> str:
             "cross: rejected, which is not the same as no response. Dotted: the CR criterion.",
         ),
         figure(
-            curve,
+            learning_figure(conditioning),
             "CR percentage over blocks of trials",
-            "Share of CRs in blocks of trials with 95 % intervals (Wilson). Dashed with its "
-            f"striped band: a straight line and its 95 % band. {text}",
+            "Share of CRs in blocks of trials with 95 % intervals (Wilson).",
         ),
         _summary(conditioning),
         _sensitivity(conditioning),

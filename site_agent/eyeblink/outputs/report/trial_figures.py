@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import wilson_interval_percent
 from site_agent.eyeblink.conditioning.trial_alignment import AlignedTrials, align_trials
 from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.outputs.drawing import CS_COLOUR, LINE, SOFT, US_COLOUR, new_figure
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.study.learning_curve import (
-    LearningPoint,
-    StudySession,
-    fit_learning_curve,
-    learning_points,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,49 +98,26 @@ def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
     return figure
 
 
-def learning_figure(conditioning: ConditioningResult) -> tuple[Figure | None, str]:
-    """Draw CR percentage over blocks of trials with a fitted line; also say what the line says."""
-    with_cs = sum(result.has_cs for result in conditioning.trials)
-    block = max(LEAST_BLOCK, math.ceil(with_cs / MOST_BLOCKS))
-    points = sorted(
-        (
-            point
-            for point in learning_points(
-                [StudySession("session", 1.0, conditioning)], trials_per_block=block
-            )
-            if math.isfinite(point.value)
-        ),
-        key=lambda point: point.position,
-    )
-    if len(points) < 2:
-        return None, ""
+def learning_figure(conditioning: ConditioningResult) -> Figure | None:
+    """Draw CR percentage over blocks of trials; None for fewer than two blocks."""
+    trials = [result for result in conditioning.trials if result.has_cs]
+    size = max(LEAST_BLOCK, math.ceil(len(trials) / MOST_BLOCKS))
+    places, percent, bars = [], [], []
+    for place, start in enumerate(range(0, len(trials), size), start=1):
+        judged = [bool(each.cr) for each in trials[start : start + size] if each.cr is not None]
+        if judged:
+            value = 100.0 * sum(judged) / len(judged)
+            low, high = wilson_interval_percent(sum(judged), len(judged))
+            places.append(place)
+            percent.append(value)
+            bars.append((value - low, high - value))
+    if len(places) < 2:
+        return None
     figure = new_figure(6.0, 3.4)
     axis = figure.subplots()
-    text = _draw_fit(axis, points)
-    places, values = [point.position for point in points], [point.value for point in points]
-    intervals = [
-        wilson_interval_percent(round(point.value * point.n_trials / 100.0), point.n_trials)
-        for point in points
-    ]
-    bars = np.abs(np.array(intervals).T - values)
-    axis.errorbar(places, values, yerr=bars, color=LINE, ecolor="black", marker="o", capsize=3)
-    axis.set(xlabel=f"block of {block} trials with a CS", ylabel="CRs (%)", ylim=(-4, 104))
+    yerr = np.abs(np.array(bars).T)
+    axis.errorbar(places, percent, yerr=yerr, color=LINE, ecolor="black", marker="o", capsize=3)
+    axis.set(xlabel=f"block of {size} trials with a CS", ylabel="CRs (%)", ylim=(-4, 104))
     axis.set_xticks(places)
     axis.grid(visible=True, linewidth=0.3)
-    return figure, text
-
-
-def _draw_fit(axis: Axes, points: list[LearningPoint]) -> str:
-    try:
-        curve = fit_learning_curve(points)
-    except ConditioningError:
-        return ""
-    axis.fill_between(
-        curve.positions, curve.low, curve.high, facecolor="none", hatch="///", edgecolor="0.75"
-    )
-    axis.plot(curve.positions, curve.mean, color=US_COLOUR, linestyle="--")
-    slope = curve.slope
-    text = f"CRs change by {slope.estimate:+.1f} percentage points from block to block"
-    if math.isfinite(slope.low):
-        text += f" (95 % interval {slope.low:+.1f} to {slope.high:+.1f})"
-    return text + "."
+    return figure
