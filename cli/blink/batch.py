@@ -43,7 +43,7 @@ def batch(
         Path,
         typer.Argument(
             metavar="SESSIONS",
-            help="A folder of videos or traces, or a table (CSV) with one line a session.",
+            help="A folder of videos (with --landmarks) or traces, or a table (CSV) of sessions.",
             show_default=False,
         ),
     ],
@@ -106,7 +106,7 @@ def batch(
     from site_agent.eyeblink.batch.sessions import with_bids_labels
     from site_agent.eyeblink.study.study import write_study
 
-    listed = _sessions(sessions, output, prefer_videos=bool(landmarks))
+    listed = _sessions(sessions, output, videos=bool(landmarks))
     for remark in listed.remarks:
         invocation.warn(remark)
     chosen, addresses = _with_models(invocation, listed.sessions, detector, landmarks)
@@ -146,7 +146,7 @@ def batch(
     return _reply(result, study)
 
 
-def _sessions(place: Path, study: Path, *, prefer_videos: bool) -> SessionList:
+def _sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
     from site_agent.eyeblink.batch.session_table import read_session_table
     from site_agent.eyeblink.batch.sessions import find_sessions
 
@@ -154,9 +154,10 @@ def _sessions(place: Path, study: Path, *, prefer_videos: bool) -> SessionList:
         raise InputMissingError(f"{place}: no such file or folder; expected sessions")
     if not place.is_dir():
         return read_session_table(place)
-    listed = find_sessions(place, leave_out=study, prefer_videos=prefer_videos)
+    listed = find_sessions(place, videos=videos, leave_out=study)
     if not listed.sessions:
-        raise InputMissingError(f"{place}: holds neither videos nor traces")
+        looked_for = "videos" if videos else "traces (for videos, give --landmarks)"
+        raise InputMissingError(f"{place}: holds no {looked_for}")
     return listed
 
 

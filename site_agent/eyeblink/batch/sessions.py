@@ -84,54 +84,48 @@ class SessionList:
     remarks: tuple[str, ...] = ()
 
 
-def find_sessions(
-    folder: Path, *, leave_out: Path | None = None, prefer_videos: bool = True
-) -> SessionList:
+def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) -> SessionList:
     """Return the recordings in a folder and in the folders below it.
 
-    Videos by the ending of their names, traces (``.csv``, ``.tsv``, ``.txt``) by their content,
-    folders of images by their ``timestamps.csv``. ``NAME_truth.csv`` beside a video is what was
-    drawn into it, and no recording.
-    ``NAME_trials.csv`` (also ``_events`` and ``_ttl``) holds the trials of the recording
-    ``NAME``. Names such as ``sub-01_ses-2`` tell participant and session.
+    Videos are known by the ending of their names, folders of images by their ``timestamps.csv``,
+    traces (``.csv``, ``.tsv``, ``.txt``) by their content. ``NAME_trials.csv`` (also ``_events``
+    and ``_ttl``) holds the trials of the recording ``NAME``. Names such as ``sub-01_ses-2``
+    give participant and session.
 
     Parameters
     ----------
     folder : Path
+    videos : bool
+        Whether the recordings are the videos, or the traces.
     leave_out : Path, optional
         A folder that is not looked into: the study's own, should it lie inside.
-    prefer_videos : bool
-        Which recording counts where a video and a trace have the same name.
     """
-    videos: list[Path] = []
-    traces: list[Path] = []
+    recordings: list[Path] = []
     trials: dict[Path, Path] = {}
-    strangers: list[Path] = []
+    others: list[Path] = []
     for path in _files(folder, leave_out):
         suffix, named = path.suffix.lower(), _TRIALS_NAME.fullmatch(path.stem)
-        if suffix in VIDEO_SUFFIXES or path.is_dir():
-            videos.append(path)
-        elif suffix in TRACE_SUFFIXES and named:
+        is_video = suffix in VIDEO_SUFFIXES or path.is_dir()
+        if suffix in TRACE_SUFFIXES and named:
             trials[path.with_name(named[1])] = path
-        elif suffix in TRACE_SUFFIXES:
-            (traces if looks_like_trace(path) else strangers).append(path)
-    drawn = {_stem(path).with_name(f"{_stem(path).name}_truth") for path in videos}
-    traces = [path for path in traces if _stem(path) not in drawn]
-    remarks = _both_kinds(videos, traces, prefer_videos)
-    if strangers:
-        names = ", ".join(path.name for path in strangers[:5])
-        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
-        remarks.append(f"no traces of eye aspect ratios, left out: {names}{more}")
-    chosen = sorted([*videos, *traces])
+        elif is_video and videos:
+            recordings.append(path)
+        elif suffix in TRACE_SUFFIXES and not videos and not path.stem.endswith("_truth"):
+            (recordings if looks_like_trace(path) else others).append(path)
+    remarks = []
+    if others:
+        names = ", ".join(path.name for path in others[:5])
+        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+        remarks.append(f"not traces of eye aspect ratios, left out: {names}{more}")
     sessions = []
-    for path, name in zip(chosen, _names(folder, chosen), strict=True):
+    for path, name in zip(recordings, _names(folder, recordings), strict=True):
         relative = path.relative_to(folder).as_posix()
         participant, session = _PARTICIPANT.search(relative), _SESSION.search(relative)
         sessions.append(
             BatchSession(
                 name=name,
                 source=path,
-                is_video=path not in traces,
+                is_video=videos,
                 trials=trials.pop(_stem(path), None),
                 participant=participant[1] if participant else "",
                 number=session_number(session[1]) if session else math.nan,
@@ -230,29 +224,13 @@ def _files(folder: Path, leave_out: Path | None) -> list[Path]:
     return found
 
 
-def _both_kinds(videos: list[Path], traces: list[Path], prefer_videos: bool) -> list[str]:
-    """Let one of two recordings of the same name go, and say so."""
-    both = {_stem(path) for path in videos} & {_stem(path) for path in traces}
-    losers = traces if prefer_videos else videos
-    losers[:] = [path for path in losers if _stem(path) not in both]
-    if not both:
-        return []
-    kept, gone = ("video", "trace") if prefer_videos else ("trace", "video")
-    return [f"{len(both)} recordings are video and trace; the {kept} is used, not the {gone}"]
-
-
 def _stem(path: Path) -> Path:
     return path if path.is_dir() else path.with_suffix("")
 
 
 def _names(folder: Path, paths: list[Path]) -> list[str]:
-    """Name the sessions by their files, as briefly as can be told apart."""
-    below = [path.relative_to(folder) for path in paths]
-    for candidates in (
-        [_stem(path).name for path in paths],
-        ["_".join(_stem(path).relative_to(folder).parts) for path in paths],
-        ["_".join([*path.parent.parts, path.stem, path.suffix[1:]]) for path in below],
-    ):
-        if len({name.casefold() for name in candidates}) == len(candidates):
-            return candidates
-    return [f"{name}_{number}" for number, name in enumerate(candidates, start=1)]
+    """Name the sessions by their files, with the folders where the names alone repeat."""
+    short = [_stem(path).name for path in paths]
+    if len({name.casefold() for name in short}) == len(paths):
+        return short
+    return ["_".join(path.relative_to(folder).parts) for path in paths]

@@ -22,7 +22,6 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.study.criteria import RecordedSession
 from site_agent.eyeblink.study.record import RECORD_NAME, read_record
-from site_agent.eyeblink.study.tables import read_batch_states
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,8 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
     ----------
     places : sequence of path
         Studies of ``poolctl blink batch``, BIDS datasets, or folders of single sessions. Of a
-        study, sessions
-        that failed in its last run and those without participant and number are left out; single
-        sessions without a number are numbered in the order in which they are given.
+        study, sessions without a number are left out; others without one are numbered by
+        participant in the order in which they are found.
 
     Raises
     ------
@@ -91,20 +89,28 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
         No such folder, or no session with trials in them.
     """
     found: list[SessionFolder] = []
-    remarks: list[str] = []
+    latest: Counter[str] = Counter()
+    without_trials = without_number = 0
     for place in map(Path, places):
         if not place.is_dir():
             raise StudyFolderError(f"{place}: no such folder; expected a study or a session")
-        together = _sessions_together(place)
-        if together:
-            found += _of_dataset(together, remarks)
-        elif not _is_session(place):
-            found += _of_study(place, remarks)
-        elif (single := _read(place)) is None:
-            remarks.append(f"{place} has no trials and is left out")
-        else:
-            number = float(len(found) + 1) if math.isnan(single.number) else single.number
-            found.append(replace(single, number=number))
+        for folder in _session_folders(place):
+            session = _read(folder)
+            if session is None:
+                without_trials += 1
+                continue
+            latest[session.participant] += 1
+            if math.isnan(session.number) and (folder / RECORD_NAME).is_file() and folder != place:
+                without_number += 1
+                continue
+            if math.isnan(session.number):
+                session = replace(session, number=float(latest[session.participant]))
+            found.append(session)
+    remarks = []
+    if without_trials:
+        remarks.append(f"{without_trials} sessions without trials are left out")
+    if without_number:
+        remarks.append(f"{without_number} sessions without session_number are left out")
     if not found:
         listed = ", ".join(str(place) for place in places)
         raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks]))
@@ -116,59 +122,12 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
     return StudySessions(tuple(found), found[0].settings, tuple(remarks))
 
 
-def _of_study(study: Path, remarks: list[str]) -> Iterator[SessionFolder]:
-    """Yield the sessions of a study that are known whose and the how many-th they are."""
-    without_trials = without_labels = 0
-    for folder in _folders(study, remarks):
-        session = _read(folder)
-        if session is None:
-            without_trials += 1
-        elif not session.participant or math.isnan(session.number):
-            without_labels += 1
-        else:
-            yield session
-    if without_trials:
-        remarks.append(f"{without_trials} sessions without trials are left out")
-    if without_labels:
-        remarks.append(
-            f"{without_labels} sessions without participant or session_number are left out"
-        )
-
-
-def _sessions_together(place: Path) -> list[Path]:
-    """Return a file of each session of a BIDS dataset; nothing for a study or one session."""
-    if (place / "batch.csv").is_file() or (place / RECORD_NAME).is_file():
-        return []
-    found = find_outputs(place, "frames.csv")
-    return found if len(found) > 1 else []
-
-
-def _of_dataset(files: Sequence[Path], remarks: list[str]) -> Iterator[SessionFolder]:
-    """Yield the sessions of a dataset; those without a number count on for their participant."""
-    latest: Counter[str] = Counter()
-    without_trials = 0
-    for file in files:
-        session = _read(file)
-        if session is None:
-            without_trials += 1
-            continue
-        latest[session.participant] += 1
-        if math.isnan(session.number):
-            session = replace(session, number=float(latest[session.participant]))
-        yield session
-    if without_trials:
-        remarks.append(f"{without_trials} sessions without trials are left out")
-
-
-def _folders(study: Path, remarks: list[str]) -> Iterator[Path]:
-    states = read_batch_states(study / "batch.csv")
-    for folder in sorted(study.iterdir()):
-        if folder.name.startswith(".") or not (folder / RECORD_NAME).is_file():
-            continue
-        if states.get(folder.name, "done") in {"done", "skipped"}:
-            yield folder
-        else:
-            remarks.append(f"{folder.name} ({states[folder.name]} in the last run) is left out")
+def _session_folders(place: Path) -> list[Path]:
+    """Return the folders of a study's sessions, or a file of each session of a dataset."""
+    if (place / RECORD_NAME).is_file():
+        return [place]
+    studied = [path.parent for path in sorted(place.glob(f"*/{RECORD_NAME}"))]
+    return studied or find_outputs(place, "frames.csv")
 
 
 def _read(folder: Path) -> SessionFolder | None:
@@ -200,14 +159,3 @@ def _conditioning(folder: Path, settings: Mapping[str, Any]) -> ConditioningSett
         return conditioning_from_plain(settings.get("conditioning", {}))
     except (ValueError, TypeError, AttributeError) as error:
         raise StudyFolderError(f"{folder}: its conditioning settings cannot be read") from error
-
-
-def _is_session(folder: Path) -> bool:
-    if (folder / RECORD_NAME).is_file():
-        return True
-    if (folder / "batch.csv").is_file():
-        return False
-    try:
-        return find_output(folder, "frames.csv").is_file()
-    except StudyFolderError:
-        return False

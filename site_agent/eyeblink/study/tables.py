@@ -59,15 +59,6 @@ def write_batch_table(path: Path, outcomes: Iterable[SessionOutcome]) -> None:
     write_table(path, BATCH_COLUMNS, rows)
 
 
-def read_batch_states(path: Path) -> dict[str, str]:
-    """Return the state of each session of ``batch.csv``; nothing where there is none."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return {row["session"]: row["state"] for row in csv.DictReader(file)}
-    except (OSError, KeyError, UnicodeDecodeError):
-        return {}
-
-
 def write_sessions_table(path: Path, records: Sequence[SessionRecord]) -> None:
     """Write ``sessions.csv``: blinks and, where there are trials, conditioning by session."""
     trials = _TRIAL_COLUMNS if any(record.conditioning for record in records) else ()

@@ -47,7 +47,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def long_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sessions that are done soon, and two that take seconds."""
     folder = tmp_path_factory.mktemp("long")
-    lines = ["session,trace,fps"]
+    lines = ["session,trace,frame_rate_hz"]
     for name in ("quick1", "slow1", "quick2", "slow2"):
         write_long_trace(folder / f"{name}.txt", 900 if name.startswith("quick") else 60_000)
         lines.append(f"{name},{name}.txt,100")
@@ -178,16 +178,15 @@ def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
     write_model(small_predictor(68), tmp_path / "points.dat")
     write_model(small_detector(None), tmp_path / "faces.svm")
     words = ("blink", "batch", folder, "-o", study)
-    refused = poolctl(*words, "--json")
-    assert (refused.code, refused.error["code"]) == (2, "usage")
-    assert "landmark" in refused.error["message"]
+    traces = poolctl(*words, "--dry-run", "--json").data["sessions"]
+    assert [item["session"] for item in traces] == ["sub-1_ses-1"]
     models = ("--landmarks", tmp_path / "points.dat", "--detector", tmp_path / "faces.svm")
     shown = poolctl(*words, *models, "--json")
     assert shown.code == 5
     assert shown.error["code"] == "batch_incomplete"
-    assert "1 of 3 sessions failed" in shown.error["message"]
+    assert "1 of 2 sessions failed" in shown.error["message"]
     assert "cut.mp4" in shown.error["message"]
-    assert states_of(study) == {"cut": "failed", "gray": "done", "sub-1_ses-1": "done"}
+    assert states_of(study) == {"cut": "failed", "gray": "done"}
     assert "cut  failed:" in shown.err
     (folder / "cut.mp4").unlink()
     assert poolctl(*words, *models).code == 0  # the study's own files are no recordings
@@ -198,10 +197,10 @@ def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:
     assert poolctl(*words, tmp_path / "none", "-o", tmp_path / "s").code == 4
     (tmp_path / "empty").mkdir()
     assert poolctl(*words, tmp_path / "empty", "-o", tmp_path / "s").code == 4
-    (tmp_path / "bad.csv").write_text("trace,fps\na.csv,fast\n")
+    (tmp_path / "bad.csv").write_text("trace,frame_rate_hz\na.csv,fast\n")
     shown = poolctl(*words, tmp_path / "bad.csv", "-o", tmp_path / "s", "--json")
-    assert (shown.code, shown.error["code"]) == (5, "session_table")
-    assert "bad.csv, line 2: fps is 'fast'" in shown.error["message"]
+    assert (shown.code, shown.error["code"]) == (5, "table_file")
+    assert "bad.csv, line 2: frame_rate_hz is 'fast'" in shown.error["message"]
 
 
 def workers_of(parent: int) -> Iterator[int]:

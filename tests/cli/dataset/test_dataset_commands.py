@@ -138,7 +138,7 @@ def test_a_conditioning_session_is_drawn_from_the_command_line(
     truth = json.loads(Path(drawn["truth"]).read_text(encoding="utf-8"))
     assert truth["frames"] == pytest.approx(20 * drawn["seconds"], abs=1)
     assert set(truth["trials"][0]) >= {"cr", "onset_ms", "amplitude", "blink_near"}
-    (session,) = find_sessions(tmp_path).sessions
+    (session,) = find_sessions(tmp_path, videos=True).sessions
     assert (session.source, session.trials) == (video, Path(drawn["trials"]))
     refused = poolctl(*words, "--seconds", "3")
     assert refused.code == 2

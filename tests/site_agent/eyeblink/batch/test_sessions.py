@@ -25,12 +25,13 @@ def table(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_table_tells_all_of_a_session(tmp_path: Path) -> None:
+def test_a_table_describes_a_session(tmp_path: Path) -> None:
     (tmp_path / "own.dat").write_bytes(b"")
     listed = read_session_table(
         table(
             tmp_path,
-            "Session;Video;Trace;Trials;Subject;Session number;Group;fps;Landmarks;latency_ms\n"
+            "Session;Video;Trace;Trials;Participant;Session number;Group;"
+            "frame_rate_hz;Landmarks;latency_ms\n"
             "a;day1/a.mp4;;a.txt;p1;2;old;;own.dat;12,5\n"
             "b;;b.csv;;;;;60;site-a/face-68;\n",
         )
@@ -53,25 +54,16 @@ def test_a_table_tells_all_of_a_session(tmp_path: Path) -> None:
     assert listed.remarks == ()
 
 
-def test_repeated_session_names_number_the_sessions_of_participants(tmp_path: Path) -> None:
-    listed = read_session_table(
-        table(tmp_path, "subject,session,trace\np1,1,a.csv\np1,2,b.csv\np2,1,c.csv\n")
-    )
-    assert [item.name for item in listed.sessions] == ["p1_1", "p1_2", "p2_1"]
-    assert [item.number for item in listed.sessions] == [1, 2, 1]
-
-
-def test_a_column_that_is_not_used_is_told(tmp_path: Path) -> None:
-    listed = read_session_table(table(tmp_path, "trace,trails,age\na.csv,b.csv,31\n"))
+def test_an_unused_column_is_remarked_on(tmp_path: Path) -> None:
+    listed = read_session_table(table(tmp_path, "trace,trails\na.csv,b.csv\n"))
     assert listed.sessions[0].name == "a"
-    assert [remark for remark in listed.remarks if "trials meant" in remark]
-    assert len(listed.remarks) == 2
+    assert "the column 'trails' is not used" in listed.remarks[0]
 
 
 def test_every_wrong_line_of_a_table_is_named(tmp_path: Path) -> None:
     path = table(
         tmp_path,
-        "session,video,trace,fps,cr_rule,session_number\n"
+        "session,video,trace,frame_rate_hz,cr_rule,session_number\n"
         "a,a.mp4,,,,\n"
         "A,b.mp4,,,,\n"
         "c,c.mp4,c.csv,,,\n"
@@ -122,28 +114,19 @@ def test_a_folder_is_looked_through(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    listed = find_sessions(tmp_path, leave_out=tmp_path / "study")
-    found = {item.name: item for item in listed.sessions}
-    assert set(found) == {"sub-01_ses-2_task-x", "ear", "plain", "images"}
-    video = found["sub-01_ses-2_task-x"]
-    assert (video.participant, video.number) == ("01", 2)
+    traces = find_sessions(tmp_path, videos=False, leave_out=tmp_path / "study")
+    assert [item.name for item in traces.sessions] == ["ear", "plain"]
+    assert not any(item.is_video for item in traces.sessions)
+    assert any("notes.txt" in remark for remark in traces.remarks)
+    assert any("other_trials.csv" in remark for remark in traces.remarks)
+    video, images = find_sessions(tmp_path, videos=True).sessions
+    assert images.name == "images"
+    assert (video.name, video.participant, video.number) == ("sub-01_ses-2_task-x", "01", 2)
     assert video.trials == tmp_path / "sub-01_ses-2_task-x_trials.csv"
-    assert found["images"].is_video
-    assert not found["plain"].is_video
-    assert any("notes.txt" in remark for remark in listed.remarks)
-    assert any("other_trials.csv" in remark for remark in listed.remarks)
-
-
-def test_equal_names_in_a_folder_are_told_apart(tmp_path: Path) -> None:
-    for name in ("one/a.mp4", "two/a.mp4", "b.mp4", "b.csv"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("0.3\n0.2\n")
-    listed = find_sessions(tmp_path)
-    assert [item.name for item in listed.sessions] == ["b", "one_a", "two_a"]
-    assert listed.sessions[0].source.suffix == ".mp4"
-    assert "video is used" in listed.remarks[0]
-    (other, *_) = find_sessions(tmp_path, prefer_videos=False).sessions
-    assert other.source.suffix == ".csv"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sub-01_ses-2_task-x.mp4").touch()
+    names = sorted(item.name for item in find_sessions(tmp_path, videos=True).sessions)
+    assert names == ["images", "other_sub-01_ses-2_task-x.mp4", "sub-01_ses-2_task-x.mp4"]
 
 
 def test_names_of_folders_and_numbers_of_labels() -> None:

@@ -113,7 +113,11 @@ def test_all_outputs_and_the_review_use_the_given_times(slow_motion: Path) -> No
 
 def test_batches_take_both_from_columns(slow_motion: Path) -> None:
     folder = slow_motion.parent
-    rows = ["session,video,timestamps,fps", "rate,slow.mp4,,500", "table,slow.mp4,times.csv,"]
+    rows = [
+        "session,video,timestamps,frame_rate_hz",
+        "rate,slow.mp4,,500",
+        "table,slow.mp4,times.csv,",
+    ]
     (folder / "sessions.csv").write_text("\n".join([*rows, "file,slow.mp4,,"]) + "\n")
     models = {"landmarks": str(folder / "points.dat"), "detector": str(folder / "faces.svm")}
     listed = read_session_table(folder / "sessions.csv").sessions
