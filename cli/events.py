@@ -9,27 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.default_command import group_with_default
-from cli.frame.options import command
+from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.terminal import json_text, printable
 
 if TYPE_CHECKING:
     from pool_server.wire.events import EventResponse
 
-app = group_with_default("ls")
+app = single()
 
 
 @command(
     app,
-    "ls",
+    "events",
     examples=[
-        "events ls --limit 10",
-        "events ls --kind version.flagged -q",
-        "events ls --follow --after 42 --json",
+        "events --limit 10",
+        "events --kind version.flagged -q",
+        "events --follow --after 42 --json",
     ],
 )
-def ls(
+def events(
     invocation: Invocation,
     *,
     after: Annotated[int, typer.Option(min=0, metavar="ID", help="Only those after this one.")] = 0,

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.default_command import group_with_default
 from cli.frame.errors import UsageError
-from cli.frame.options import command
+from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
     from pool_server.wire.audit import AuditEntry
 
-app = group_with_default("ls")
+app = single()
 
 _SPAN = re.compile(r"^([0-9]{1,4})([mhdw])$")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -25,14 +24,14 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @command(
     app,
-    "ls",
+    "audit",
     examples=[
-        "audit ls --subject site-a/face-68@2",
-        "audit ls --action version.withdraw --since 30d",
-        "audit ls --actor site-a/laptop --since 2026-03-01 --json",
+        "audit --subject site-a/face-68@2",
+        "audit --action version.withdraw --since 30d",
+        "audit --actor site-a/laptop --since 2026-03-01 --json",
     ],
 )
-def ls(
+def audit(
     invocation: Invocation,
     *,
     subject: Annotated[

@@ -9,7 +9,7 @@ import typer
 
 from cli.admin.pool_settings import read_settings, use_config_file
 from cli.frame.errors import UsageError
-from cli.frame.options import command, group
+from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ConfigOption = Annotated[
 @command(
     app,
     "upgrade",
-    examples=["db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --data /srv/pool"],
+    examples=["db upgrade", "db upgrade --config /etc/poolctl.toml", "db upgrade --dry-run"],
 )
 def upgrade(
     invocation: Invocation,
@@ -50,6 +50,7 @@ def upgrade(
     data: DataOption = None,
     database_url: UrlOption = "",
     config: ConfigOption = None,
+    dry_run: DryRunOption = False,
 ) -> Reply:
     """Bring the database to the schema that this version works with; make it where it is empty.
 
@@ -62,6 +63,8 @@ def upgrade(
     from pool_server.server import held_data
 
     settings = chosen_settings(data, database_url, config)
+    if dry_run:
+        return _planned(settings)
     with held_data(settings):
         change, secret = set_up_database(settings)
         has_text_index = _make_text_index(invocation, settings)
@@ -102,18 +105,10 @@ def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
     return False
 
 
-@command(app, "current", examples=["db current", "db current --data /srv/pool --json"])
-def current(
-    invocation: Invocation,  # noqa: ARG001
-    *,
-    data: DataOption = None,
-    database_url: UrlOption = "",
-    config: ConfigOption = None,
-) -> Reply:
-    """Tell which schema the database has, and which one this version works with."""
+def _planned(settings: PoolSettings) -> Reply:
+    """Compare the schema of the database with the one of this version."""
     from pool_server.database.schema import find_revision, newest_revision
 
-    settings = chosen_settings(data, database_url, config)
     found, newest = find_revision(settings), newest_revision()
     facts = {
         "database": settings.database_place,
@@ -121,7 +116,7 @@ def current(
         "newest": newest,
         "is_newest": found == newest,
     }
-    advice = "up to date" if found == newest else f"this version works with {newest}"
+    advice = "up to date" if found == newest else f"would be upgraded to {newest}"
     rows = [
         ["database", settings.database_place],
         ["schema", f"{found or 'empty'}  ({advice})"],

@@ -1,4 +1,4 @@
-"""``poolctl sites``, also ``poolctl admin sites``: the sites of a pool."""
+"""``poolctl admin sites``: the sites of a pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SiteArgument = Annotated[
 ]
 
 
-@command(app, "ls", examples=["sites ls"])
+@command(app, "ls", examples=["admin sites ls"])
 def ls(invocation: Invocation) -> Reply:
     """List the sites of the pool."""
     with invocation.pool() as pool:
@@ -41,8 +41,8 @@ def ls(invocation: Invocation) -> Reply:
     app,
     "create",
     examples=[
-        'sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
-        "sites create adult-lab --quota 50GB",
+        'admin sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
+        "admin sites create adult-lab --quota 50GB",
     ],
 )
 def create(
@@ -70,24 +70,41 @@ def create(
     return Reply(site, text, [site.name])
 
 
-@command(app, "change", examples=["sites change infant-lab --contact models@lab.example"])
+@command(
+    app,
+    "change",
+    examples=[
+        "admin sites change infant-lab --contact models@lab.example",
+        "admin sites change infant-lab --quota 50GB",
+    ],
+)
 def change(
     invocation: Invocation,
     name: SiteArgument,
     display_name: Annotated[str | None, typer.Option(help="How people call it.")] = None,
     contact: Annotated[str | None, typer.Option(help="Whom to ask.")] = None,
+    quota: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Limit of its files, for example 50GB; or 'none'."),
+    ] = None,
 ) -> Reply:
-    """Change how a site is called and whom to ask (its admins)."""
+    """Change a site's name or contact (its admins), or its quota (pool admins only).
+
+    A lower quota deletes nothing; it only refuses new files.
+    """
     given: dict[str, Any] = {"display_name": display_name, "contact": contact}
     changes = {field: value for field, value in given.items() if value is not None}
+    if quota is not None:
+        limit = None if quota == "none" else int(read_quantity(quota, SIZE_UNITS, "--quota"))
+        changes["quota_bytes"] = limit
     if not changes:
-        raise UsageError("what is to change? Give --display-name or --contact")
+        raise UsageError("nothing to change: give --display-name, --contact or --quota")
     with invocation.pool() as pool:
         site = pool.sites.change(name, **changes)
     return Reply(site, f"changed site {site.name}", [site.name])
 
 
-@command(app, "suspend", examples=["sites suspend infant-lab --yes"])
+@command(app, "suspend", examples=["admin sites suspend infant-lab --yes"])
 def suspend(
     invocation: Invocation,
     name: SiteArgument,
@@ -106,7 +123,7 @@ def suspend(
     return Reply(site, f"suspended site {name}", [name])
 
 
-@command(app, "resume", examples=["sites resume infant-lab"])
+@command(app, "resume", examples=["admin sites resume infant-lab"])
 def resume(invocation: Invocation, name: SiteArgument) -> Reply:
     """Let a suspended site in again (pool admins only)."""
     with invocation.pool() as pool:

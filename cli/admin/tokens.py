@@ -1,4 +1,4 @@
-"""``poolctl tokens``, also ``poolctl admin tokens``: who may do what at a pool."""
+"""``poolctl admin tokens``: who may do what at a pool."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ app = group("List, create and revoke tokens (admin).")
 
 RoleOption = Annotated[
     Literal["viewer", "contributor", "curator", "admin"],
-    typer.Option(help="Each may all that the one before it may; 'poolctl admin roles ls' says it."),
+    typer.Option(help="Each role includes the ones before it; see 'poolctl admin roles'."),
 ]
 PoolWideOption = Annotated[
     bool, typer.Option("--pool-wide", help="The role holds for every site (pool admins give it).")
 ]
 
 
-@command(app, "ls", examples=["tokens ls", "tokens ls --json"])
+@command(app, "ls", examples=["admin tokens ls"])
 def ls(invocation: Invocation) -> Reply:
     """List tokens of the sites that you look after: never the secrets, which nobody keeps."""
     with invocation.pool() as pool:
@@ -52,10 +52,10 @@ def ls(invocation: Invocation) -> Reply:
     app,
     "create",
     examples=[
-        "tokens create infant-lab laptop",
-        "tokens create infant-lab readonly --role viewer --expires-in-days 90",
-        "tokens create infant-lab desk --scope models:read --scope merges --user ada",
-        "tokens create infant-lab nightly --for-machine",
+        "admin tokens create infant-lab laptop",
+        "admin tokens create infant-lab readonly --role viewer --expires-in-days 90",
+        "admin tokens create infant-lab desk --scope models:read --scope merges --user ada",
+        "admin tokens create infant-lab nightly --for-machine",
     ],
 )
 def create(
@@ -116,7 +116,7 @@ def create(
     return Reply(token, token.secret, [token.secret])
 
 
-@command(app, "revoke", examples=["tokens revoke TOKEN_ID --yes"])
+@command(app, "revoke", examples=["admin tokens revoke TOKEN_ID --yes"])
 def revoke(
     invocation: Invocation,
     token_id: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -59,22 +59,44 @@ def ls(invocation: Invocation) -> Reply:
     return Reply({"items": users}, table, [row[0] for row in rows])
 
 
-@command(app, "change", examples=["admin users change infant-lab/ada --email ada@lab.example"])
+@command(
+    app,
+    "change",
+    examples=[
+        "admin users change infant-lab/ada --email ada@lab.example",
+        "admin users change infant-lab/ada --role admin --pool-wide",
+    ],
+)
 def change(
     invocation: Invocation,
     user: UserArgument,
+    *,
     display_name: Annotated[str | None, typer.Option(help="How people call her or him.")] = None,
-    email: Annotated[str | None, typer.Option(help="For people; the pool writes none.")] = None,
+    email: Annotated[str | None, typer.Option(help="For people; the pool sends no mail.")] = None,
+    role: Annotated[
+        Literal["viewer", "contributor", "curator", "admin"] | None,
+        typer.Option(help="The new role; see 'poolctl admin roles'."),
+    ] = None,
+    pool_wide: Annotated[
+        bool | None,
+        typer.Option(
+            "--pool-wide/--own-site",
+            help="The role holds for every site (pool admins only), or for the user's own.",
+        ),
+    ] = None,
 ) -> Reply:
-    """Change name or e-mail; the role changes with 'poolctl admin roles set'."""
+    """Change a user's name, e-mail or role. A lower role limits the user's tokens at once."""
     site, name = read_user(user)
-    given: dict[str, Any] = {"display_name": display_name, "email": email}
+    given: dict[str, Any] = {
+        "display_name": display_name, "email": email, "role": role, "pool_wide": pool_wide
+    }  # fmt: skip
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
-        raise UsageError("what is to change? Give --display-name or --email")
+        raise UsageError("nothing to change: give --display-name, --email or --role")
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, **changes)
-    return Reply(changed, f"changed user {user}", [user])
+    words = role_words(changed.role, pool_wide=changed.pool_wide)
+    return Reply(changed, f"changed user {user} ({words})", [user])
 
 
 @command(app, "disable", examples=["admin users disable infant-lab/ada --yes"])

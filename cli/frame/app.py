@@ -47,10 +47,6 @@ COMMANDS = (
     CommandEntry("agent", "cli.merge.agent", "Merge and refine with the pool, unattended.", _SHARE),
     CommandEntry("rounds", "cli.merge.rounds", "Refine a model together with other sites.", _SHARE),
     CommandEntry("admin", "cli.admin.group", "Look after sites, people, tokens, quotas.", _SHARE),
-    CommandEntry(
-        "sites", "cli.admin.sites", "List, create, change, suspend sites (admin).", _SHARE
-    ),
-    CommandEntry("tokens", "cli.admin.tokens", "List, create and revoke tokens (admin).", _SHARE),
     CommandEntry("keys", "cli.keys", "Sign what you publish, trust what others sign.", _SHARE),
     CommandEntry(
         "bundle", "cli.transfers.bundle", "Carry models between pools in one file.", _SHARE

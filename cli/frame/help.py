@@ -52,19 +52,10 @@ def write_panels(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose options stand in panels, and its examples as it was called."""
+    """A command whose options stand in panels."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_panels(self, ctx, formatter)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        # A group may stand in two places: `poolctl tokens` and `poolctl admin tokens`.
-        program, *words = ctx.command_path.split()
-        written, epilog = f"{program} {' '.join(words[1:])}", self.epilog
-        if len(words) > 2 and epilog:
-            self.epilog = epilog.replace(written, ctx.command_path)
-        super().format_epilog(ctx, formatter)
-        self.epilog = epilog
 
 
 class PlainGroup(TyperGroup):

@@ -42,23 +42,14 @@ def init(
     require_free(file, force=force)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, EXAMPLE_CONFIG)
-    text = f"{file}\nfill it in, and then: poolctl agent check --config {file}"
+    text = f"{file}\nfill it in, then try it: poolctl agent run --dry-run --config {file}"
     return Reply({"config": file}, text, [str(file)])
-
-
-@command(app, "check", examples=["agent check --config agent.toml"])
-def check(invocation: Invocation, *, config: _ConfigOption = _DEFAULT_FILE) -> Reply:
-    """Check a configuration, and say what the agent would do now.
-
-    The pool is asked; nothing is downloaded, written or sent.
-    """
-    return _planned(invocation, _read(config))
 
 
 @command(
     app,
     "run",
-    examples=["agent run --config agent.toml", "agent run --config agent.toml --once"],
+    examples=["agent run --config agent.toml", "agent run --dry-run", "agent run --once"],
 )
 def run(
     invocation: Invocation,

@@ -149,24 +149,25 @@ def withdrawals(
     return Reply({"items": found}, table, [each.address for each in found])
 
 
-ReportOption = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
-]
-
-
 @command(
     app,
     "check",
     examples=[
         "models check /data/models/*.dat",
         "models check detector.svm landmarks.dat --report withdrawn.json --quiet",
+        "models check",
     ],
 )
 def check(
     invocation: Invocation,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Model files here.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Model files; by default those in the cache."),
+    ] = None,
     *,
-    report_file: ReportOption = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
+    ] = None,
 ) -> Reply:
     """Ask the pool whether model files on this machine were withdrawn.
 
@@ -174,6 +175,13 @@ def check(
     recipe beside a file says so for merges that the pool has never seen. Nothing but digests is
     sent. Ends with exit code 3 when there is something: fit for cron.
     """
+    found = _named_files(invocation, files) if files else _cached_files()
+    if not found:
+        return Reply({"checked": 0, "items": []}, "the cache is empty")
+    return _check_reply(invocation, found, report_file)
+
+
+def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
     from site_agent.pool.recipe_sources import RecipeSources
     from site_agent.pool.standing import LocalFile
     from site_agent.pool.transfers.transfer import hash_file
@@ -185,14 +193,25 @@ def check(
         digests = [hash_file(path, report) for path in files]
     # Recipes beside the files only: of what the pool has, it knows itself what it holds.
     sources = RecipeSources(path.parent for path in files)
-    found = [
+    return [
         LocalFile(path, digest, sources.holdings(digest))
         for path, digest in zip(files, digests, strict=True)
     ]
-    return check_reply(invocation, found, report_file)
 
 
-def check_reply(
+def _cached_files() -> list[LocalFile]:
+    from site_agent.pool.cache import ModelCache
+    from site_agent.pool.standing import LocalFile
+
+    cache = ModelCache()
+    return [
+        LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
+        for entry in cache.entries()
+        if entry.complete
+    ]
+
+
+def _check_reply(
     invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None
 ) -> Reply:
     """Ask about files, and tell that all is well.

@@ -12,7 +12,6 @@ from cli.frame.errors import InputMissingError, UsageError, VerificationError
 from cli.frame.options import DryRunOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import SIZE_UNITS, read_quantity
-from cli.models.withdrawals import ReportOption, check_reply
 
 if TYPE_CHECKING:
     from site_agent.pool.cache import CacheEntry, ModelCache
@@ -116,25 +115,6 @@ def verify(
     data = {"verified": len(entries), "size_bytes": total, "removed": digests}
     text = f"{len(entries)} files, {size_words(total)}: {len(damaged)} damaged"
     return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
-
-
-@command(app, "check", examples=["cache check", "cache check --report withdrawn.json"])
-def check(invocation: Invocation, *, report_file: ReportOption = None) -> Reply:
-    """Ask the pool whether cached models were withdrawn, or hold something that was.
-
-    Ends with exit code 3 when there are some; remove them with 'poolctl cache rm DIGEST'.
-    """
-    from site_agent.pool.standing import LocalFile
-
-    cache = _cache()
-    files = [
-        LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
-        for entry in cache.entries()
-        if entry.complete
-    ]
-    if not files:
-        return Reply({"checked": 0, "items": []}, "the cache is empty")
-    return check_reply(invocation, files, report_file)
 
 
 def _cache() -> ModelCache:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXAMPLE_CONFIG = """\
-# What the agent of this site does. Try it with: poolctl agent check --config agent.toml
+# What the agent of this site does. Try it with: poolctl agent run --dry-run
 # Paths are relative to the folder of this file. Keys behind '#' have the value that is shown
 # when they are left out.
 

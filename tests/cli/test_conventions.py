@@ -94,8 +94,8 @@ def test_wrong_usage_is_code_2_and_an_envelope(words: str, poolctl: Run) -> None
 @pytest.mark.parametrize("words", ALL_COMMANDS)
 def test_destructive_commands_ask_and_can_be_tried(words: str) -> None:
     destructive = {
-        "tokens revoke", "admin tokens revoke", "admin invitations revoke",
-        "admin users disable", "sites suspend", "admin sites suspend",
+        "admin tokens revoke", "admin invitations revoke", "admin users disable",
+        "admin sites suspend",
         "cache rm", "cache prune", "models rm", "models withdraw", "webhooks rm",
     }  # fmt: skip
     options = {name for parameter in ALL_COMMANDS[words].params for name in parameter.opts}

@@ -68,8 +68,8 @@ class PoolProcess:
     def make_lab(self, folder: Path, site: str) -> Lab:
         """Create a site and log its lab in."""
         folder.mkdir()
-        self.admin.poolctl("sites", "create", site)
-        secret = self.admin.poolctl("tokens", "create", site, "workstation")["secret"]
+        self.admin.poolctl("admin", "sites", "create", site)
+        secret = self.admin.poolctl("admin", "tokens", "create", site, "workstation")["secret"]
         lab = Lab(folder)
         lab.poolctl("auth", "login", self.url, "--token", secret)
         return lab

@@ -132,7 +132,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
     assert (missing.code, missing.error["code"]) == (3, "bundle_target")
     assert "site-a, site-b" in missing.error["message"]
     for site in ("site-a", "partner"):
-        assert there.prepare("sites", "create", site).code == 0
+        assert there.prepare("admin", "sites", "create", site).code == 0
     taken = ("bundle", "import", bundle, "--site-map", "site-b=partner", "--json")
     assert there.prepare(*taken, "--dry-run").data["imported"] is False
     outcome = there.run(*taken).data

@@ -67,12 +67,16 @@ def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
     secret = admin("admin", "invitations", "create", "site-b", "-q").out
     monkeypatch.setattr("sys.stdin", io.StringIO(secret))
     admin("auth", "accept-invitation", pool.url, "--name", "bea", "--invitation-stdin")
-    created = admin("tokens", "create", "site-b", "cluster", "--user", "bea", "-q")
+    created = admin("admin", "tokens", "create", "site-b", "cluster", "--user", "bea", "-q")
     token = created.out.strip()
     assert (
-        "admin (pool)" in admin("admin", "roles", "set", "site-b/bea", "admin", "--pool-wide").out
+        "admin (pool)"
+        in admin("admin", "users", "change", "site-b/bea", "--role", "admin", "--pool-wide").out
     )
-    assert "now viewer" in admin("admin", "roles", "set", "site-b/bea", "viewer", "--own-site").out
+    assert (
+        "viewer"
+        in admin("admin", "users", "change", "site-b/bea", "--role", "viewer", "--own-site").out
+    )
     assert be(token)("auth", "whoami", "--json").data["role"] == "viewer"
     admin = be(pool.admin_token)
     admin("admin", "users", "change", "site-b/bea", "--email", "bea@lab.example")
@@ -97,17 +101,17 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
 
     site_admin = come(be(pool.admin_token), "eva", "--role", "admin")
     eva = be(site_admin)
-    made = eva("tokens", "create", "site-b", "eva-laptop", "--role", "admin", "--json")
+    made = eva("admin", "tokens", "create", "site-b", "eva-laptop", "--role", "admin", "--json")
     laptop, told = made.data["secret"], made.err
     assert "user eva" in told
-    nightly = eva("tokens", "create", "site-b", "nightly", "--for-machine", "--json").data
+    nightly = eva("admin", "tokens", "create", "site-b", "nightly", "--for-machine", "--json").data
     assert nightly["user"] is None
-    both = eva("tokens", "create", "site-b", "x", "--for-machine", "--user", "eva")
+    both = eva("admin", "tokens", "create", "site-b", "x", "--for-machine", "--user", "eva")
     assert (both.code, "not both" in both.err) == (2, True)
     open_one = eva("admin", "invitations", "create", "site-b", "--json").data
     invitation_id = open_one["invitation_id"]
     come(eva, "finn")
-    ls = be(pool.admin_token)("tokens", "ls", "--json").data["items"]
+    ls = be(pool.admin_token)("admin", "tokens", "ls", "--json").data["items"]
     assert {t["name"] for t in ls if t["made_by"] == "site-b/eva"} == {"eva-laptop", "nightly"}
 
     admin = be(pool.admin_token)
@@ -142,7 +146,7 @@ def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
     refused = narrowed("rounds", "ls", "--json")
     assert refused.code == 3
     assert "rounds" in refused.error["message"]
-    assert "models:read" in narrowed("admin", "roles", "ls").out
+    assert "models:read" in narrowed("admin", "roles").out
 
 
 def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) -> None:
@@ -154,14 +158,14 @@ def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) ->
         each for each in admin("admin", "usage", "--json").data["items"] if each["site"] == "site-q"
     ]
     assert (usage["quota_bytes"], usage["tokens"]) == (1_500_000_000, 1)
-    assert "at most 2.0 MB" in admin("admin", "quota", "set", "site-q", "2MB").out
-    assert "no limit" in admin("admin", "quota", "set", "site-q", "none").out
-    assert admin("admin", "quota", "set", "site-q", "much").code == 2
+    assert admin("admin", "sites", "change", "site-q", "--quota", "2MB").code == 0
+    assert admin("admin", "sites", "change", "site-q", "--quota", "none").code == 0
+    assert admin("admin", "sites", "change", "site-q", "--quota", "much").code == 2
     assert admin("admin", "sites", "suspend", "site-q", "-y").code == 0
-    assert "suspended" in admin("sites", "ls").out
+    assert "suspended" in admin("admin", "sites", "ls").out
     suspended = be(token)("models", "ls", "--json")
     assert (suspended.code, suspended.error["code"]) == (3, "forbidden")
-    assert be(pool.admin_token)("sites", "resume", "site-q").code == 0
+    assert be(pool.admin_token)("admin", "sites", "resume", "site-q").code == 0
     assert be(token)("models", "ls").code == 0
 
 

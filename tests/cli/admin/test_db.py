@@ -14,16 +14,17 @@ from tests.pool_server.postgres_server import PostgresServer
 
 def test_a_data_folder_is_set_up_and_upgraded(poolctl: Run, tmp_path: Path) -> None:
     folder = tmp_path / "pool"
-    assert poolctl("db", "current", "--data", folder, "--json").data["revision"] is None
+    look = ("db", "upgrade", "--dry-run", "--data", folder)
+    assert poolctl(*look, "--json").data["revision"] is None
     assert not folder.exists(), "looking makes nothing"
     made = poolctl("db", "upgrade", "--data", folder, "--json").data
     assert (made["found"], made["revision"]) == (None, newest_revision())
     assert made["admin_token"].startswith("pool_")
     again = poolctl("db", "upgrade", "--data", folder, "--json").data
     assert (again["found"], again["admin_token"]) == (newest_revision(), None)
-    shown = poolctl("db", "current", "--data", folder, "--json").data
+    shown = poolctl(*look, "--json").data
     assert (shown["is_newest"], shown["database"]) == (True, str(folder / "pool.sqlite3"))
-    assert poolctl("db", "current", "--data", folder, "-q").out.strip() == newest_revision()
+    assert poolctl(*look, "-q").out.strip() == newest_revision()
 
 
 @pytest.mark.postgres
@@ -34,12 +35,12 @@ def test_postgresql_is_set_up_by_hand_and_never_by_the_server(
     refused = poolctl("serve", "--port", "0", "--json").error
     assert refused["code"] == "schema_older"
     assert "poolctl db upgrade" in refused["hint"]
-    current = poolctl("db", "current", "--json").data
+    current = poolctl("db", "upgrade", "--dry-run", "--json").data
     assert (current["revision"], current["is_newest"]) == (None, False)
     made = poolctl("db", "upgrade")
     assert "shown this once" in made.out
     assert postgres.password not in made.out + made.err
-    assert poolctl("db", "current", "--json").data["is_newest"]
+    assert poolctl("db", "upgrade", "--dry-run", "--json").data["is_newest"]
     again = poolctl("db", "upgrade").out
     assert "shown this once" not in again
     assert "up to date already" in again
@@ -92,13 +93,17 @@ def index_names(postgres: PostgresServer, database: str) -> list[str]:
 def test_what_is_said_wrongly_is_told_without_the_password(
     poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    both = poolctl("db", "current", "--data", tmp_path, "--database-url", "postgresql://h/d")
+    both = poolctl(
+        "db", "upgrade", "--dry-run", "--data", tmp_path, "--database-url", "postgresql://h/d"
+    )
     assert (both.code, "choose" in both.err) == (2, True)
-    gone = poolctl("db", "current", "--database-url", "postgresql://u:geheim@127.0.0.1:1/d")
+    gone = poolctl(
+        "db", "upgrade", "--dry-run", "--database-url", "postgresql://u:geheim@127.0.0.1:1/d"
+    )
     assert gone.code == 5
     assert "postgresql://u@127.0.0.1:1/d" in gone.err
     monkeypatch.setenv("POOL_SERVER_DATABASE_URL", "mysql://u:geheim@h/d")
-    wrong = [poolctl("db", "current"), poolctl("serve")]
+    wrong = [poolctl("db", "upgrade", "--dry-run"), poolctl("serve")]
     assert [each.code for each in wrong] == [2, 2]
     assert all("POOL_SERVER_DATABASE_URL" in each.err for each in wrong)
     assert "geheim" not in "".join(each.out + each.err for each in [*wrong, gone])

@@ -52,7 +52,7 @@ def test_a_file_of_settings_says_which_pool(
     config.write_text(f"data_folder = '{tmp_path / 'pool'}'\n")
     pool = ("--config", config, "--json")
     assert poolctl("db", "upgrade", *pool).data["database"] == str(tmp_path / "pool/pool.sqlite3")
-    assert poolctl("db", "current", *pool).data["is_newest"] is True
+    assert poolctl("db", "upgrade", "--dry-run", *pool).data["is_newest"] is True
     made = poolctl("admin", "backup", backup, *pool).data
     assert poolctl("admin", "fsck", *pool).data["problems"] == []
     assert poolctl("admin", "gc", *pool).data["files"] == []

@@ -199,13 +199,13 @@ def test_a_configuration_is_made_and_checked(
     assert "[[merge]]" in Path("agent.toml").read_text()
     assert poolctl("agent", "init").code == 7
     assert poolctl("agent", "init", "--force", "--json").data == {"config": "agent.toml"}
-    missing = poolctl("agent", "check")
+    missing = poolctl("agent", "run", "--dry-run")
     assert missing.code == 2
     assert "merge[0].validation: found" in missing.err
 
     address = lab.share(materials.others[0], "face")
     deep = lab.share(materials.deep, "deep")
-    shown = poolctl("agent", "check", "--config", lab.write_config())
+    shown = poolctl("agent", "run", "--dry-run", "--config", lab.write_config())
     assert shown.code == 0, shown.err
     # The columns are as wide as the longest address, whose number this pool gives.
     assert f"{address} fetch and merge" in " ".join(shown.out.split())
@@ -216,5 +216,5 @@ def test_a_configuration_is_made_and_checked(
     assert not lab.workspace.exists()
     monkeypatch.setenv("POOL_TOKEN", lab.pool.tokens["reader"])
     assert "can neither upload nor contribute" in poolctl(
-        "agent", "check", "--config", lab.config_file
+        "agent", "run", "--dry-run", "--config", lab.config_file
     ).err  # fmt: skip

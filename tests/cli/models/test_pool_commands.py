@@ -73,18 +73,25 @@ def test_an_admin_makes_sites_and_tokens(
 ) -> None:
     monkeypatch.setenv("POOL_ENDPOINT", pool.url)
     monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    assert poolctl("sites", "create", "site-c", "--display-name", "C", "-q").out == "site-c\n"
-    assert "site-c" in poolctl("sites", "ls", "-q").out.split()
-    assert poolctl("sites", "create", "site-c", "--json").error["code"] == "conflict"
-    secret = poolctl("tokens", "create", "site-c", "desk", "--role", "viewer", "-q").out.strip()
+    assert poolctl("admin", "sites", "create", "site-c", "-q").out == "site-c\n"
+    assert "site-c" in poolctl("admin", "sites", "ls", "-q").out.split()
+    assert poolctl("admin", "sites", "create", "site-c", "--json").error["code"] == "conflict"
+    secret = poolctl(
+        "admin", "tokens", "create", "site-c", "desk", "--role", "viewer", "-q"
+    ).out.strip()
     [token] = [
-        item for item in poolctl("tokens", "ls", "--json").data["items"] if item["name"] == "desk"
+        item
+        for item in poolctl("admin", "tokens", "ls", "--json").data["items"]
+        if item["name"] == "desk"
     ]
     assert secret not in json.dumps(token)
     identifier = token["token_id"]
-    assert poolctl("tokens", "revoke", identifier).code == 2, "nobody can be asked here"
-    assert poolctl("tokens", "revoke", identifier, "--dry-run", "--json").data["revoked"] is False
-    assert poolctl("tokens", "revoke", identifier, "-y", "--json").data["revoked"] is True
+    assert poolctl("admin", "tokens", "revoke", identifier).code == 2, "nobody can be asked here"
+    assert (
+        poolctl("admin", "tokens", "revoke", identifier, "--dry-run", "--json").data["revoked"]
+        is False
+    )
+    assert poolctl("admin", "tokens", "revoke", identifier, "-y", "--json").data["revoked"] is True
     monkeypatch.setenv("POOL_TOKEN", secret)
     assert poolctl("auth", "whoami").code == 3
 
@@ -172,7 +179,7 @@ def test_what_is_not_allowed_is_code_3(
     model = here / "mine.svm"
     write_model(make_detector(3), model)
     assert member("upload", model, "--name", "site-b/theirs", "--json").code == 3
-    assert member("sites", "create", "another", "--json").error["code"] == "forbidden"
+    assert member("admin", "sites", "create", "another", "--json").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
     assert member("upload", model, "--name", "site-a/mine").code == 3
 

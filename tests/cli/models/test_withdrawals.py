@@ -261,7 +261,7 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     files = sorted(b.folder.glob("*.svm"))
     told = b.data("models", "check", *files)
     assert (told["checked"], told["items"]) == (len(files), [])
-    assert b("cache", "check").code == 0
+    assert b("models", "check").code == 0
 
     a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
     bad = b("models", "check", *files, "--report", "found.json", "--json")
@@ -271,7 +271,7 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
         "second.svm", "third.svm", "again.svm", "private.svm",
     }  # fmt: skip
     assert all(each["holds"] == ["pool://site-a/bad@1"] for each in found)
-    cached = b("cache", "check", "--json")
+    cached = b("models", "check", "--json")
     assert cached.code == 3
     assert file_digest(a.folder / "bad.svm") in cached.error["message"]
     warned = b("upload", "private.svm", "--name", "private")
@@ -357,18 +357,16 @@ def test_events_and_the_audit_tell_the_story(
     [event] = b.data("events", "--kind", "version.flagged")["items"]
     assert len(event["details"]["versions"]) == 3
     assert "pool://site-b/again@1" in event["details"]["versions"]
-    assert b("events", "ls", "--kind", "version.flagged", "-q").out.split() == [
-        str(event["event_id"])
-    ]
-    assert b.data("events", "ls", "--after", event["event_id"])["items"] == []
-    assert b("audit", "ls", "--json").error["code"] == "forbidden"
+    assert b("events", "--kind", "version.flagged", "-q").out.split() == [str(event["event_id"])]
+    assert b.data("events", "--after", event["event_id"])["items"] == []
+    assert b("audit", "--json").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
     told = poolctl("audit", "--subject", "pool://site-b/again@1", "--json").data["items"]
     assert [entry["action"] for entry in told] == ["version.flag", "version.publish"]
     assert told[0]["actor"] == "site-a/laptop"
-    listed = poolctl("audit", "ls", "--action", "version.withdraw", "--since", "1h").out
+    listed = poolctl("audit", "--action", "version.withdraw", "--since", "1h").out
     assert "site-a/bad@1" in listed
-    assert poolctl("audit", "ls", "--since", "soon").code == 2
+    assert poolctl("audit", "--since", "soon").code == 2
 
 
 def test_webhooks_by_command(
