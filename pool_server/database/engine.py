@@ -111,7 +111,6 @@ def open_sqlite(url: URL) -> Engine:
     def prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
         # The driver must not begin transactions by itself; `begin` below does.
         connection.isolation_level = None
-        connection.create_function("exact_text", 1, repr, deterministic=True)
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         cursor.execute("PRAGMA journal_mode = WAL")

@@ -16,8 +16,7 @@ from pool_server.database.records import (
     SiteRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.registry.sharing import visible_to
-from pool_server.models.registry.states import listed_for
+from pool_server.models.access import listed_for
 
 ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]
@@ -105,7 +104,6 @@ def list_models(session: Session, caller: Caller, query: MatrixQuery) -> Sequenc
         .where(*_measured_as(query))
     )
     conditions = [
-        visible_to(caller),
         listed_for(caller),
         ModelVersionRecord.digest.in_(measured),
     ]

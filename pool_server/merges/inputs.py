@@ -10,8 +10,8 @@ from pool_server.errors import MergeRefusedError
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.repository import find_refusal
 from pool_server.merges import repository
-from pool_server.models.registry.sharing import may, visible_to
-from pool_server.models.registry.states import AVAILABLE, DRAFT, readable_now
+from pool_server.models.access import may, readable_by
+from pool_server.models.states import AVAILABLE, DRAFT
 
 
 def require_mergeable_inputs(session: Session, caller: Caller, recipe: Recipe) -> int:
@@ -37,10 +37,10 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
             "more, under no name",
             hint="Make the recipe without it: `poolctl merge --replay RECIPE --without DIGEST`.",
         )
-    seen = repository.versions_of_digests(session, recipe.input_digests, visible_to(caller))
+    seen = repository.versions_of_digests(session, recipe.input_digests, readable_by(caller))
     inputs: dict[str, ModelVersionRecord] = {}
     for entry in recipe.inputs:
-        versions = [each for each in seen.get(entry.digest, []) if readable_now(caller, each)]
+        versions = seen.get(entry.digest, [])
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
         if not versions:
             raise MergeRefusedError(

@@ -20,7 +20,7 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.models.registry.states import WITHDRAWN
+from pool_server.models.states import WITHDRAWN
 from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
 from pool_server.operations.search_check import find_wrong_entries, write_entries
 

@@ -26,8 +26,9 @@ from pool_server.errors import RecipeRefusedError, RoundClosedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
+from pool_server.models.access import CONSORTIUM
 from pool_server.models.registry import repository as registry
-from pool_server.models.registry.sharing import CONSORTIUM, share_alike
+from pool_server.models.sharing.service import share_alike
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
 from pool_server.rounds.contributing import get_upload_of, round_of

@@ -26,12 +26,12 @@ from pool_server.errors import (
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
+from pool_server.models.access import require_right, rights_of_site
 from pool_server.models.registry.filters import ModelChoice
 from pool_server.models.registry.repository import lock_state
 from pool_server.models.registry.service import resolve_version
-from pool_server.models.registry.sharing import require_right, rights_of_site
 from pool_server.models.registry.standing import refusal_of
-from pool_server.models.registry.states import DELETED
+from pool_server.models.states import DELETED
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository
 from pool_server.rounds.methods import find_round_method

@@ -15,9 +15,9 @@ from pool_server.errors import ConflictError, TooLargeError, UploadClosedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.lineage.withdrawals.flagging import require_bytes_not_withdrawn
+from pool_server.models.access import PRIVATE, may
 from pool_server.models.registry import repository as registry
-from pool_server.models.registry.sharing import PRIVATE, may
-from pool_server.models.registry.states import DELETED
+from pool_server.models.states import DELETED
 from pool_server.people.sites.quotas import require_room
 from pool_server.people.sites.repository import get_site
 from pool_server.settings import PoolSettings

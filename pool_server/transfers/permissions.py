@@ -12,15 +12,14 @@ from collections.abc import Iterable, Sequence
 from pool_server.database.records import ModelRecord, UploadRecord
 from pool_server.errors import RefusedError
 from pool_server.http.identity import Caller
-from pool_server.models.registry.sharing import (
+from pool_server.models.access import (
     CONSORTIUM,
     PRIVATE,
     SITES,
-    Right,
     may,
     require_right,
 )
-from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.models.sharing import Right, Visibility
 
 # A copy in the hands of another site comes with all rights for that site: copying what everybody
 # may download and merge gives nobody anything new.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
@@ -23,9 +23,8 @@ from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.flagging import flag_published
 from pool_server.lineage.withdrawals.successors import link_published
 from pool_server.models.registry import repository
-from pool_server.models.registry.sharing import sharing_of_first
-from pool_server.models.registry.states import AVAILABLE, DELETED, DRAFT
 from pool_server.models.registry.terms import add_terms
+from pool_server.models.states import AVAILABLE, DELETED, DRAFT
 from pool_server.people.sites.quotas import require_room
 from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
@@ -139,7 +138,7 @@ def _find_or_make_model(
             site_id=upload.site_id,
             name=upload.model_name,
             kind=checked.kind,
-            **sharing_of_first(upload),
+            **_sharing_of_first(upload),
         )
         session.add(model)
         session.flush()
@@ -174,6 +173,13 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
             hint="Upload it under another name.",
             details={"found": DELETED},
         )
+
+
+def _sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
+    """Return `visibility` and `rights` of the model whose first version an upload becomes."""
+    if upload.visibility is None or upload.rights is None:
+        return {}
+    return {"visibility": upload.visibility, "rights": upload.rights}
 
 
 def _hold_back_copy(session: Session, version: ModelVersionRecord) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     CTE,
     ColumnElement,
+    Integer,
     Select,
     String,
     bindparam,
@@ -35,9 +36,8 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.registry.sharing import has_all_rights, visible_to
+from pool_server.models.access import curates_pool, readable, readable_by
 from pool_server.models.registry.sql import among
-from pool_server.models.registry.states import is_shown, readable_by, standing_columns
 
 
 class Step(NamedTuple):
@@ -61,10 +61,6 @@ class Place(NamedTuple):
     kind: str
     withdrawn: str | None
     flagged: bool
-    site_id: int
-    visibility: str
-    is_granted: bool
-    state: str
 
 
 RecipeRow = tuple[str, dict[str, Any], bool]
@@ -103,9 +99,9 @@ def steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]
 
 
 def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
-    """Return every version of these files, whether or not the caller may be told of it."""
+    """Return every version of these files that the caller may ask for."""
     values = {"digests": digests, "caller_site": caller.site_id}
-    rows = session.connection().execute(_places(), values).all()
+    rows = session.connection().execute(_places(curates=curates_pool(caller)), values).all()
     return list(map(Place._make, rows))
 
 
@@ -116,12 +112,11 @@ def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> 
     """
     rows = session.execute(
         _recipes(caller)
-        .add_columns(*standing_columns())
-        .where(among(ModelVersionRecord.digest, "digests"))
+        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
         .order_by(ModelVersionRecord.id.desc()),
-        {"digests": digests, "caller_site": caller.site_id},
+        {"digests": digests},
     )
-    return [(row[0], row[1], row[2]) for row in rows if is_shown(caller, row)]
+    return [(digest, document, knows_inputs) for digest, document, knows_inputs in rows]
 
 
 def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]:
@@ -131,7 +126,7 @@ def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]
     """
     rows = session.execute(
         _recipes(caller)
-        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
@@ -143,14 +138,14 @@ def knows(session: Session, caller: Caller, digest: str) -> bool:
     version = (
         select(ModelVersionRecord.id)
         .join(ModelVersionRecord.model)
-        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
     )
     edge = _edges(caller).where(ParentRecord.parent_digest == digest)
     return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
 
 
 def _recipes(caller: Caller) -> Select[str, dict[str, Any], bool]:
-    knows_inputs = true() if has_all_rights(caller) else ModelRecord.site_id == caller.site_id
+    knows_inputs = true() if curates_pool(caller) else ModelRecord.site_id == caller.site_id
     return (
         select(
             ModelVersionRecord.digest,
@@ -168,7 +163,7 @@ def _edges(caller: Caller) -> Select[int]:
         select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(visible_to(caller), readable_by(caller))
+        .where(readable_by(caller))
     )
 
 
@@ -197,7 +192,7 @@ def _steps_around() -> Any:
 
 
 @cache
-def _places() -> Any:
+def _places(*, curates: bool) -> Any:
     return (
         select(
             ModelVersionRecord.id,
@@ -208,11 +203,13 @@ def _places() -> Any:
             ModelVersionRecord.kind,
             WithdrawalRecord.reason,
             exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
-            *standing_columns(),
         )
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
-        .where(among(ModelVersionRecord.digest, "digests"))
+        .where(
+            among(ModelVersionRecord.digest, "digests"),
+            readable(bindparam("caller_site", type_=Integer), curates=curates),
+        )
         .order_by(ModelVersionRecord.id)
     )

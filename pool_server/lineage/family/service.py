@@ -14,7 +14,6 @@ from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
 from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
-from pool_server.models.registry.states import is_shown
 from pool_server.wire.names import ModelAddress
 
 Lineage = dict[str, Any]
@@ -41,8 +40,7 @@ def trace_lineage(
     """
     above, below = repository.steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
-    places = repository.places_of(session, caller, family)
-    shown = [each for each in places if is_shown(caller, each)]
+    shown = repository.places_of(session, caller, family)
     telling = {each.version_id for each in shown}
     above = [each for each in above if each.version_id in telling]
     below = [each for each in below if each.version_id in telling]

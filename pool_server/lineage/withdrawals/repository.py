@@ -20,9 +20,9 @@ from pool_server.database.records import (
 )
 from pool_server.http.identity import Caller
 from pool_server.lineage.family.repository import ancestors_of, descendants_of
-from pool_server.models.registry.sharing import visible_to
+from pool_server.models.access import readable_by
 from pool_server.models.registry.standing import standing_options
-from pool_server.models.registry.states import DELETED, readable_by
+from pool_server.models.states import DELETED
 
 
 def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | None:
@@ -64,7 +64,6 @@ def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
             .join(ModelVersionRecord.model)
             .where(
                 ModelVersionRecord.digest.in_(select(tree.c.digest)),
-                visible_to(caller),
                 readable_by(caller),
             )
         )
@@ -117,7 +116,7 @@ def list_withdrawals(
 
     They come with their versions and those with their standing.
     """
-    conditions = [visible_to(caller), readable_by(caller)]
+    conditions = [readable_by(caller)]
     if site is not None:
         conditions.append(SiteRecord.name == site)
     if before_id is not None:
@@ -188,7 +187,7 @@ def visible_versions_of(
     """Return the versions of a file that the caller may see, with their standing."""
     return session.scalars(
         _standing_versions()
-        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
         .order_by(ModelVersionRecord.id)
     ).all()
 
@@ -274,7 +273,7 @@ def downloaders_of(session: Session, version_id: int) -> set[int]:
 
 def _named_to(caller: Caller) -> Label[bool]:
     """Select whether the caller may be told the name of a version."""
-    return and_(visible_to(caller), readable_by(caller)).label("is_named")
+    return and_(readable_by(caller)).label("is_named")
 
 
 def _standing_versions() -> Select[ModelVersionRecord]:

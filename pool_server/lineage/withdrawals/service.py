@@ -16,8 +16,8 @@ from pool_server.http.pagination import write_cursor
 from pool_server.lineage.withdrawals import repository
 from pool_server.lineage.withdrawals.flagging import Reach, set_flags, subject_of
 from pool_server.lineage.withdrawals.successors import link_successor
+from pool_server.models import states
 from pool_server.models.registry import repository as registry
-from pool_server.models.registry import states
 from pool_server.models.registry.filters import ModelChoice
 from pool_server.models.registry.service import resolve_version
 from pool_server.models.registry.standing import (

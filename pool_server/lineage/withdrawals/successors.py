@@ -32,10 +32,10 @@ from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals import repository
 from pool_server.lineage.withdrawals.flagging import subject_of
 from pool_server.lineage.withdrawals.same_merge import is_proven, is_same_merge
+from pool_server.models.access import rights_of_site
 from pool_server.models.registry.repository import hold_families
-from pool_server.models.registry.sharing import rights_of_site
 from pool_server.models.registry.standing import address_of, name_for_site
-from pool_server.models.registry.states import AVAILABLE
+from pool_server.models.states import AVAILABLE
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe

@@ -13,7 +13,7 @@ from pool_server.http.identity import Caller
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.service import get_model, resolve_version
-from pool_server.models.registry.states import AVAILABLE
+from pool_server.models.states import AVAILABLE
 from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.models.models import ModelVersionResponse
 

@@ -13,7 +13,7 @@ from pool_server.http.identity import Caller
 from pool_server.models.cards.default_card import front_matter, make_card
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
-from pool_server.models.registry.states import WITHDRAWN
+from pool_server.models.states import WITHDRAWN
 from pool_server.wire.models.cards import CardResponse, read_card, write_card
 from pool_server.wire.models.models import ModelVersionResponse
 

@@ -16,9 +16,9 @@ from pool_server.database.records import (
 )
 from pool_server.http.identity import Caller
 from pool_server.lineage.family.repository import descendants_of
+from pool_server.models.access import readable_by
 from pool_server.models.registry.repository import whole_versions
-from pool_server.models.registry.sharing import visible_to
-from pool_server.models.registry.states import DELETED, HIDDEN, readable_by
+from pool_server.models.states import DELETED, HIDDEN
 
 OPEN_ROUNDS = ("open", "closed")
 
@@ -34,7 +34,6 @@ def list_waiting(
         Only of this site.
     """
     conditions = [
-        visible_to(caller),
         readable_by(caller),
         ModelVersionRecord.state.in_(HIDDEN),
     ]

@@ -12,17 +12,17 @@ from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
+from pool_server.models.access import curates_pool
 from pool_server.models.curation import repository
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.service import get_model
-from pool_server.models.registry.states import (
+from pool_server.models.states import (
     DELETE,
     PUBLISH,
     QUARANTINE,
     RELEASE,
     Step,
-    curates_pool,
     move,
 )
 from pool_server.settings import PoolSettings

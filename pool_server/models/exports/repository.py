@@ -9,9 +9,8 @@ from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelRecord, ModelVersionRecord, ParentRecord, SiteRecord
 from pool_server.http.identity import Caller
+from pool_server.models.access import readable_by
 from pool_server.models.registry.repository import MOST_VALUES, whole_versions
-from pool_server.models.registry.sharing import visible_to
-from pool_server.models.registry.states import readable_by
 
 Place = tuple[str, str, int]
 """Site, name and number of a version."""
@@ -34,7 +33,6 @@ def find_places(
                     for site, name, number in sorted(set(places))
                 )
             ),
-            visible_to(caller),
             readable_by(caller),
         )
         .order_by(ModelVersionRecord.id)
@@ -64,7 +62,7 @@ def ancestor_digests(
         .join(tree, ParentRecord.child_digest == tree.c.digest)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
         .join(ModelVersionRecord.model)
-        .where(visible_to(caller), readable_by(caller))
+        .where(readable_by(caller))
     )
     return set(session.scalars(select(tree.c.digest).limit(most + 1)))
 
@@ -80,7 +78,6 @@ def find_digests(
             whole_versions()
             .where(
                 ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
-                visible_to(caller),
                 readable_by(caller),
             )
             .order_by(ModelVersionRecord.id)

@@ -19,14 +19,14 @@ from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsF
 from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
+from pool_server.models.access import curates_pool, may
 from pool_server.models.exports import repository
 from pool_server.models.exports.repository import Place
 from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
-from pool_server.models.registry.sharing import Right, has_all_rights, may
 from pool_server.models.registry.standing import address_of
-from pool_server.models.registry.states import AVAILABLE
 from pool_server.models.registry.terms import require_redistributable
+from pool_server.models.states import AVAILABLE
 from pool_server.signatures.repository import find_statement
 from pool_server.signatures.service import COMPROMISED
 from pool_server.wire.models.bundles import (
@@ -40,6 +40,7 @@ from pool_server.wire.models.bundles import (
     PortableTerm,
     PortableVersion,
 )
+from pool_server.wire.models.sharing import Right
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.dsse import Envelope
 from pool_server.wire.signatures.statements import Revocation
@@ -255,7 +256,7 @@ def _recipe_for(
     if version.recipe is None:
         return None
     document = version.recipe.document
-    if is_signed or has_all_rights(caller) or version.model.site_id == caller.site_id:
+    if is_signed or curates_pool(caller) or version.model.site_id == caller.site_id:
         return document
     placed = visible_addresses(session, caller, set(named_digests(document)))
     return without_names(document, placed)

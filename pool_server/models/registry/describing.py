@@ -1,16 +1,52 @@
-"""Versions as clients see them, made of records."""
+"""Versions as clients see them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import cast
 
+from sqlalchemy.orm import Session
+
 from pool_server.database.records import ModelVersionRecord, StatementRecord, TermRecord
+from pool_server.http.identity import Caller
+from pool_server.models.access import readable_by
+from pool_server.models.registry.filters import MergeKey
+from pool_server.models.registry.repository import whole_versions
 from pool_server.models.registry.standing import flags_of, successors_of, withdrawal_of
 from pool_server.wire.models.data_use import TermResponse, label_of
 from pool_server.wire.models.models import ModelVersionResponse, VersionState
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.signatures.statements import Revocation, SignatureSummary
+
+MergeGroups = Sequence[Sequence[MergeKey]]
+
+
+def describe_versions(
+    session: Session, caller: Caller, version_ids: Sequence[int], merge_groups: MergeGroups = ()
+) -> list[ModelVersionResponse]:
+    """Return the versions with these ids, in this order, that the caller may ask for.
+
+    Parameters
+    ----------
+    merge_groups : sequence of sequences of MergeKey
+        `mergeable_by` has only methods of which a version has a key in every group.
+    """
+    if not version_ids:
+        return []
+    query = whole_versions().where(ModelVersionRecord.id.in_(version_ids), readable_by(caller))
+    found = {
+        each.id: describe_version(each, _shared_methods(each, merge_groups))
+        for each in session.scalars(query)
+    }
+    return [found[each] for each in version_ids if each in found]
+
+
+def _shared_methods(version: ModelVersionRecord, groups: MergeGroups) -> set[str] | None:
+    """Return the methods of which a version has a key in every group; None without groups."""
+    if not groups:
+        return None
+    own = {MergeKey(each.method, each.key) for each in version.merge_keys}
+    return set.intersection(*({each.method for each in own & set(group)} for group in groups))
 
 
 def describe_version(

@@ -16,6 +16,7 @@ from pool_server.http.error_responses import documented
 from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
+from pool_server.models.access import require_right
 from pool_server.models.registry import describing, service
 from pool_server.models.registry.downloads import note_download
 from pool_server.models.registry.filters import ModelQuery
@@ -26,7 +27,6 @@ from pool_server.models.registry.query_parameters import (
     Sort,
     paged,
 )
-from pool_server.models.registry.sharing import require_right
 from pool_server.models.registry.standing import require_not_withdrawn, warning_of
 from pool_server.wire.errors import ErrorResponse
 from pool_server.wire.models.facets import FacetsResponse

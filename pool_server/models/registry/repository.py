@@ -19,9 +19,9 @@ from pool_server.database.records import (
     StatementRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.registry.sharing import visible_to
+from pool_server.models.access import readable_by, visible_to
 from pool_server.models.registry.standing import standing_options
-from pool_server.models.registry.states import AVAILABLE, DELETED, QUARANTINED, readable_by
+from pool_server.models.states import AVAILABLE, DELETED, QUARANTINED
 from pool_server.wire.names import ModelAddress
 
 # How many values one statement may name; SQLite takes 32766.
@@ -31,17 +31,18 @@ Versions = Callable[[], Select[ModelVersionRecord]]
 """What is read of a version along with it: `whole_versions`, `brief_versions`, `bare_versions`."""
 
 
-def single_versions() -> Select[ModelVersionRecord]:
-    """Select versions with model and site, and with whether they have a recipe or a signature."""
+def whole_versions() -> Select[ModelVersionRecord]:
+    """Select versions with all that a response needs, in a fixed number of queries."""
     return (
         select(ModelVersionRecord)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .options(
-            contains_eager(ModelVersionRecord.model).contains_eager(ModelRecord.site),
-            # Of the recipe only that there is one; its document can be long.
+            contains_eager(ModelVersionRecord.model).options(
+                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+            ),
+            # Recipes and signed statements can be long; a response only says that there is one.
             joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
-            # And of what was signed, only with which key.
             joinedload(ModelVersionRecord.statement).options(
                 load_only(
                     StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at
@@ -50,21 +51,14 @@ def single_versions() -> Select[ModelVersionRecord]:
                     SiteKeyRecord.revoked_at, SiteKeyRecord.revocation
                 ),
             ),
+            *standing_options(),
+            selectinload(ModelVersionRecord.labels),
+            selectinload(ModelVersionRecord.metrics),
+            selectinload(ModelVersionRecord.merge_keys),
+            selectinload(ModelVersionRecord.parents),
+            selectinload(ModelVersionRecord.terms),
+            selectinload(ModelVersionRecord.aliases),
         )
-    )
-
-
-def whole_versions() -> Select[ModelVersionRecord]:
-    """Select versions with all that a response needs, in a fixed number of queries."""
-    return single_versions().options(
-        *standing_options(),
-        contains_eager(ModelVersionRecord.model).selectinload(ModelRecord.grants),
-        selectinload(ModelVersionRecord.labels),
-        selectinload(ModelVersionRecord.metrics),
-        selectinload(ModelVersionRecord.merge_keys),
-        selectinload(ModelVersionRecord.parents),
-        selectinload(ModelVersionRecord.terms),
-        selectinload(ModelVersionRecord.aliases),
     )
 
 
@@ -115,67 +109,43 @@ def models_named(site: str, name: str) -> Select[ModelRecord]:
     )
 
 
-def find_by_number(
+def find_version(
     session: Session,
+    caller: Caller,
     model_id: int,
-    number: int,
     *conditions: ColumnElement[bool],
     versions: Versions = whole_versions,
 ) -> ModelVersionRecord | None:
-    return session.scalar(
-        versions().where(
-            ModelVersionRecord.model_id == model_id,
-            ModelVersionRecord.number == number,
-            *conditions,
-        )
-    )
+    """Return a version of a model that the caller may ask for.
 
-
-def find_by_digest(
-    session: Session,
-    model_id: int,
-    digest: str,
-    *conditions: ColumnElement[bool],
-    versions: Versions = whole_versions,
-) -> ModelVersionRecord | None:
-    return session.scalar(
-        versions().where(
-            ModelVersionRecord.model_id == model_id,
-            ModelVersionRecord.digest == digest,
-            *conditions,
-        )
-    )
-
-
-def find_by_alias(
-    session: Session,
-    model_id: int,
-    alias: str,
-    *conditions: ColumnElement[bool],
-    versions: Versions = whole_versions,
-) -> ModelVersionRecord | None:
+    Of several, the newest that is available; where none is available, the newest.
+    """
     return session.scalar(
         versions()
-        .join(AliasRecord, AliasRecord.version_id == ModelVersionRecord.id)
-        .where(AliasRecord.model_id == model_id, AliasRecord.name == alias, *conditions)
-    )
-
-
-def find_newest(
-    session: Session,
-    model_id: int,
-    *conditions: ColumnElement[bool],
-    versions: Versions = whole_versions,
-) -> ModelVersionRecord | None:
-    """Return the newest version that is available; where none is, the newest there is."""
-    return session.scalar(
-        versions()
-        .where(ModelVersionRecord.model_id == model_id, *conditions)
+        .where(ModelVersionRecord.model_id == model_id, readable_by(caller), *conditions)
         .order_by(
             case((ModelVersionRecord.state == AVAILABLE, 0), else_=1),
             ModelVersionRecord.number.desc(),
         )
         .limit(1)
+    )
+
+
+def has_alias(model_id: int, alias: str) -> ColumnElement[bool]:
+    """Return the condition that a version has an alias."""
+    return ModelVersionRecord.id.in_(
+        select(AliasRecord.version_id).where(
+            AliasRecord.model_id == model_id, AliasRecord.name == alias
+        )
+    )
+
+
+def find_by_digest(session: Session, model_id: int, digest: str) -> ModelVersionRecord | None:
+    """Return a model's version of a file in any state, whoever asks."""
+    return session.scalar(
+        whole_versions().where(
+            ModelVersionRecord.model_id == model_id, ModelVersionRecord.digest == digest
+        )
     )
 
 
@@ -185,7 +155,7 @@ def find_anywhere(
     """Return the oldest version with this digest of a model that the caller may see."""
     return session.scalar(
         versions()
-        .where(ModelVersionRecord.digest == digest, visible_to(caller), readable_by(caller))
+        .where(ModelVersionRecord.digest == digest, readable_by(caller))
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
@@ -242,7 +212,6 @@ def visible_homes(
             .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
             .where(
                 ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
-                visible_to(caller),
                 readable_by(caller),
             )
             .order_by(ModelVersionRecord.id)
@@ -268,7 +237,6 @@ def visible_addresses(session: Session, caller: Caller, digests: Collection[str]
             .join(ModelRecord.site)
             .where(
                 ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
-                visible_to(caller),
                 readable_by(caller),
             )
             .order_by(ModelVersionRecord.id)

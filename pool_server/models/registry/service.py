@@ -11,12 +11,11 @@ from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import MissingError, QueryError
 from pool_server.http.identity import Caller
 from pool_server.models.registry import repository
+from pool_server.models.registry.describing import describe_versions
 from pool_server.models.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
-from pool_server.models.registry.listing import describe_versions
 from pool_server.models.registry.search.facets import count_facets
 from pool_server.models.registry.search.finding import finder_of, plan_search
 from pool_server.models.registry.search.ordering import Position
-from pool_server.models.registry.states import readable_by
 from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.models.facets import FacetsResponse
 from pool_server.wire.models.models import ModelPage
@@ -72,25 +71,20 @@ def resolve_version(
     model_id = repository.find_visible_id(session, caller, site, name)
     if model_id is None:
         raise _no_model(site, name)
-    readable = readable_by(caller)
-    if reference in {"", LATEST}:
-        version = repository.find_newest(session, model_id, readable, versions=versions)
-    elif reference.startswith("sha256:"):
+    conditions = []
+    if reference.startswith("sha256:"):
         digest = read_digest(reference.removeprefix("sha256:"))
-        version = repository.find_by_digest(session, model_id, digest, readable, versions=versions)
+        conditions = [ModelVersionRecord.digest == digest]
     elif _NUMBER.fullmatch(reference):
-        version = repository.find_by_number(
-            session, model_id, int(reference), readable, versions=versions
-        )
-    elif _ALIAS.fullmatch(reference):
-        version = repository.find_by_alias(
-            session, model_id, reference, readable, versions=versions
-        )
-    else:
-        raise QueryError(
-            f"{reference[:80]!r} is no version; expected a number, `latest`, an alias, or "
-            "sha256:DIGEST"
-        )
+        conditions = [ModelVersionRecord.number == int(reference)]
+    elif reference not in {"", LATEST}:
+        if not _ALIAS.fullmatch(reference):
+            raise QueryError(
+                f"{reference[:80]!r} is not a version; expected a number, `latest`, an alias, or "
+                "sha256:DIGEST"
+            )
+        conditions = [repository.has_alias(model_id, reference)]
+    version = repository.find_version(session, caller, model_id, *conditions, versions=versions)
     if version is None:
         raise MissingError(
             f"{site}/{name} has no version {reference or LATEST}",
@@ -114,9 +108,7 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
     page = found[: query.limit]
     last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
     return ModelPage(
-        items=describe_versions(
-            session, caller, [each.version_id for each in page], query.state, groups
-        ),
+        items=describe_versions(session, caller, [each.version_id for each in page], groups),
         next_cursor=None if last is None else query.order.write_cursor(last),
     )
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Dialect, Integer, Text, bindparam
+from sqlalchemy import ColumnElement, Dialect, Integer, Text, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -60,42 +60,3 @@ def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: Any)
     kind = "bigint" if isinstance(next(iter(element.clauses)).type, Integer) else "text"
     elements = f"json_array_elements_text(CAST({values} AS json))"
     return f"{column} = ANY (ARRAY(SELECT CAST({elements} AS {kind})))"
-
-
-class json_rows(FunctionElement[list[list[Any]]]):  # noqa: N801 - named as functions of SQL are
-    """All rows of a query as one JSON list of lists.
-
-    Numbers with fractions as `exact_text`: SQLite would write 15 of their digits.
-    """
-
-    type = JSON()
-    inherit_cache = True
-
-
-@compiles(json_rows, "sqlite")
-def _json_rows_on_sqlite(element: json_rows, compiler: SQLCompiler, **options: Any) -> str:
-    return f"json_group_array(json_array({compiler.process(element.clauses, **options)}))"
-
-
-@compiles(json_rows, "postgresql")
-def _json_rows_on_postgresql(element: json_rows, compiler: SQLCompiler, **options: Any) -> str:
-    columns = compiler.process(element.clauses, **options)
-    return f"coalesce(json_agg(json_build_array({columns})), '[]')"
-
-
-class exact_text(FunctionElement[str]):  # noqa: N801
-    """A number with a fraction as a text from which the same number can be read."""
-
-    type = Text()
-    inherit_cache = True
-
-
-@compiles(exact_text, "sqlite")
-def _exact_text_on_sqlite(element: exact_text, compiler: SQLCompiler, **options: Any) -> str:
-    # Not a function of SQLite, whose own are not exact: `pool_server.database.engine` adds it.
-    return f"exact_text({compiler.process(element.clauses, **options)})"
-
-
-@compiles(exact_text, "postgresql")
-def _exact_text_on_postgresql(element: exact_text, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **options)} AS text)"

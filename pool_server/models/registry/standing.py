@@ -28,8 +28,8 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.errors import VersionWithdrawnError
-from pool_server.models.registry.sharing import rights_of_site
-from pool_server.models.registry.states import AVAILABLE, WITHDRAWN
+from pool_server.models.access import rights_of_site
+from pool_server.models.states import AVAILABLE, WITHDRAWN
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import (
     Withdrawal,

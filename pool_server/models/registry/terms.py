@@ -114,7 +114,7 @@ def require_redistributable(version: ModelVersionRecord) -> None:
 
     A moratorium that has not ended, a time limit that has passed, and terms that name users,
     institutions or projects forbid it (`check_redistribution`). The owner's right to hand the
-    file on is another matter: `pool_server.models.registry.sharing`.
+    file on is another matter: `pool_server.models.access`.
     """
     name = f"{version.model.site.name}/{version.model.name}@{version.number}"
     terms = [Term(code=each.code, detail=each.detail) for each in version.terms]

@@ -13,14 +13,14 @@ from pool_server.database.records import GrantRecord, ModelRecord, SiteRecord
 from pool_server.errors import NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
-from pool_server.models.registry.service import get_model
-from pool_server.models.registry.sharing import (
+from pool_server.models.access import (
     PRIVATE,
     SITES,
-    has_all_rights,
+    curates_pool,
     rights_of,
     rights_of_site,
 )
+from pool_server.models.registry.service import get_model
 from pool_server.people.sites.repository import list_sites
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.sharing import (
@@ -44,7 +44,7 @@ def describe_sharing(session: Session, caller: Caller, model: ModelRecord) -> Sh
     listed_ids = [grant.site_id for grant in model.grants]
     sites = session.scalars(select(SiteRecord).where(SiteRecord.id.in_(listed_ids)))
     names = {site.id: site.name for site in sites}
-    knows_all = model.site_id == caller.site_id or has_all_rights(caller)
+    knows_all = model.site_id == caller.site_id or curates_pool(caller)
     listed = [
         ListedSite(site=names[grant.site_id], rights=in_order({"see", *grant.rights}))
         for grant in model.grants
@@ -95,6 +95,21 @@ def share_model(
     )
     _tell_gains(session, model, before, sites.values())
     return describe_sharing(session, caller, model)
+
+
+def share_alike(model: ModelRecord, original: ModelRecord | None) -> None:
+    """List for a new model that only listed sites see those that another model lists.
+
+    The site of `original` is among them. Both were loaded with their grants.
+    """
+    if model.visibility != SITES or original is None:
+        return
+    rights = {grant.site_id: list(grant.rights) for grant in original.grants}
+    rights[original.site_id] = list(model.rights)
+    rights.pop(model.site_id, None)
+    model.grants.extend(
+        GrantRecord(site_id=site_id, rights=granted) for site_id, granted in rights.items()
+    )
 
 
 def in_order(rights: Iterable[str]) -> list[Right]:

@@ -26,16 +26,8 @@ import re
 from collections.abc import Sequence
 
 from pool_server.http.identity import Caller
+from pool_server.models.access import access_terms
 from pool_server.models.registry.filters import LabelFilter, MergeKey, ModelQuery
-from pool_server.models.registry.sharing import has_all_rights
-from pool_server.models.registry.states import (
-    ANY,
-    AVAILABLE,
-    HIDDEN,
-    WITHDRAWN,
-    curates_pool,
-)
-from pool_server.wire.models.models import StateChoice
 
 TermGroups = tuple[tuple[str, ...], ...]
 NEWEST = "newest"
@@ -63,13 +55,8 @@ def number_of(term: str) -> int:
 def terms_of(
     caller: Caller, query: ModelQuery, merge_groups: Sequence[Sequence[MergeKey]] = ()
 ) -> TermGroups:
-    """Return what a query asks of a version's terms, and who asks.
-
-    The caller's part says the same as `visible_to` and `listed_for`.
-    """
-    groups = [state_terms(caller, query.state, latest=query.latest)]
-    if not has_all_rights(caller):
-        groups.append(("aall", f"a{caller.site_id}"))
+    """Return what a query asks of a version's terms, and who asks."""
+    groups = access_terms(caller, query.state, latest=query.latest)
     if query.latest:
         groups.append((NEWEST,))
     for letter, text in (("k", query.kind), ("s", query.site), ("n", query.name)):
@@ -82,21 +69,6 @@ def terms_of(
     ]
     groups += [short_word_terms(word) for word in query.words if is_short(word)]
     return tuple(dict.fromkeys(groups))
-
-
-def state_terms(
-    caller: Caller, state: StateChoice | None, *, latest: bool = False
-) -> tuple[str, ...]:
-    """Return the terms of which one is that of a state in which `caller` is shown versions."""
-    if state is None:
-        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)
-    else:
-        wanted = (AVAILABLE, WITHDRAWN, *HIDDEN) if state == ANY else (state,)
-    curates = curates_pool(caller)
-    return tuple(
-        f"y{caller.site_id}{each}" if each in HIDDEN and not curates else f"x{each}"
-        for each in wanted
-    )
 
 
 def label_term(wanted: LabelFilter) -> str:

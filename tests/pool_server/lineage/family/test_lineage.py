@@ -18,10 +18,8 @@ from pool_server.database.records import (
     TokenRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.lineage.family.repository import Place
 from pool_server.lineage.family.service import trace_lineage
 from pool_server.models.registry.service import resolve_version
-from pool_server.models.registry.states import standing_columns
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.models import LineageResponse
 from tests.pool_server.model_files import network_bytes, sha256
@@ -84,11 +82,6 @@ def test_a_family(pool: PoolDriver) -> None:
     }
     below = {node["digest"]: node["depth"] for node in lineage_of(pool, "a")["nodes"]}
     assert below == {digests["a"]: 0, digests["merged"]: 1, digests["again"]: 1}
-
-
-def test_places_have_what_decides_of_them_by_name() -> None:
-    names = [each.name for each in standing_columns()]
-    assert list(Place._fields[-len(names) :]) == names
 
 
 def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:

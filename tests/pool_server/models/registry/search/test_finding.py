@@ -22,6 +22,7 @@ from pool_server.database.records import (
 )
 from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
+from pool_server.models.access import listed_for
 from pool_server.models.registry.filters import (
     LabelBound,
     LabelFilter,
@@ -35,8 +36,6 @@ from pool_server.models.registry.search.ordering import Order, Position
 from pool_server.models.registry.search.plan import Finder, Found
 from pool_server.models.registry.search.postgres import PostgresFinder
 from pool_server.models.registry.search.sqlite import SqliteFinder
-from pool_server.models.registry.sharing import visible_to
-from pool_server.models.registry.states import listed_for
 from pool_server.settings import PoolSettings
 from tests.benchmarks.large_pool import fill_pool
 
@@ -112,7 +111,7 @@ def look_at_all(session: Session, caller: Caller, query: ModelQuery) -> list[Pla
             selectinload(ModelVersionRecord.metrics),
             selectinload(ModelVersionRecord.merge_keys),
         )
-        .where(visible_to(caller), listed_for(caller, query.state))
+        .where(listed_for(caller, query.state))
     )
     return [
         Plain(

@@ -1,0 +1,172 @@
+"""Who sees a model or version, and what they may do with it: nothing that nobody granted.
+
+==================  ==============================================================================
+right               what it allows
+==================  ==============================================================================
+``see``             finding the model, its labels, metrics, lineage, evaluations
+``download``        fetching its file, and being its copy's second owner without sending it
+``merge``           naming it as input of a merge, as base of a round
+``redistribute``    handing it on: a copy under another site's name beyond those who may download
+                    the original, or within a bundle
+==================  ==============================================================================
+
+The site of a model, and curators and admins of the whole pool, have all rights. To everybody else
+a model that is not shared with them does not exist: the answer is the same as for one that is not
+there. Whoever may see it but not, say, download it is told which right is missing and whom to ask.
+
+A version's state narrows this further: drafts and quarantined versions are shown to their own site
+and to the pool's curators only, deleted ones to nobody (`pool_server.models.states`).
+
+Three forms of the same rule stand here side by side: conditions for queries (`visible_to`,
+`readable_by`, `listed_for`), the rights of one loaded model (`rights_of`), and the terms that the
+search index looks for (`access_terms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, and_, or_, select, true
+
+from pool_server.database.records import GrantRecord, ModelRecord, ModelVersionRecord
+from pool_server.errors import NotAllowedError
+from pool_server.http.identity import Caller
+from pool_server.models.states import ANY, AVAILABLE, HIDDEN, PUBLIC, WITHDRAWN
+from pool_server.wire.models.models import StateChoice
+from pool_server.wire.models.sharing import RIGHTS, Right, Visibility
+
+ALL_RIGHTS: frozenset[Right] = frozenset(RIGHTS)
+NO_RIGHTS: frozenset[Right] = frozenset()
+
+PRIVATE: Visibility = "private"
+SITES: Visibility = "sites"
+CONSORTIUM: Visibility = "consortium"
+
+_DONE: dict[Right, str] = {
+    "see": "seen",
+    "download": "downloaded",
+    "merge": "merged with others",
+    "redistribute": "handed on",
+}
+
+
+def curates_pool(caller: Caller) -> bool:
+    """Return whether the caller is a curator or admin of the whole pool."""
+    return caller.has_role("curator")
+
+
+def visible_to(caller: Caller) -> ColumnElement[bool]:
+    """Return a condition on `ModelRecord`: the models that the caller may see."""
+    return _visible(caller.site_id, curates=curates_pool(caller))
+
+
+def readable_by(caller: Caller) -> ColumnElement[bool]:
+    """Return a condition on `ModelRecord` and `ModelVersionRecord`: what the caller may ask for."""
+    return readable(caller.site_id, curates=curates_pool(caller))
+
+
+def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
+    """Return `readable_by` for statements that are built once: `site_id` may be a parameter."""
+    version = ModelVersionRecord.state.in_(PUBLIC) | _hidden(site_id, curates=curates)
+    return and_(_visible(site_id, curates=curates), version)
+
+
+def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:
+    """Return a condition as `readable_by`: the versions that a listing shows to the caller.
+
+    Parameters
+    ----------
+    state : StateChoice, optional
+        Only versions in this state, or all with ``any``. When None, all that are not withdrawn.
+    """
+    if state is None:
+        return and_(readable_by(caller), ModelVersionRecord.state != WITHDRAWN)
+    if state == ANY:
+        return readable_by(caller)
+    return and_(readable_by(caller), ModelVersionRecord.state == state)
+
+
+def access_terms(
+    caller: Caller, state: StateChoice | None, *, latest: bool = False
+) -> list[tuple[str, ...]]:
+    """Return groups of search terms of which a version that `listed_for` shows has one each.
+
+    The terms are those of `pool_server.models.registry.search.terms`.
+    """
+    if state is None:
+        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)
+    else:
+        wanted = (*PUBLIC, *HIDDEN) if state == ANY else (state,)
+    if curates_pool(caller):
+        return [tuple(f"x{each}" for each in wanted)]
+    site = caller.site_id
+    states = tuple(f"y{site}{each}" if each in HIDDEN else f"x{each}" for each in wanted)
+    return [states, ("aall", f"a{site}")]
+
+
+def rights_of(caller: Caller, model: ModelRecord) -> frozenset[Right]:
+    """Return what the caller may do with a model, which was loaded with its grants."""
+    return ALL_RIGHTS if curates_pool(caller) else rights_of_site(caller.site_id, model)
+
+
+def rights_of_site(site_id: int, model: ModelRecord) -> frozenset[Right]:
+    """Return what the people of a site may do with a model, which was loaded with its grants."""
+    if site_id == model.site_id:
+        return ALL_RIGHTS
+    if model.visibility == CONSORTIUM:
+        return _with_seeing(model.rights)
+    if model.visibility == SITES:
+        for grant in model.grants:
+            if grant.site_id == site_id:
+                return _with_seeing(grant.rights)
+    return NO_RIGHTS
+
+
+def may(caller: Caller, model: ModelRecord, right: Right) -> bool:
+    """Tell whether the caller has a right to a model, which was loaded with its grants."""
+    return right in rights_of(caller, model)
+
+
+def require_right(caller: Caller, model: ModelRecord, right: Right) -> None:
+    """Raise unless the caller has a right to a model that it may see.
+
+    `model` was loaded with its site and grants, by a query limited by `visible_to`.
+
+    Raises
+    ------
+    NotAllowedError
+        Naming the right, and whom to ask.
+    """
+    if may(caller, model, right):
+        return
+    address = f"{model.site.name}/{model.name}"
+    contact = f" ({model.site.contact})" if model.site.contact else ""
+    raise NotAllowedError(
+        f"{address} may be seen by site {caller.site!r}, but not {_DONE[right]}: its owner has "
+        f"not granted the right {right!r}",
+        code="right_missing",
+        hint=f"Ask {model.site.name}{contact} for it; they grant it with "
+        f"`poolctl models share {address}`.",
+        details={"model": address, "right": right, "ask": model.site.name},
+    )
+
+
+def _with_seeing(rights: Iterable[str]) -> frozenset[Right]:
+    return frozenset({"see", *cast("Iterable[Right]", rights)}) & ALL_RIGHTS
+
+
+def _visible(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
+    if curates:
+        return true()
+    granted = select(GrantRecord.model_id).where(GrantRecord.site_id == site_id)
+    return or_(
+        ModelRecord.visibility == CONSORTIUM,
+        ModelRecord.site_id == site_id,
+        and_(ModelRecord.visibility == SITES, ModelRecord.id.in_(granted)),
+    )
+
+
+def _hidden(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
+    hidden = ModelVersionRecord.state.in_(HIDDEN)
+    return hidden if curates else and_(hidden, ModelRecord.site_id == site_id)
