@@ -15,7 +15,6 @@ from PIL import Image, UnidentifiedImageError
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
-from site_agent.pictures.images import stored_size
 
 Severity = Literal["error", "warning"]
 
@@ -289,7 +288,7 @@ def _open(path: Path) -> _Opened | tuple[str, str]:
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(content)) as picture:
                 orientation = int(picture.getexif().get(_EXIF_ORIENTATION, 1))
-                width, height = stored_size(picture)
+                width, height = picture.size
                 picture.load()
                 mode, pixels = _samples(picture)
     except UnidentifiedImageError:

@@ -31,7 +31,6 @@ from aggregators.whole_file import write_whole
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
 from site_agent.errors import AnnotationFileError
-from site_agent.pictures.images import stored_size
 
 _LARGEST_COORDINATE_PX = 1_000_000
 
@@ -136,7 +135,7 @@ def _size(dataset: FaceDataset, image: AnnotatedImage) -> tuple[int, int]:
 
     try:
         with Image.open(image.path) as header:
-            return stored_size(header)
+            return header.size
     except (OSError, ValueError, SyntaxError) as error:
         place = dataset.path or image.path
         problem = f"the size of {image.path} is not declared and cannot be read: {error}"

@@ -138,7 +138,7 @@ def _dlib_decodes(path: Path) -> bool:
 
     try:
         with Image.open(path) as header:
-            # Of 16 bits a sample `read_image` finds out how many are used.
+            # dlib and OpenCV may cut 16 bits a sample to 8 in different ways.
             deep = any(";16" in str(tile.args) for tile in header.tile)
             upright = header.getexif().get(ExifTags.Base.Orientation, 1) in (0, 1)
             known = header.format in ("JPEG", "PNG") and header.mode in ("RGB", "L")

@@ -13,8 +13,8 @@ import numpy as np
 from site_agent.errors import ImageFileError, TableFileError, VideoFileError
 from site_agent.eyeblink.text_tables import read_table
 from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
-from site_agent.pictures.images import film_bits, list_images, read_image
-from site_agent.pictures.sample_depth import FULL_BITS, depth_remark
+from site_agent.pictures.images import list_images, read_image
+from site_agent.pictures.sample_depth import FULL_BITS
 
 TIMESTAMPS_NAME = "timestamps.csv"
 
@@ -28,8 +28,6 @@ class TimedImage:
 class ImageFolderReader:
     """Reads the images of a folder in the order of their times.
 
-    Images of 16 bits a pixel that use fewer are all scaled alike, and the report says so.
-
     Parameters
     ----------
     folder : path
@@ -39,6 +37,8 @@ class ImageFolderReader:
     frame_rate_hz : float, optional
         Images per second in the order of the numbers in their names, where there is no table.
     pixels : "grey" or "rgb"
+    bits : int
+        As for `read_image`.
 
     Raises
     ------
@@ -53,14 +53,13 @@ class ImageFolderReader:
         timestamps: Path | str | None = None,
         frame_rate_hz: float | None = None,
         pixels: Literal["grey", "rgb"] = "grey",
+        bits: int = FULL_BITS,
     ) -> None:
         self.path = Path(folder)
         self._grey = pixels == "grey"
         self.report = DecodingReport()
         self.images = self._timed(Path(timestamps) if timestamps else None, frame_rate_hz)
-        self.sample_bits = film_bits([image.path for image in self.images])
-        if self.sample_bits < FULL_BITS:
-            self.report.warnings.append(depth_remark(self.sample_bits))
+        self.bits = bits
         first = self._first_readable()
         height, width = first.shape[:2]
         steps_s = np.diff([image.timestamp_s for image in self.images])
@@ -138,7 +137,7 @@ class ImageFolderReader:
         raise VideoFileError(f"{self.path}: no image can be read ({error})") from error
 
     def _picture(self, path: Path) -> UInt8:
-        picture = read_image(path, sample_bits=self.sample_bits)
+        picture = read_image(path, bits=self.bits)
         if not self._grey:
             return picture
         import cv2

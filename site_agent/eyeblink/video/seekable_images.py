@@ -45,7 +45,7 @@ class SeekableImages:
         self.path = folder
         has_table = (folder / TIMESTAMPS_NAME).is_file()
         reader = ImageFolderReader(folder, frame_rate_hz=None if has_table else frame_rate_hz)
-        self._sample_bits = reader.sample_bits
+        self._bits = reader.bits
         self._files = [image.path for image in reader.images]
         if len(self._files) == len(timestamps_s):
             return
@@ -68,7 +68,7 @@ class SeekableImages:
         if not 0 <= frame < len(self._files):
             raise VideoFileError(f"{self.path}: has no frame {frame}, only {len(self._files)}")
         try:
-            return read_image(self._files[frame], sample_bits=self._sample_bits)
+            return read_image(self._files[frame], bits=self._bits)
         except ImageFileError as error:
             raise VideoFileError(str(error)) from error
 

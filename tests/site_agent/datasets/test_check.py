@@ -166,15 +166,6 @@ def test_pictures_of_16_bits_are_told_from_each_other(tmp_path: Path, suffix: st
     assert f"0.{suffix}" in finding.text
 
 
-def test_the_size_of_a_turned_tiff_is_that_of_its_boxes(tmp_path: Path) -> None:
-    path = tmp_path / "turned.tiff"
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.open(picture(tmp_path / "a.png")).save(path, exif=exif)
-    findings = check_dataset(dataset_of(tmp_path, AnnotatedImage(path, (BOX,), 64, 48)))
-    assert [finding.code for finding in findings] == ["exif-orientation"]
-
-
 def test_other_landmarks_than_expected(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

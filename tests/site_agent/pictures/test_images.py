@@ -1,0 +1,120 @@
+"""Still images of every kind come out as 8-bit RGB, or the error says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from site_agent.errors import ImageFileError
+from site_agent.pictures.images import list_images, read_image, resized
+
+PICTURE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+
+
+@pytest.mark.parametrize("suffix", ["png", "bmp", "tiff", "ppm", "webp"])
+def test_lossless_formats_keep_every_pixel_in_rgb_order(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"picture.{suffix}"
+    options = {"lossless": True} if suffix == "webp" else {}
+    Image.fromarray(PICTURE).save(path, **options)
+    image = read_image(path)
+    assert image.dtype == np.uint8
+    assert image.flags.c_contiguous
+    np.testing.assert_array_equal(image, PICTURE)
+
+
+def test_grey_palette_alpha_and_16_bit(tmp_path: Path) -> None:
+    grey = PICTURE[:, :, 0]
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "grey.png"), np.dstack([grey] * 3))
+    Image.fromarray(PICTURE).quantize(256).save(tmp_path / "palette.png")
+    assert read_image(tmp_path / "palette.png").shape == (6, 8, 3)
+    alpha = np.dstack([PICTURE, np.full((6, 8), 128, np.uint8)])
+    Image.fromarray(alpha).save(tmp_path / "alpha.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "alpha.png"), PICTURE)
+    cv2.imwrite(str(tmp_path / "deep.png"), PICTURE[:, :, ::-1].astype(np.uint16) * 256 + 7)
+    np.testing.assert_array_equal(read_image(tmp_path / "deep.png"), PICTURE)
+
+
+def test_unicode_paths(tmp_path: Path) -> None:
+    path = tmp_path / "Gesichter — 顔" / "bébé nº 1.png"
+    path.parent.mkdir()
+    Image.fromarray(PICTURE).save(path)
+    np.testing.assert_array_equal(read_image(path), PICTURE)
+
+
+def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
+    path = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(PICTURE).save(path, exif=exif)
+    assert read_image(path).shape == (8, 6, 3)
+    assert read_image(path, apply_orientation=False).shape == (6, 8, 3)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+@pytest.mark.parametrize("bits", [8, 10, 12, 16])
+def test_fewer_bits_stored_as_16(tmp_path: Path, suffix: str, bits: int) -> None:
+    deep = (np.linspace(0, 1, 48).reshape(6, 8) * (2**bits - 1)).astype(np.uint16)
+    path = tmp_path / f"deep.{suffix}"
+    cv2.imwrite(str(path), deep)
+    np.testing.assert_array_equal(read_image(path, bits=bits)[:, :, 0], deep >> (bits - 8))
+    np.testing.assert_array_equal(read_image(path)[:, :, 0], deep >> 8)
+    Image.fromarray(PICTURE).save(tmp_path / "eight.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "eight.png", bits=bits), PICTURE)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+def test_files_cut_off_are_refused(tmp_path: Path, suffix: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    path = tmp_path / f"picture.{suffix}"
+    Image.fromarray(noise).save(path)
+    whole, pixels = path.read_bytes(), read_image(path)
+    path.write_bytes(whole + b"\0\0\0\x18ftypmp42" + b"\xff\xda video " * 1000)
+    np.testing.assert_array_equal(read_image(path), pixels), "telephones append a video"
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    with pytest.raises(ImageFileError, match=r"picture\..*: the file is damaged"):
+        read_image(path)
+
+
+def test_what_is_not_an_image(tmp_path: Path) -> None:
+    text = tmp_path / "note.jpg"
+    text.write_text("not a picture")
+    empty = tmp_path / "empty.png"
+    empty.touch()
+    for path, message in (
+        (text, "is not an image"),
+        (empty, "cannot be decoded"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "missing.png", "No such file"),
+    ):
+        with pytest.raises(ImageFileError, match=message):
+            read_image(path)
+
+
+def test_a_folder_is_listed_by_name(tmp_path: Path) -> None:
+    for name in ("b.PNG", "a.jpg", "notes.txt", "c.tiff", "._a.jpg"):
+        (tmp_path / name).touch()
+    assert [path.name for path in list_images(tmp_path)] == ["a.jpg", "b.PNG", "c.tiff"]
+    assert list_images(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
+    with pytest.raises(ImageFileError, match="no such file"):
+        list_images(tmp_path / "missing")
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(ImageFileError, match="holds no image"):
+        list_images(tmp_path / "bare")
+
+
+def test_resizing() -> None:
+    image = np.zeros((100, 200, 3), dtype=np.uint8)
+    assert resized(image, 0.5).shape == (50, 100, 3)
+    assert resized(image[:, :, 0], 2.0).shape == (200, 400)
+    assert resized(image, 1.0) is image
+
+
+def test_real_photographs(shared_data: Path) -> None:
+    images = list_images(shared_data / "dlib_faces")
+    assert len(images) >= 9
+    assert all(read_image(path).ndim == 3 for path in images)
