@@ -10,8 +10,7 @@ from typing import Any
 from sqlalchemy import Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from pool_server.database.records.base import JsonObject, NameText, Record, now_utc
-from pool_server.database.records.model_versions import BigKey
+from pool_server.database.records.base import BigKey, JsonObject, NameText, Record, now_utc
 
 # Whom the audit names for what is done on the pool's own machine, which needs no token: the site
 # that every pool begins with.

@@ -5,7 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from sqlalchemy import JSON, DateTime, Dialect, MetaData, String, TypeDecorator
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Integer,
+    MetaData,
+    String,
+    TypeDecorator,
+)
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 # Constraints have names of their own so that a migration can change them on every database.
@@ -50,6 +59,8 @@ def now_utc() -> datetime:
     return datetime.now(UTC)
 
 
+# SQLite numbers rows itself only where the type of the primary key is INTEGER.
+BigKey = BigInteger().with_variant(Integer, "sqlite")
 NameText = Annotated[str, mapped_column(String(64))]
 DigestText = Annotated[str, mapped_column(String(64))]
 JsonStrings = Annotated[list[str], mapped_column(JSON)]

@@ -7,10 +7,15 @@ from datetime import datetime
 from sqlalchemy import Double, ForeignKey, Index, Integer, String, Text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import DigestText, JsonObject, NameText, Record, now_utc
-from pool_server.database.records.model_versions import BigKey
-from pool_server.database.records.sites import SiteRecord
-from pool_server.database.records.tokens import TokenRecord
+from pool_server.database.records.base import (
+    BigKey,
+    DigestText,
+    JsonObject,
+    NameText,
+    Record,
+    now_utc,
+)
+from pool_server.database.records.people import SiteRecord, TokenRecord
 
 
 class EvaluationRecord(Record):

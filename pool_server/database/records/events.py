@@ -7,9 +7,8 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index, Integer, String, Text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import JsonObject, JsonStrings, Record, now_utc
-from pool_server.database.records.model_versions import BigKey
-from pool_server.database.records.sites import SiteRecord
+from pool_server.database.records.base import BigKey, JsonObject, JsonStrings, Record, now_utc
+from pool_server.database.records.people import SiteRecord
 
 
 class EventRecord(Record):

@@ -7,10 +7,8 @@ from datetime import datetime
 from sqlalchemy import JSON, Double, ForeignKey, Index, String, Text, false
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import JsonObject, NameText, Record, now_utc
-from pool_server.database.records.model_versions import BigKey
-from pool_server.database.records.sites import SiteRecord
-from pool_server.database.records.tokens import TokenRecord
+from pool_server.database.records.base import BigKey, JsonObject, NameText, Record, now_utc
+from pool_server.database.records.people import SiteRecord, TokenRecord
 
 
 class MergeJobRecord(Record):

@@ -1,42 +1,140 @@
-"""Versions of models: immutable once they are there."""
+"""Versions of models, all that is said of them, and what became of them.
+
+Versions are immutable once they are there.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Double,
     ForeignKey,
     Index,
-    Integer,
     String,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
-from pool_server.database.records.aliases import AliasRecord
-from pool_server.database.records.base import DigestText, JsonObject, Record, now_utc
-from pool_server.database.records.labels import LabelRecord
-from pool_server.database.records.merge_keys import MergeKeyRecord
-from pool_server.database.records.metrics import MetricRecord
-from pool_server.database.records.models import ModelRecord
-from pool_server.database.records.recipes import ParentRecord, RecipeRecord
+from pool_server.database.records.base import (
+    BigKey,
+    DigestText,
+    JsonObject,
+    NameText,
+    Record,
+    now_utc,
+)
+from pool_server.database.records.models import AliasRecord, ModelRecord
+from pool_server.database.records.people import SiteRecord, TokenRecord
 from pool_server.database.records.signatures import StatementRecord
-from pool_server.database.records.terms import TermRecord
-from pool_server.database.records.tokens import TokenRecord
 
-if TYPE_CHECKING:
-    from pool_server.database.records.withdrawals import (
-        SuccessorRecord,
-        WithdrawalFlagRecord,
-        WithdrawalRecord,
+_NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
+
+
+def number_in(value: str) -> float | None:
+    """Return a label's value as a number; None for one that is none, or not finite."""
+    number = float(value) if _NUMBER.fullmatch(value) else math.inf
+    return number if math.isfinite(number) else None
+
+
+def _number_of_row(context: Any) -> float | None:
+    return number_in(context.get_current_parameters()["value"])
+
+
+class LabelRecord(Record):
+    """``key = value`` of one version.
+
+    `number` is the value where that is a number, so that it can be compared as one; it is filled
+    in with every insert and update that SQLAlchemy makes.
+    """
+
+    __tablename__ = "labels"
+    __table_args__ = (
+        Index(None, "key", "value", "version_id"),
+        Index(None, "key", "number", "version_id"),
     )
 
-# SQLite counts a primary key up by itself only when its type is INTEGER.
-BigKey = BigInteger().with_variant(Integer, "sqlite")
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    key: Mapped[NameText] = mapped_column(primary_key=True)
+    value: Mapped[str] = mapped_column(String(256))
+    number: Mapped[float | None] = mapped_column(
+        Double, default=_number_of_row, onupdate=_number_of_row
+    )
+
+
+class MetricRecord(Record):
+    """``name = value`` of one version; always finite."""
+
+    __tablename__ = "metrics"
+    __table_args__ = (Index(None, "name", "value", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    name: Mapped[NameText] = mapped_column(primary_key=True)
+    value: Mapped[float] = mapped_column(Double)
+
+
+class TermRecord(Record):
+    """One term of one version; `detail` says what the code leaves open (a site, a date, words).
+
+    `inherited` terms came from the inputs of a merge and bind as the version's own do.
+    """
+
+    __tablename__ = "terms"
+    __table_args__ = (Index(None, "code", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    code: Mapped[str] = mapped_column(String(32), primary_key=True)
+    detail: Mapped[str] = mapped_column(String(256), primary_key=True, default="")
+    inherited: Mapped[bool] = mapped_column(default=False, server_default=false())
+
+
+class MergeKeyRecord(Record):
+    """The key of one version under one aggregation method."""
+
+    __tablename__ = "merge_keys"
+    __table_args__ = (Index(None, "method", "key", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key: Mapped[str] = mapped_column(String(256))
+
+
+class RecipeRecord(Record):
+    """The recipe that makes a version's file again, as the merge wrote it."""
+
+    __tablename__ = "recipes"
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(String(64))
+    document: Mapped[JsonObject]
+
+
+class ParentRecord(Record):
+    """One input of a recipe.
+
+    Parents are known by digest, for the pool need not have them; the child's digest stands here
+    too so that a family tree is walked within this one table.
+    """
+
+    __tablename__ = "parents"
+    __table_args__ = (
+        Index(None, "child_digest", "parent_digest"),
+        Index(None, "parent_digest", "child_digest"),
+    )
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    child_digest: Mapped[DigestText]
+    parent_digest: Mapped[DigestText]
+    weight: Mapped[float] = mapped_column(Double)
+    method: Mapped[str] = mapped_column(String(64))
 
 
 class ModelVersionRecord(Record):
@@ -104,3 +202,69 @@ class ModelVersionRecord(Record):
         foreign_keys="SuccessorRecord.version_id",
         order_by="SuccessorRecord.successor_id",
     )
+
+
+class WithdrawalRecord(Record):
+    """A version was withdrawn, once and for good.
+
+    `reason` is a word of a fixed list, `effect` what it means for downloads: ``warn`` or
+    ``refuse``. What was made from the file is flagged in `WithdrawalFlagRecord`.
+    """
+
+    __tablename__ = "withdrawals"
+    __table_args__ = (Index(None, "digest"),)
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True)
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), unique=True)
+    digest: Mapped[DigestText]
+    reason: Mapped[str] = mapped_column(String(32))
+    explanation: Mapped[str] = mapped_column(Text, default="")
+    effect: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(String(129))
+    token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))
+
+    version: Mapped[ModelVersionRecord] = relationship(lazy="raise", back_populates="withdrawal")
+
+
+class WithdrawalFlagRecord(Record):
+    """A version holds, directly or through other merges, what was withdrawn."""
+
+    __tablename__ = "withdrawal_flags"
+    __table_args__ = (Index(None, "withdrawal_id", "version_id"),)
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    withdrawal_id: Mapped[int] = mapped_column(ForeignKey("withdrawals.id"), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+    withdrawal: Mapped[WithdrawalRecord] = relationship(lazy="raise")
+
+
+class SuccessorRecord(Record):
+    """A version was made again without what was withdrawn from it."""
+
+    __tablename__ = "successors"
+    __table_args__ = (Index(None, "successor_id"),)
+
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    successor_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(default=now_utc)
+    created_by: Mapped[str] = mapped_column(String(129))
+
+    successor: Mapped[ModelVersionRecord] = relationship(lazy="raise", foreign_keys=[successor_id])
+
+
+class DownloadRecord(Record):
+    """A site has asked for a version's bytes, once or more often.
+
+    One row a site and version, written at the first time and then at most once a day: most
+    downloads write nothing.
+    """
+
+    __tablename__ = "downloads"
+    __table_args__ = (Index(None, "site_id"),)
+
+    version_id: Mapped[int] = mapped_column(ForeignKey(ModelVersionRecord.id), primary_key=True)
+    site_id: Mapped[int] = mapped_column(ForeignKey(SiteRecord.id), primary_key=True)
+    first_at: Mapped[datetime] = mapped_column(default=now_utc)
+    last_at: Mapped[datetime] = mapped_column(default=now_utc)

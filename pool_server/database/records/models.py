@@ -1,15 +1,50 @@
-"""Models: named lines of versions."""
+"""Models: named lines of versions, with whom they are shared, and their aliases."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, String, UniqueConstraint, text
+from sqlalchemy import (
+    ForeignKey,
+    Index,
+    String,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from pool_server.database.records.base import JsonStrings, NameText, Record, now_utc
-from pool_server.database.records.grants import GrantRecord
-from pool_server.database.records.sites import SiteRecord
+from pool_server.database.records.base import (
+    JsonStrings,
+    NameText,
+    Record,
+    now_utc,
+)
+from pool_server.database.records.people import SiteRecord
+
+
+class AliasRecord(Record):
+    """``site/model@name`` means this version until the alias is moved."""
+
+    __tablename__ = "aliases"
+    __table_args__ = (Index(None, "version_id"),)
+
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    name: Mapped[NameText] = mapped_column(primary_key=True)
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"))
+    changed_at: Mapped[datetime] = mapped_column(default=now_utc)
+
+
+class GrantRecord(Record):
+    """One listed site of a model; `rights` are those beyond seeing it."""
+
+    __tablename__ = "grants"
+    __table_args__ = (Index(None, "site_id", "model_id"),)
+
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"), primary_key=True)
+    rights: Mapped[JsonStrings]
+
+    site: Mapped[SiteRecord] = relationship(lazy="raise")
 
 
 class ModelRecord(Record):

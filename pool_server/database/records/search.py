@@ -6,8 +6,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, String, Text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from pool_server.database.records.base import Record
-from pool_server.database.records.model_versions import BigKey
+from pool_server.database.records.base import BigKey, Record
 
 
 class SearchEntryRecord(Record):

@@ -8,7 +8,7 @@ from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, String, Text, te
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from pool_server.database.records.base import JsonObject, NameText, Record, now_utc
-from pool_server.database.records.sites import SiteRecord
+from pool_server.database.records.people import SiteRecord
 
 
 class SiteKeyRecord(Record):

@@ -12,8 +12,7 @@ from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, Text, false,
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from pool_server.database.records.base import DigestText, JsonObject, NameText, Record, now_utc
-from pool_server.database.records.sites import SiteRecord
-from pool_server.database.records.tokens import TokenRecord
+from pool_server.database.records.people import SiteRecord, TokenRecord
 
 IS_OPEN = text("state IN ('receiving', 'checking')")
 
