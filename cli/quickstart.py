@@ -73,7 +73,7 @@ def quickstart(
 
 def _prepared_folder(keep: Path | None) -> Path:
     """Return an empty folder: the one asked for, or the first free default name."""
-    from site_agent.errors import QuickstartError
+    from site_agent.errors import InvalidInputError
 
     folder = keep if keep is not None else _DEFAULT_FOLDER
     number = 1
@@ -81,7 +81,7 @@ def _prepared_folder(keep: Path | None) -> Path:
         number += 1
         folder = Path(f"{_DEFAULT_FOLDER}-{number}")
     if _is_taken(folder):
-        raise QuickstartError(
+        raise InvalidInputError(
             f"{folder} is not an empty folder; name a new one with --keep, "
             "or leave --keep out for the next free name"
         )
@@ -96,7 +96,7 @@ def _is_taken(folder: Path) -> bool:
 @contextmanager
 def _pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
     """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
-    from site_agent.errors import QuickstartError
+    from site_agent.errors import InvalidInputError
 
     data_folder.mkdir(parents=True, exist_ok=True)
     log_file = data_folder / "server.log"
@@ -115,7 +115,7 @@ def _pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
             answer = _first_answer(process)
             if not answer.get("success"):
                 message = answer.get("error", {}).get("message") or f"see {log_file}"
-                raise QuickstartError(f"the pool did not start: {message}")
+                raise InvalidInputError(f"the pool did not start: {message}")
             yield answer["data"]["url"], answer["data"]["admin_token"]
         finally:
             process.terminate()

@@ -10,7 +10,29 @@ from pathlib import Path
 
 
 class SiteAgentError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package.
+
+    Attributes
+    ----------
+    hint : str
+        What to do about it; may be empty.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(message)
+
+
+class InvalidInputError(SiteAgentError):
+    """What was asked for cannot be done: a name, a key, a profile, a plan or a folder."""
+
+
+class BusyError(SiteAgentError):
+    """Another process is at work in the same folder."""
+
+
+class AgentError(SiteAgentError):
+    """An agent cannot use its workspace or its files."""
 
 
 class AnnotationFileError(SiteAgentError):
@@ -47,20 +69,17 @@ class PoolClientError(SiteAgentError):
 
     Attributes
     ----------
-    hint : str
-        What to do about it, where the pool or the client knows; may be empty.
     code : str
-        The pool's own word for it (``"upload_busy"``); empty where it did not say one.
+        The pool's own code (``"upload_busy"``); empty where it gave none.
     """
 
     def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
-        self.hint = hint
         self.code = code
-        super().__init__(message)
+        super().__init__(message, hint=hint)
 
 
 class NotLoggedInError(PoolClientError):
-    """No pool or no token is known, or the pool does not know the token (any more)."""
+    """No pool or token is known, or the pool does not accept the token."""
 
 
 class ForbiddenError(PoolClientError):
@@ -68,101 +87,47 @@ class ForbiddenError(PoolClientError):
 
 
 class NotFoundError(PoolClientError):
-    """The pool, or the cache when offline, does not have what was asked for."""
+    """The pool, or the cache when offline, does not have it."""
 
 
 class ConflictError(PoolClientError):
-    """It exists already, or a quota would be exceeded."""
+    """It exists already, or exceeds a quota."""
 
 
 class PoolUnreachableError(PoolClientError):
-    """No answer from the pool, or only failures, after several attempts; can be tried again."""
-
-
-class AddressRefusedError(PoolUnreachableError):
-    """The storage does not take an address, any more perhaps: a new one may be good."""
+    """The pool does not answer after several attempts; can be tried again."""
 
 
 class AddressGoneError(PoolUnreachableError):
-    """What an address is about is not there (any more)."""
-
-
-class PartDamagedError(PoolUnreachableError):
-    """The bytes that arrived are not those that were announced."""
+    """The storage does not have what an address leads to."""
 
 
 class PoolRefusedFileError(PoolClientError):
-    """The pool found that the file is not what was promised, or no model it knows."""
+    """The pool refused a file: not the announced content, or not a known model format."""
 
 
 class PoolRefusedRequestError(PoolClientError):
-    """The pool does not take the request as it stands: a name, a label, a filter."""
+    """The pool refuses a request: a name, a label, a filter."""
 
 
 class PoolAnswerError(PoolClientError):
-    """An answer that does not follow the pool's interface: another program, or another version."""
+    """An answer that does not follow the pool's API: another program, or another version."""
 
 
 class WithdrawnError(PoolClientError):
-    """A model that was withdrawn for a reason for which nobody shall use it any more."""
+    """A model that was withdrawn and must not be used any more."""
 
 
 class DigestMismatchError(PoolClientError):
-    """Bytes that do not have the digest they should have."""
+    """Bytes with another digest than expected."""
 
 
 class SignatureError(PoolClientError):
-    """Root of what is wrong with the signature of a version."""
+    """A signature that is missing, invalid, or made with a key that is not trusted."""
 
 
-class SignatureRefusedError(SignatureError):
-    """A signature that does not hold: forged, by a stolen key, or about something else."""
-
-
-class KeyNotTrustedError(SignatureError):
-    """A signature by another key than those that are known of the site."""
-
-
-class SignatureMissingError(SignatureError):
-    """No signature where one was to be expected."""
-
-
-class SigningKeyError(SiteAgentError):
-    """A private key that is missing, unreadable, or there already."""
-
-
-class BundleError(SiteAgentError):
-    """Root of what is wrong with a bundle of models.
-
-    Attributes
-    ----------
-    hint : str
-        What to do about it; may be empty.
-    """
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        self.hint = hint
-        super().__init__(message)
-
-
-class BundleRefusedError(BundleError):
-    """A file that is no bundle, a damaged one, or one that contradicts itself."""
-
-
-class BundleTooLargeError(BundleError):
-    """More than one bundle may hold."""
-
-
-class BundleTargetError(BundleError):
-    """A pool that cannot take a bundle in: sites are missing, or one may not upload to them."""
-
-
-class ProfileError(SiteAgentError):
-    """A profile that does not exist, or a configuration file that cannot be read."""
-
-
-class AddressError(SiteAgentError):
-    """A word that is no model address (``pool://SITE/NAME[@VERSION]``)."""
+class BundleRefusedError(SiteAgentError):
+    """A file that is not a bundle, is damaged, or contradicts itself."""
 
 
 class MissingExtraError(SiteAgentError):
@@ -239,7 +204,6 @@ class TrainingDataError(SiteAgentError):
     ) -> None:
         self.path = path
         self.problems = tuple(problems)
-        self.hint = hint
         place = str(path) if path else "the data set"
         lines = [
             f"{place}, line {line}: {text}" if line else f"{place}: {text}"
@@ -249,7 +213,7 @@ class TrainingDataError(SiteAgentError):
             lines.append(f"... and {len(self.problems) - self._MOST_SHOWN} more of this kind")
         if hint:
             lines.append(hint)
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(lines), hint=hint)
 
 
 class TrainingFailedError(SiteAgentError):
@@ -292,16 +256,8 @@ class ConditioningError(SiteAgentError):
     """Conditioning measures that cannot be had: settings, trials or a trace that do not fit."""
 
 
-class QuickstartError(SiteAgentError):
-    """The quickstart cannot begin, or its pool does not answer."""
-
-
 class ReviewFolderError(SiteAgentError):
     """A folder that cannot be reviewed: no result of an analysis, or a damaged review."""
-
-
-class ReviewBusyError(SiteAgentError):
-    """Another process reviews the same result."""
 
 
 class ReviewOutdatedError(SiteAgentError):
@@ -320,14 +276,6 @@ class StudyFolderError(SiteAgentError):
     """A folder that holds no sessions of a study, or one that cannot become a study's folder."""
 
 
-class StudyBusyError(SiteAgentError):
-    """Another batch writes into the same study."""
-
-
-class ModelStudyError(SiteAgentError):
-    """A study of models that cannot be done as asked: its parts, settings or folder."""
-
-
 class AgentConfigError(SiteAgentError):
     """A configuration of an agent that cannot be used.
 
@@ -343,18 +291,6 @@ class AgentConfigError(SiteAgentError):
         self.key = key
         place = f"{path}: {key}" if key else f"{path}"
         super().__init__(f"{place}: found {found}, expected {expected}")
-
-
-class AgentBusyError(SiteAgentError):
-    """Another agent is at work in the same workspace."""
-
-
-class AgentWorkspaceError(SiteAgentError):
-    """An agent's workspace cannot be written, or what it remembers cannot be read."""
-
-
-class AgentTaskError(SiteAgentError):
-    """Something that an agent was told to do cannot be done with these files."""
 
 
 class TermsFileError(TableFileError):
@@ -377,20 +313,6 @@ class TermsForbidError(SiteAgentError):
 
 class CardFileError(SiteAgentError):
     """A card whose front matter cannot be read."""
-
-
-class RebuildError(SiteAgentError):
-    """A merged model cannot be made again without what is to be left out.
-
-    Attributes
-    ----------
-    hint : str
-        What to do instead.
-    """
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        self.hint = hint
-        super().__init__(message)
 
 
 class DatasetEditError(SiteAgentError):

@@ -166,9 +166,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.ConflictError: Outcome(ExitCode.CONFLICT, "conflict"),
     agent_errors.PoolUnreachableError: Outcome(ExitCode.NETWORK, "pool_unreachable", _AGAIN_HINT),
-    agent_errors.AddressRefusedError: Outcome(ExitCode.NETWORK, "address_refused"),
     agent_errors.AddressGoneError: Outcome(ExitCode.NETWORK, "address_gone"),
-    agent_errors.PartDamagedError: Outcome(ExitCode.NETWORK, "part_damaged"),
     agent_errors.PoolRefusedFileError: Outcome(ExitCode.INTEGRITY, "file_refused", _FORMATS_HINT),
     agent_errors.PoolRefusedRequestError: Outcome(ExitCode.USAGE, "request_refused"),
     agent_errors.PoolAnswerError: Outcome(
@@ -178,15 +176,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.NOT_ALLOWED, "withdrawn", "poolctl models info tells why it was withdrawn"
     ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
-    agent_errors.SignatureRefusedError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
-    agent_errors.KeyNotTrustedError: Outcome(ExitCode.INTEGRITY, "key_not_trusted"),
-    agent_errors.SignatureMissingError: Outcome(ExitCode.INTEGRITY, "signature_missing"),
-    agent_errors.SigningKeyError: Outcome(ExitCode.USAGE, "signing_key"),
     agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
-    agent_errors.BundleTooLargeError: Outcome(ExitCode.USAGE, "bundle_too_large"),
-    agent_errors.BundleTargetError: Outcome(ExitCode.NOT_ALLOWED, "bundle_target"),
-    agent_errors.ProfileError: Outcome(ExitCode.USAGE, "profile"),
-    agent_errors.AddressError: Outcome(ExitCode.USAGE, "address"),
     agent_errors.TermsFileError: Outcome(
         ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"
     ),
@@ -195,6 +185,12 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
+    agent_errors.InvalidInputError: Outcome(ExitCode.USAGE, "invalid_input"),
+    agent_errors.BusyError: Outcome(
+        ExitCode.CONFLICT, "busy", "wait for the other process, or choose another folder"
+    ),
+    agent_errors.AgentError: Outcome(ExitCode.INTEGRITY, "agent"),
+    agent_errors.SignatureError: Outcome(ExitCode.INTEGRITY, "signature"),
     agent_errors.SettingsError: Outcome(ExitCode.USAGE, "settings"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.BackupUnusableError: Outcome(ExitCode.INTEGRITY, "backup"),
@@ -202,8 +198,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     server_errors.DatabaseUnusableError: Outcome(ExitCode.INTEGRITY, "database_unusable"),
     agent_errors.AnnotationFileError: Outcome(ExitCode.INTEGRITY, "annotation_file"),
     agent_errors.DatasetEditError: Outcome(ExitCode.USAGE, "dataset_edit"),
-    agent_errors.RebuildError: Outcome(ExitCode.USAGE, "rebuild"),
-    agent_errors.QuickstartError: Outcome(ExitCode.USAGE, "quickstart"),
     agent_errors.SyntheticFaceError: Outcome(ExitCode.USAGE, "synthetic_face"),
     agent_errors.ImageFileError: Outcome(ExitCode.INTEGRITY, "image_file"),
     agent_errors.VideoFileError: Outcome(ExitCode.INTEGRITY, "video_file"),
@@ -222,18 +216,10 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.StudyFolderError: Outcome(
         ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY makes a study"
     ),
-    agent_errors.StudyBusyError: Outcome(ExitCode.CONFLICT, "study_busy"),
-    agent_errors.ModelStudyError: Outcome(ExitCode.USAGE, "model_study"),
     agent_errors.AgentConfigError: Outcome(
         ExitCode.USAGE, "agent_config", "poolctl agent init writes an example with every key"
     ),
-    agent_errors.AgentBusyError: Outcome(
-        ExitCode.CONFLICT, "agent_busy", "stop it first, or give each agent its own workspace"
-    ),
-    agent_errors.AgentWorkspaceError: Outcome(ExitCode.INTEGRITY, "agent_workspace"),
-    agent_errors.AgentTaskError: Outcome(ExitCode.INTEGRITY, "agent_task"),
     agent_errors.ReviewFolderError: Outcome(ExitCode.INTEGRITY, "review_folder"),
-    agent_errors.ReviewBusyError: Outcome(ExitCode.CONFLICT, "review_busy"),
     agent_errors.ReviewOutdatedError: Outcome(ExitCode.INCOMPATIBLE, "review_outdated"),
     agent_errors.ReviewActionError: Outcome(ExitCode.USAGE, "review_action"),
     agent_errors.ReviewExportError: Outcome(ExitCode.USAGE, "review_export"),

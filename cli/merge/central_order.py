@@ -176,7 +176,7 @@ def plan_again(
     ------
     UsageError
         Nothing, or several things, are meant by a word of `without`.
-    RebuildError
+    InvalidInputError
         It cannot be left out.
     """
     from site_agent.pool.rebuilding import Family, plan_rebuild, plan_replay

@@ -17,7 +17,7 @@ from site_agent.agent.journal import Journal
 from site_agent.agent.merging import GoalRun
 from site_agent.agent.workspace import AgentState, Workspace
 from site_agent.errors import (
-    AgentWorkspaceError,
+    AgentError,
     NotLoggedInError,
     PoolUnreachableError,
     SiteAgentError,
@@ -78,7 +78,7 @@ def run_agent(
 
     Raises
     ------
-    AgentBusyError, AgentWorkspaceError
+    BusyError, AgentError
         The workspace cannot be used.
     PoolClientError
         With `once`: the pool cannot be reached, or does not know the token.
@@ -144,7 +144,7 @@ class _Agent:
         ------
         PoolUnreachableError, NotLoggedInError
             Nothing more can be done now.
-        AgentWorkspaceError
+        AgentError
             Nothing can be remembered.
         """
         started_s = time.monotonic()
@@ -188,7 +188,7 @@ class _Agent:
     def _guarded(self, report: CycleReport, subject: str) -> Iterator[None]:
         try:
             yield
-        except (PoolUnreachableError, NotLoggedInError, AgentWorkspaceError):
+        except (PoolUnreachableError, NotLoggedInError, AgentError):
             raise
         except (SiteAgentError, AggregatorError, OSError) as error:
             self._failed(report, subject, error)

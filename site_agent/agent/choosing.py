@@ -16,7 +16,7 @@ from pool_server.wire.models.data_use_rules import TermsOf
 from pool_server.wire.models.models import ModelVersionResponse
 from site_agent.agent.config import OWN, MergeGoal
 from site_agent.agent.workspace import GoalState, Refusal
-from site_agent.errors import AgentTaskError, TermsForbidError
+from site_agent.errors import InvalidInputError, TermsForbidError
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.terms import require_mergeable, terms_of_version
 from site_agent.training import read_training_metadata
@@ -75,7 +75,7 @@ class Choice:
 
         Raises
         ------
-        AgentTaskError
+        InvalidInputError
             An own model lacks the label that weighs.
         """
         if not goal.weight_by and not goal.weights:
@@ -95,7 +95,7 @@ def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
 
     Raises
     ------
-    AgentTaskError
+    InvalidInputError
         A file cannot be merged by the method, or does not go with the others.
     FormatError, OSError
         A file cannot be read.
@@ -104,9 +104,9 @@ def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
     for path in goal.own:
         key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
         if key is None:
-            raise AgentTaskError(f"{path}: cannot be merged by {goal.method_name}")
+            raise InvalidInputError(f"{path}: cannot be merged by {goal.method_name}")
         if found and key != found[0].key:
-            raise AgentTaskError(
+            raise InvalidInputError(
                 f"{path}: cannot be merged with {found[0].path.name}: {key} against {found[0].key}"
             )
         record = read_training_metadata(path) or {}
@@ -258,7 +258,7 @@ def _most_common(keys: Iterable[str]) -> str:
 def _own_label(model: OwnModel, label: str) -> float:
     number = _label_number(model.labels, label)
     if number is None:
-        raise AgentTaskError(
+        raise InvalidInputError(
             f"{model.path}: has no label {label!r} with a number above 0 in its training record, "
             "and 'weight_by' asks for it"
         )

@@ -28,7 +28,7 @@ from site_agent.agent.outgoing import Shelf
 from site_agent.agent.scoring import Scored, Scorer
 from site_agent.agent.workspace import Refusal
 from site_agent.errors import (
-    AgentTaskError,
+    AgentError,
     EvaluationError,
     FaceModelError,
     NotFoundError,
@@ -260,7 +260,7 @@ class GoalRun:
         if path is None or not path.is_file():
             again = self._do_merge(choice)
             if again.digest != merged.digest or again.path is None:
-                raise AgentTaskError(f"merging again gave {again.digest}, not {merged.digest}")
+                raise AgentError(f"merging again gave {again.digest}, not {merged.digest}")
             path = again.path
         self.shelf.keep_best(replace(scored, path=path))
         if not wanted:

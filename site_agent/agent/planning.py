@@ -75,7 +75,7 @@ def plan_cycle(config: AgentConfig, *, profile: str = "") -> AgentPlan:
     ------
     PoolClientError
         The pool cannot be asked.
-    AgentWorkspaceError
+    AgentError
         What the agent remembers cannot be read.
     SiteAgentError, AggregatorError, OSError
         Own models that cannot be read.

@@ -12,7 +12,7 @@ from pathlib import Path
 from site_agent.agent.config import MergeGoal
 from site_agent.agent.context import CycleContext
 from site_agent.datasets import FaceDataset, dataset_digest, part_names, read_faces
-from site_agent.errors import AgentTaskError, EvaluationError
+from site_agent.errors import EvaluationError, InvalidInputError
 from site_agent.evaluation import EvaluationSettings, evaluate_landmarks, evaluate_model
 
 
@@ -63,13 +63,13 @@ class Scorer:
 
         Raises
         ------
-        AgentTaskError
+        InvalidInputError
         """
         faces = self._dataset()
         if not any(True for _ in faces.boxes()):
-            raise AgentTaskError(f"{self._goal.validation}: has no faces to score models on")
+            raise InvalidInputError(f"{self._goal.validation}: has no faces to score models on")
         if self._goal.kind == "ert" and not part_names(faces):
-            raise AgentTaskError(f"{self._goal.validation}: has no landmarks to score models on")
+            raise InvalidInputError(f"{self._goal.validation}: has no landmarks to score models on")
 
     def is_known(self, digest: str) -> bool:
         """Tell whether a model was measured already."""

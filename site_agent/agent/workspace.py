@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aggregators.whole_file import write_whole
-from site_agent.errors import AgentBusyError, AgentWorkspaceError
+from site_agent.errors import AgentError, BusyError
 from site_agent.pool.cache import ModelCache
 from site_agent.runs.lock import locked
 
@@ -129,15 +129,15 @@ class Workspace:
 
         Raises
         ------
-        AgentBusyError
+        BusyError
             Another agent is at work here.
-        AgentWorkspaceError
+        AgentError
             The folder cannot be written.
         """
         with contextlib.ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                busy = AgentBusyError(f"{self.folder}: another agent is at work here")
+                busy = BusyError(f"{self.folder}: another agent is at work here")
                 stack.enter_context(locked(self.folder / "lock", busy=busy))
                 shutil.rmtree(self.work, ignore_errors=True)
                 for folder in (self.best, self.outgoing, self.work):
@@ -151,7 +151,7 @@ class Workspace:
 
         Raises
         ------
-        AgentWorkspaceError
+        AgentError
             The file is damaged, or of another version of this program.
         """
         try:
@@ -160,7 +160,7 @@ class Workspace:
             return AgentState()
         except (OSError, ValidationError) as error:
             first = str(error).splitlines()[0]
-            raise AgentWorkspaceError(
+            raise AgentError(
                 f"{self._state_file}: cannot be read: {first}; remove it, and the agent begins "
                 "anew: nothing is uploaded twice"
             ) from error
@@ -170,7 +170,7 @@ class Workspace:
 
         Raises
         ------
-        AgentWorkspaceError
+        AgentError
         """
         try:
             write_whole(self._state_file, state.model_dump_json(indent=1) + "\n")
@@ -188,6 +188,6 @@ class Workspace:
         """Return a name for a file under way."""
         return self.work / f"{secrets.token_hex(6)}{suffix}"
 
-    def _unwritable(self, error: OSError) -> AgentWorkspaceError:
+    def _unwritable(self, error: OSError) -> AgentError:
         where = error.filename or self.folder
-        return AgentWorkspaceError(f"{where}: cannot be written: {error.strerror or error}")
+        return AgentError(f"{where}: cannot be written: {error.strerror or error}")

@@ -64,7 +64,7 @@ def export_bundle(
     ------
     ForbiddenError
         Some may not leave the pool; each is named with the reason.
-    SignatureRefusedError, KeyNotTrustedError, SignatureMissingError
+    SignatureError
         What is not signed as it should be is not handed on.
     PoolClientError
     OSError

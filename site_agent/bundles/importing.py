@@ -19,10 +19,9 @@ from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspec
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import (
     BundleRefusedError,
-    BundleTargetError,
-    KeyNotTrustedError,
+    ForbiddenError,
     NotFoundError,
-    SignatureMissingError,
+    SignatureError,
 )
 from site_agent.pool.requests import build_request
 from site_agent.pool.trust.verification import SignaturePolicy
@@ -110,9 +109,9 @@ def import_bundle(
     ------
     BundleRefusedError
         Something is wrong with the file, or with this pool's view of it; nothing was sent.
-    SignatureMissingError
+    SignatureError
         A model is not signed, and ``POOL_SIGNATURES`` requires it; nothing was sent.
-    BundleTargetError
+    ForbiddenError
         A site is missing here, or one may not upload to it; nothing was sent.
     PoolClientError
         Run it again: it goes on where it stopped.
@@ -253,7 +252,7 @@ def _measurement(evaluation: PortableEvaluation | EvaluationResponse) -> str:
 def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
     for version in report.versions:
         if policy == "require" and not version.key_id:
-            raise SignatureMissingError(
+            raise SignatureError(
                 f"{report.path}: {version.address}: is not signed",
                 hint="have it signed and exported again; to take it in all the same: "
                 "POOL_SIGNATURES=check",
@@ -266,7 +265,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
             )
         if version.trust == "changed":
             site, _, pool = version.origin.partition("@")
-            raise KeyNotTrustedError(
+            raise SignatureError(
                 f"{report.path}: {version.address}: signed with key "
                 f"{readable_fingerprint(version.key_id)}, which is none of those that this "
                 f"machine trusts for {version.origin}",
@@ -281,14 +280,14 @@ def _require_targets(
     """Return the site here for each site of the bundle."""
     sources = {each.site for each in report.versions}
     if unknown := sorted(set(site_map) - sources):
-        raise BundleTargetError(
+        raise ForbiddenError(
             f"the bundle has no models of site {unknown[0]!r}; it has some of "
             f"{', '.join(sorted(sources))}"
         )
     sites = {source: site_map.get(source, source) for source in sources}
     missing = sorted(set(sites.values()) - {each.name for each in pool.sites.list()})
     if missing:
-        raise BundleTargetError(
+        raise ForbiddenError(
             f"{pool.endpoint} has no site {', '.join(missing)}",
             hint=f"an admin creates it (poolctl admin sites create {missing[0]}), or put its "
             f"models under another: --site-map {missing[0]}=SITE",
@@ -296,7 +295,7 @@ def _require_targets(
     who = pool.whoami()
     foreign = sorted(set(sites.values()) - {who.site})
     if who.role == "viewer" or (foreign and not who.pool_wide):
-        raise BundleTargetError(
+        raise ForbiddenError(
             f"{who.site}/{who.token_name} ({who.role}) may not upload to "
             f"{', '.join(foreign or [who.site])}",
             hint="import as an admin of the pool, or put all models under your own site: "
@@ -312,7 +311,7 @@ def _require_apart(report: BundleReport, sites: Mapping[str, str]) -> None:
     for version in report.versions:
         place = (sites[version.site], version.name)
         if becomes.setdefault(place, version.site) != version.site:
-            raise BundleTargetError(
+            raise ForbiddenError(
                 f"{becomes[place]}/{version.name} and {version.site}/{version.name} would both "
                 f"become {place[0]}/{place[1]}",
                 hint="put them under different sites",

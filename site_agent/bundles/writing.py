@@ -23,7 +23,7 @@ from site_agent.bundles.layout import (
     padding,
     record_bytes,
 )
-from site_agent.errors import BundleRefusedError, BundleTooLargeError
+from site_agent.errors import BundleRefusedError, InvalidInputError
 from site_agent.runs.file_chunks import Progress, chunks
 
 
@@ -52,7 +52,7 @@ class BundleWriter:
             def add(record: PortableVersion) -> None:
                 content = record_bytes(record)
                 if len(content) > MOST_RECORD_BYTES:
-                    raise BundleTooLargeError(
+                    raise InvalidInputError(
                         f"the record of {record.address} has {len(content):,} bytes, expected at "
                         f"most {MOST_RECORD_BYTES:,}"
                     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pool_server.wire.names import ModelAddress
-from site_agent.errors import AddressError
+from site_agent.errors import InvalidInputError
 
 
 def parse_address(text: str) -> ModelAddress:
@@ -11,12 +11,12 @@ def parse_address(text: str) -> ModelAddress:
 
     Raises
     ------
-    AddressError
+    InvalidInputError
     """
     try:
         return ModelAddress.parse(text)
     except ValueError as error:
-        raise AddressError(str(error)) from error
+        raise InvalidInputError(str(error)) from error
 
 
 def model_path(address: str | ModelAddress) -> str:

@@ -150,7 +150,7 @@ class PoolClient:
 
         Raises
         ------
-        AddressError, NotFoundError, PoolClientError
+        InvalidInputError, NotFoundError, PoolClientError
         """
         where = parse_address(address) if isinstance(address, str) else address
         host = profiles.host_of(self.endpoint)
@@ -237,7 +237,7 @@ class PoolClient:
 
         Raises
         ------
-        AddressError, NotFoundError, DigestMismatchError, PoolClientError
+        InvalidInputError, NotFoundError, DigestMismatchError, PoolClientError
         """
         return self.fetch(self.version(address), progress=progress)
 
@@ -250,7 +250,7 @@ class PoolClient:
 
         Raises
         ------
-        SignatureRefusedError, KeyNotTrustedError, SignatureMissingError
+        SignatureError
             The file must not be used; nothing was downloaded.
         WithdrawnError
             The version was withdrawn and must not be used, cached or not.

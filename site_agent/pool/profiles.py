@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from aggregators.whole_file import write_whole
-from site_agent.errors import ProfileError
+from site_agent.errors import InvalidInputError
 
 _APPLICATION = "poolctl"
 
@@ -106,7 +106,7 @@ def normalise_endpoint(text: str) -> str:
 
     Raises
     ------
-    ProfileError
+    InvalidInputError
         When it is no http or https address.
     """
     words = text.strip()
@@ -116,7 +116,7 @@ def normalise_endpoint(text: str) -> str:
         words = f"{'http' if host in {'localhost', '127.0.0.1', '[::1]'} else 'https'}://{words}"
     parts = urlsplit(words)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
-        raise ProfileError(
+        raise InvalidInputError(
             f"{text!r} is no address of a pool; expected for example "
             "https://pool.example.org or http://127.0.0.1:8710"
         )
@@ -138,14 +138,14 @@ def load_profile(name: str | None = None) -> Profile:
 
     Raises
     ------
-    ProfileError
+    InvalidInputError
         When `name` is not stored, or a file cannot be read.
     """
     config = read_toml(config_file())
     stored = _table(config, "profiles")
     if name is not None and name not in stored:
         known = ", ".join(sorted(stored)) or "none"
-        raise ProfileError(
+        raise InvalidInputError(
             f"no profile {name!r}; stored: {known}; make one with: "
             f"poolctl auth login URL --profile {name}"
         )
@@ -194,7 +194,7 @@ def switch_profile(name: str) -> Profile:
 
     Raises
     ------
-    ProfileError
+    InvalidInputError
         When it is not stored.
     """
     profile = load_profile(name)
@@ -216,7 +216,7 @@ def _stored_token(name: str, endpoint: str) -> str:
 def _table(parent: dict[str, Any], key: str) -> dict[str, Any]:
     value = parent.get(key, {})
     if not isinstance(value, dict):
-        raise ProfileError(f"{config_file()}: {key!r} should be a table, found {value!r}")
+        raise InvalidInputError(f"{config_file()}: {key!r} should be a table, found {value!r}")
     return value
 
 
@@ -225,7 +225,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
     Raises
     ------
-    ProfileError
+    InvalidInputError
         It is no TOML.
     """
     try:
@@ -233,7 +233,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: cannot be read as TOML: {error}") from error
+        raise InvalidInputError(f"{path}: cannot be read as TOML: {error}") from error
 
 
 def write_private_toml(content: dict[str, Any], path: Path) -> None:

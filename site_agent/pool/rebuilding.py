@@ -21,7 +21,7 @@ from aggregators.methods import (
     recipe_without,
     replay,
 )
-from site_agent.errors import RebuildError
+from site_agent.errors import InvalidInputError
 from site_agent.pool.recipe_sources import RecipeSources
 from site_agent.pool.transfers.transfer import Progress
 
@@ -148,14 +148,14 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
 
     Raises
     ------
-    RebuildError
+    InvalidInputError
         Nothing would be left, something of `without` is nowhere in the model, or recipes are
         made from each other in a circle.
     """
     entries = family.entries()
     strangers = sorted(set(without) - set(entries))
     if strangers:
-        raise RebuildError(
+        raise InvalidInputError(
             f"{strangers[0]} is neither an input of the recipe nor in any of its inputs",
             hint="poolctl models lineage ADDRESS shows what a model was merged from",
         )
@@ -171,7 +171,7 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
     old = family.root.output.digest if family.root.output is not None else ""
     last = _step(old, family.root, gone, touched)
     if not last.kept and not last.rebuilt:
-        raise RebuildError(
+        raise InvalidInputError(
             "nothing is left to merge: every input of the recipe is left out, or holds nothing "
             "but what is left out",
             hint="there is no successor to make; withdraw the model itself",
@@ -204,7 +204,7 @@ def carry_out(
 
     Raises
     ------
-    RebuildError
+    InvalidInputError
         Contributions to a round fit the model that they were made for and no other.
     AggregatorError, OSError
         As `aggregators.replay`.
@@ -231,7 +231,7 @@ def carry_out(
         except IncompatibleModelsError as error:
             if step.recipe.method.name != "leaf-refit":
                 raise
-            raise RebuildError(
+            raise InvalidInputError(
                 f"{step.recipe.output.digest if step.recipe.output else path.name} was refined in "
                 "a round, and what the sites contributed fits the model that the round began with "
                 f"and no other: {error}",
@@ -302,7 +302,7 @@ def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
     while waiting:
         ready = sorted(digest for digest, inputs in waiting.items() if not inputs)
         if not ready:
-            raise RebuildError(f"the recipe of {min(waiting)} leads back to itself")
+            raise InvalidInputError(f"the recipe of {min(waiting)} leads back to itself")
         order += ready
         for digest in ready:
             del waiting[digest]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from site_agent.errors import QuickstartError
+from site_agent.errors import InvalidInputError
 
 Progress = Callable[[float | None, str], None]
 
@@ -56,7 +56,7 @@ class QuickstartSettings:
 
     def __post_init__(self) -> None:
         if not _FEWEST_SITES <= self.sites <= _MOST_SITES:
-            raise QuickstartError(
+            raise InvalidInputError(
                 f"{self.sites} sites: expected a number from {_FEWEST_SITES} to {_MOST_SITES}"
             )
 

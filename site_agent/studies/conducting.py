@@ -58,7 +58,7 @@ def look_at_study(
 
     Raises
     ------
-    ModelStudyError, AnnotationFileError
+    InvalidInputError, AnnotationFileError
     """
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
@@ -102,7 +102,7 @@ def conduct_study(
 
     Raises
     ------
-    ModelStudyError, StudyBusyError, AnnotationFileError
+    InvalidInputError, BusyError, AnnotationFileError
         Nothing can be begun. Steps that fail raise nothing: `StudyRun.failed` has them.
     """
     place = StudyFolder(folder)

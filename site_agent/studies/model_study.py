@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from site_agent.datasets import expand_parts, part_names
-from site_agent.errors import ModelStudyError, StudyBusyError, TrainingDataError
+from site_agent.errors import BusyError, InvalidInputError, TrainingDataError
 from site_agent.runs.lock import locked
 from site_agent.runs.worker_pool import run_jobs, workers_that_fit
 from site_agent.runs.worker_process import processor_count
@@ -101,7 +101,7 @@ def landmarks_of(data: StudyData, settings: StudySettings) -> tuple[str, ...]:
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
         Parts without landmarks, or test data that lack some.
     """
     if settings.kind == "detectors":
@@ -110,11 +110,11 @@ def landmarks_of(data: StudyData, settings: StudySettings) -> tuple[str, ...]:
     unknown = [name for name in wanted if name not in data.landmarks]
     if unknown or not data.landmarks:
         has = f"no landmarks named {', '.join(unknown[:6])}" if unknown else "no landmarks"
-        raise ModelStudyError(f"the parts have {has}; a study of detectors needs none")
+        raise InvalidInputError(f"the parts have {has}; a study of detectors needs none")
     names = tuple(name for name in data.landmarks if not wanted or name in wanted)
     lacking = sorted(set(names) - set(part_names(data.test.read())))
     if lacking:
-        raise ModelStudyError(
+        raise InvalidInputError(
             f"{data.test.source} has no landmarks named {', '.join(lacking[:6])}"
             f"{' ...' if len(lacking) > 6 else ''}; the parts have them"
         )
@@ -189,7 +189,7 @@ def run_study(
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
         The study cannot be done as asked.
     """
     settings = with_named_landmarks(data, settings)
@@ -241,14 +241,14 @@ def holding(folder: StudyFolder) -> Iterator[None]:
 
     Raises
     ------
-    StudyBusyError
+    BusyError
         Another run is at work there.
-    ModelStudyError
+    InvalidInputError
         The folder cannot be written.
     """
     if folder.path.exists() and not folder.path.is_dir():
-        raise ModelStudyError(f"{folder.path}: is a file, expected a folder for the study")
-    busy = StudyBusyError(
+        raise InvalidInputError(f"{folder.path}: is a file, expected a folder for the study")
+    busy = BusyError(
         f"{folder.path}: another study is at work here; wait for it, or choose another folder "
         "with -o"
     )
@@ -257,7 +257,7 @@ def holding(folder: StudyFolder) -> Iterator[None]:
             folder.hidden.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder.hidden / "lock", busy=busy))
         except OSError as error:
-            raise ModelStudyError(
+            raise InvalidInputError(
                 f"{error.filename or folder.path}: cannot be written: {error.strerror or error}"
             ) from error
         yield
@@ -268,7 +268,7 @@ def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySett
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
     """
     file = folder.path / "study.json"
     try:
@@ -277,7 +277,7 @@ def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySett
     except (OSError, ValueError, KeyError, TypeError):
         return
     if found != (settings.kind, [part.digest for part in data.parts]):
-        raise ModelStudyError(
+        raise InvalidInputError(
             f"{folder.path} holds a study of {content['kind']} with {len(found[1])} other parts; "
             "choose another folder with -o, or replace it with --redo"
         )

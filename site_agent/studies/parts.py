@@ -22,7 +22,7 @@ from site_agent.datasets import (
     write_imglab_xml,
 )
 from site_agent.datasets.split import GroupOf
-from site_agent.errors import ModelStudyError
+from site_agent.errors import InvalidInputError
 from site_agent.studies.steps import TEST_PART
 
 
@@ -107,13 +107,13 @@ def split_into_parts(
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
         Fewer than two sites.
     DatasetEditError
         Fewer images, or groups of them, than sites.
     """
     if sites < 2:
-        raise ModelStudyError(f"{sites} sites; expected at least 2 parts to merge")
+        raise InvalidInputError(f"{sites} sites; expected at least 2 parts to merge")
     shares = dict.fromkeys(_part_names(sites), 1.0)
     site_shares(sites)  # refuses too many
     return split_dataset(dataset, shares, group_of=group_of, seed=seed)
@@ -147,13 +147,13 @@ def describe_parts(
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
         The test data are no file, or a part or the test data have no faces.
     AnnotationFileError
         A picture that cannot be read.
     """
     if test.path is None:
-        raise ModelStudyError("the test data come from no file")
+        raise InvalidInputError("the test data come from no file")
     described = [
         _described(part, folder / f"{part}.xml", dataset, str(dataset.path or "split"))
         for part, dataset in parts.items()
@@ -162,7 +162,7 @@ def describe_parts(
     tested = replace(tested, reading=_absolute(test_reading or ReadingOptions()))
     for part in (*described, tested):
         if not part.faces:
-            raise ModelStudyError(f"{part.name} ({part.source}) has no faces")
+            raise InvalidInputError(f"{part.name} ({part.source}) has no faces")
     whole = FaceDataset(None, images=tuple(i for part in parts.values() for i in part.images))
     remarks = tuple(_shared_pictures(parts, test))
     return StudyData(name, tuple(described), tested, part_names(whole), remarks)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aggregators.methods.refitting import RefitSettings
-from site_agent.errors import ModelStudyError
+from site_agent.errors import InvalidInputError
 from site_agent.evaluation import EvaluationSettings
 from site_agent.studies.steps import SCORE_PREFIX, Contribute, Merge, Score, Step, Train
 from site_agent.training import ErtSettings, HogSvmSettings
@@ -178,18 +178,18 @@ def plan_protocol(
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
         Too few or too many parts, or settings that do not suit their number.
     """
     if not FEWEST_PARTS <= len(parts) <= MOST_PARTS:
-        raise ModelStudyError(f"{len(parts)} parts; expected {FEWEST_PARTS} to {MOST_PARTS}")
+        raise InvalidInputError(f"{len(parts)} parts; expected {FEWEST_PARTS} to {MOST_PARTS}")
     weights, double = settings.combination.weights, settings.combination.double
     if weights and len(weights) != len(parts):
-        raise ModelStudyError(
+        raise InvalidInputError(
             f"weights: {len(weights)} for {len(parts)} parts; expected one for each"
         )
     if double > len(parts):
-        raise ModelStudyError(f"double: there is no part {double} of {len(parts)}")
+        raise InvalidInputError(f"double: there is no part {double} of {len(parts)}")
     return _Planner(tuple(parts), tuple(faces), settings, tuple(landmarks)).plan()
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
-from site_agent.errors import ModelStudyError
+from site_agent.errors import InvalidInputError
 from site_agent.studies.steps import Contribute, Score, Step
 
 SCHEMA = "poolctl-study-step/1"
@@ -96,11 +96,11 @@ class StudyFolder:
 
         Raises
         ------
-        ModelStudyError
+        InvalidInputError
             The folder is a file or cannot be written.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise ModelStudyError(f"{self.path}: is a file, expected a folder for the study")
+            raise InvalidInputError(f"{self.path}: is a file, expected a folder for the study")
         try:
             shutil.rmtree(self.work, ignore_errors=True)
             for name in ("models", "scores", "parts"):
@@ -108,7 +108,7 @@ class StudyFolder:
             for name in ("steps", "contributions", "work"):
                 (self.hidden / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ModelStudyError(
+            raise InvalidInputError(
                 f"{error.filename or self.path}: cannot be written: {error.strerror or error}"
             ) from error
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.errors import ModelStudyError
+from site_agent.errors import InvalidInputError
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.detection import ImageMatches
 from site_agent.evaluation.landmark_scores import FaceErrors
@@ -46,17 +46,17 @@ def read_scores(path: Path) -> Scores:
 
     Raises
     ------
-    ModelStudyError
+    InvalidInputError
         The file cannot be read, or is something else.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema"] != SCHEMA:
-            raise ModelStudyError(f"{path}: found {content['schema']!r}, expected {SCHEMA!r}")
+            raise InvalidInputError(f"{path}: found {content['schema']!r}, expected {SCHEMA!r}")
         read = _landmark_scores if content["kind"] == "ert" else _detection_scores
         return read(content)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelStudyError(f"{path}: cannot be read as scores: {error!r}") from error
+        raise InvalidInputError(f"{path}: cannot be read as scores: {error!r}") from error
 
 
 def _landmark_scores(content: dict[str, Any]) -> LandmarkScores:

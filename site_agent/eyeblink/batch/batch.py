@@ -18,8 +18,8 @@ from typing import Any
 
 from site_agent.errors import (
     BlinkAnalysisError,
+    BusyError,
     ConditioningError,
-    StudyBusyError,
     StudyFolderError,
 )
 from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome, State
@@ -81,7 +81,7 @@ def run_batch(
     ------
     StudyFolderError
         The folder cannot be written, or two sessions would share a folder in it.
-    StudyBusyError
+    BusyError
         Another batch is at work in it.
     KeyboardInterrupt
         The running sessions have been stopped, the finished ones are whole.
@@ -98,7 +98,7 @@ def run_batch(
     if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
         raise StudyFolderError(f"two sessions are called {repeated[0]!r}; give them other names")
     _make_folder(batch.study)
-    busy = StudyBusyError(
+    busy = BusyError(
         f"{batch.study}: another batch is at work here; wait for it, or choose another folder "
         "with -o"
     )

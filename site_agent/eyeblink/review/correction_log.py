@@ -20,7 +20,7 @@ from types import TracebackType
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from site_agent.errors import ReviewBusyError, ReviewFolderError, ReviewOutdatedError
+from site_agent.errors import BusyError, ReviewFolderError, ReviewOutdatedError
 from site_agent.eyeblink.review.actions import Action
 
 SCHEMA = "poolctl-blink-review/1"
@@ -119,7 +119,7 @@ class CorrectionLog:
 
     Raises
     ------
-    ReviewBusyError
+    BusyError
         Another process has it open.
     ReviewOutdatedError
         Its corrections belong to another automatic result.
@@ -211,7 +211,7 @@ def set_aside(folder: Path) -> Path | None:
 
     Raises
     ------
-    ReviewBusyError
+    BusyError
         Somebody is still adding to them.
     """
     path = folder / LOG_NAME
@@ -235,7 +235,7 @@ def _lock(file: int, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ReviewBusyError(
+        raise BusyError(
             f"{path}: is being reviewed by another process; end that one first"
         ) from error
     except OSError as error:

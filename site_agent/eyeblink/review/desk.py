@@ -158,7 +158,7 @@ def open_desk(
 
     Raises
     ------
-    ReviewFolderError, ReviewBusyError, ReviewOutdatedError, VideoFileError, FaceModelError
+    ReviewFolderError, BusyError, ReviewOutdatedError, VideoFileError, FaceModelError
     """
     result = read_automatic_result(place)
     warnings = []

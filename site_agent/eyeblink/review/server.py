@@ -14,7 +14,7 @@ from types import FrameType
 
 import uvicorn
 
-from site_agent.errors import ReviewBusyError
+from site_agent.errors import BusyError
 from site_agent.eyeblink.review.desk import ReviewDesk
 from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.guard import Guard, new_token
@@ -35,7 +35,7 @@ def serve_review(desk: ReviewDesk, *, port: int = 0, on_ready: Callable[[str], N
 
     Raises
     ------
-    ReviewBusyError
+    BusyError
         The port is taken.
     """
     token = new_token()
@@ -57,7 +57,7 @@ def running_review(desk: ReviewDesk) -> Iterator[str]:
         thread.start()
         try:
             if not ready.wait(START_TIMEOUT_S):
-                raise ReviewBusyError("the server of the page did not start")
+                raise BusyError("the server of the page did not start")
             yield f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
         finally:
             server.should_exit = True
@@ -120,7 +120,7 @@ def _listener(port: int) -> Iterator[socket.socket]:
         try:
             listener.bind((HOST, port))
         except OSError as error:
-            raise ReviewBusyError(
+            raise BusyError(
                 f"port {port} cannot be used ({error.strerror}); give another with --port, "
                 "or leave it out to take a free one"
             ) from error

@@ -27,7 +27,7 @@ from pool_server.wire.signatures.signatures import (
 )
 from pool_server.wire.signatures.statements import Revocation
 from pool_server.wire.transfers.uploads import UploadRequest
-from site_agent.errors import PoolAnswerError, PoolRefusedRequestError, SigningKeyError
+from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError
 from site_agent.pool import profiles
 from site_agent.pool.addresses import version_path
 from site_agent.pool.cache import ModelCache
@@ -116,7 +116,7 @@ class Signatures:
 
         Raises
         ------
-        SigningKeyError
+        InvalidInputError
             It cannot be read.
         """
         return load_key(self.key_folder, site)
@@ -132,14 +132,14 @@ class Signatures:
 
         Raises
         ------
-        SigningKeyError
+        InvalidInputError
             This profile has no key for the site.
         PoolClientError
         """
         version = self._connection.get(version_path(address), ModelVersionResponse)
         key = self.signing_key(version.site)
         if key is None:
-            raise SigningKeyError(
+            raise InvalidInputError(
                 f"no key for site {version.site!r} in this profile; make one with: "
                 f"poolctl keys create --site {version.site}"
             )
@@ -178,7 +178,7 @@ class Signatures:
 
         Raises
         ------
-        SignatureRefusedError, KeyNotTrustedError, SignatureMissingError
+        SignatureError
         """
         offline = profiles.is_offline()
         verifier = Verifier(

@@ -16,8 +16,6 @@ import httpx
 
 from site_agent.errors import (
     AddressGoneError,
-    AddressRefusedError,
-    PartDamagedError,
     PoolAnswerError,
     PoolRefusedRequestError,
     PoolUnreachableError,
@@ -59,7 +57,7 @@ class StorageConnection:
 
         Raises
         ------
-        AddressRefusedError, AddressGoneError, PartDamagedError, PoolUnreachableError
+        AddressGoneError, PoolUnreachableError
             Another attempt with a new address may succeed.
         PoolRefusedRequestError
             None will.
@@ -79,7 +77,7 @@ class StorageConnection:
 
         Raises
         ------
-        AddressRefusedError, AddressGoneError, PoolUnreachableError
+        AddressGoneError, PoolUnreachableError
             Also from inside the block, when the line breaks while reading.
         PoolAnswerError
             The storage does not give ranges.
@@ -137,9 +135,9 @@ def _failure(response: httpx.Response) -> PoolUnreachableError | PoolRefusedRequ
     code = found[1] if found else ""
     said = f"{_host(str(response.url))}, the pool's storage, answered {status} {code}".rstrip()
     if code in _DAMAGED_CODES:
-        return PartDamagedError(f"{said}: the bytes were damaged on the way")
+        return PoolUnreachableError(f"{said}: the bytes were damaged on the way")
     if status in {401, 403} or code == "ExpiredToken":
-        return AddressRefusedError(
+        return PoolUnreachableError(
             said, hint="is the clock of this machine right? Otherwise tell the pool's admin"
         )
     if status == _GONE_STATUS:

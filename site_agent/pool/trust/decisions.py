@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.signatures import KeyResponse
-from site_agent.errors import ProfileError
+from site_agent.errors import InvalidInputError
 from site_agent.pool import profiles
 from site_agent.runs.lock import locked
 
@@ -60,15 +60,15 @@ class TrustedKey:
 
         Raises
         ------
-        ProfileError
+        InvalidInputError
             The file was changed so that it is no key, or another than it says.
         """
         try:
             key = PublicKey.from_text(self.public_key)
         except ValueError as error:
-            raise ProfileError(f"{trust_file()}: key {self.key_id}: {error}") from error
+            raise InvalidInputError(f"{trust_file()}: key {self.key_id}: {error}") from error
         if key.key_id != self.key_id:
-            raise ProfileError(f"{trust_file()}: key {self.key_id} is in truth {key.key_id}")
+            raise InvalidInputError(f"{trust_file()}: key {self.key_id} is in truth {key.key_id}")
         return key
 
 
@@ -87,7 +87,7 @@ def trusted_keys(pool: str, site: str) -> dict[str, TrustedKey]:
 
     Raises
     ------
-    ProfileError
+    InvalidInputError
         The file cannot be read.
     """
     return _keys_in(profiles.read_toml(trust_file()), pool, site)
@@ -155,12 +155,12 @@ def _keys_in(content: dict[str, Any], pool: str, site: str) -> dict[str, Trusted
         try:
             found[key_id] = TrustedKey(key_id=key_id, **fields)
         except TypeError as error:
-            raise ProfileError(f"{trust_file()}: key {key_id} of {site}: {error}") from error
+            raise InvalidInputError(f"{trust_file()}: key {key_id} of {site}: {error}") from error
     return found
 
 
 def _table(parent: dict[str, Any], name: str) -> dict[str, Any]:
     value = parent.get(name, {})
     if not isinstance(value, dict):
-        raise ProfileError(f"{trust_file()}: {name!r} should be a table, found {value!r}")
+        raise InvalidInputError(f"{trust_file()}: {name!r} should be a table, found {value!r}")
     return value

@@ -33,7 +33,7 @@ from pool_server.wire.signatures.statements import (
     sign_statement,
 )
 from pool_server.wire.transfers.uploads import UploadRequest
-from site_agent.errors import SigningKeyError
+from site_agent.errors import InvalidInputError
 
 _SUFFIX = ".pem"
 _KIND_OF_FORMAT = {
@@ -74,11 +74,11 @@ def key_file(folder: Path, site: str) -> Path:
 
     Raises
     ------
-    SigningKeyError
+    InvalidInputError
         `site` is no name of a site.
     """
     if not re.fullmatch(NAME_PATTERN, site):
-        raise SigningKeyError(f"{site!r} is no name of a site")
+        raise InvalidInputError(f"{site!r} is no name of a site")
     return folder / f"{site}{_SUFFIX}"
 
 
@@ -92,7 +92,7 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
 
     Raises
     ------
-    SigningKeyError
+    InvalidInputError
         There is one, and it is not to be replaced.
     """
     path = key_file(folder, site)
@@ -110,7 +110,7 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
         # Unlike a rename, a link fails where something is.
         os.link(temporary, path)
     except FileExistsError:
-        raise SigningKeyError(
+        raise InvalidInputError(
             f"{path}: there is a key for site {site!r} already; with --replace it is kept under "
             "another name and a new one is made"
         ) from None
@@ -124,7 +124,7 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
 
     Raises
     ------
-    SigningKeyError
+    InvalidInputError
         The file is no key, or one that others can read.
     """
     path = key_file(folder, site)
@@ -133,14 +133,14 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
     except FileNotFoundError:
         return None
     if path.stat().st_mode & 0o077:
-        raise SigningKeyError(
+        raise InvalidInputError(
             f"{path}: others may read this private key; if nobody has, take that away with: "
             f"chmod 600 {path}"
         )
     try:
         return SigningKey(site, path, PrivateKey.from_pem(content))
     except ValueError as error:
-        raise SigningKeyError(f"{path}: {error}") from error
+        raise InvalidInputError(f"{path}: {error}") from error
 
 
 def local_keys(folder: Path) -> list[SigningKey]:
@@ -155,7 +155,7 @@ def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
 
     Raises
     ------
-    SigningKeyError
+    InvalidInputError
         The statement is too large to be signed.
     """
     recipe = request.recipe
@@ -195,7 +195,7 @@ def sign_version(
 
     Raises
     ------
-    SigningKeyError
+    InvalidInputError
     """
     predicate = ModelPredicate(
         site=version.site,
@@ -233,7 +233,7 @@ def _sign(statement: Statement, key: PrivateKey) -> SignedStatement:
     try:
         return SignedStatement(envelope=sign_statement(statement, key))
     except ValueError as error:
-        raise SigningKeyError(f"the statement cannot be signed: {error}") from error
+        raise InvalidInputError(f"the statement cannot be signed: {error}") from error
 
 
 def _recipe_facts(recipe: Mapping[str, Any]) -> tuple[list[str], str]:

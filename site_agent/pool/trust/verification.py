@@ -26,10 +26,8 @@ from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
 from pool_server.wire.signatures.statements import SignatureSummary, Statement, open_statement
 from site_agent.errors import (
-    KeyNotTrustedError,
-    ProfileError,
-    SignatureMissingError,
-    SignatureRefusedError,
+    InvalidInputError,
+    SignatureError,
 )
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.trust import decisions
@@ -78,14 +76,14 @@ def chosen_policy() -> SignaturePolicy:
 
     Raises
     ------
-    ProfileError
+    InvalidInputError
         It is no policy.
     """
     import os
 
     word = os.environ.get("POOL_SIGNATURES", "").strip().lower() or "check"
     if word not in POLICIES:
-        raise ProfileError(f"POOL_SIGNATURES={word!r}: expected one of {', '.join(POLICIES)}")
+        raise InvalidInputError(f"POOL_SIGNATURES={word!r}: expected one of {', '.join(POLICIES)}")
     return word
 
 
@@ -122,11 +120,11 @@ class Verifier:
 
         Raises
         ------
-        SignatureRefusedError
+        SignatureError
             It does not hold.
-        KeyNotTrustedError
+        SignatureError
             It was made with another key than those known of the site.
-        SignatureMissingError
+        SignatureError
             There is none, though the site signs, or though the policy requires one.
         """
         if self.policy == "ignore":
@@ -139,7 +137,7 @@ class Verifier:
         answer = self._statement(version, summary)
         if answer is None:
             if self.policy == "require":
-                raise SignatureMissingError(
+                raise SignatureError(
                     f"{version.address}: its statement is not on this machine, and POOL_OFFLINE "
                     "is set"
                 )
@@ -150,7 +148,7 @@ class Verifier:
         if known is None and pinned:
             raise self._untrusted(version, answer.key)
         if known is not None and known.origin != (summary.origin or ""):
-            raise SignatureRefusedError(
+            raise SignatureError(
                 f"{version.address}: key {summary.key_id[:16]}... is trusted for "
                 f"{known.origin or version.site}, and here it signs for "
                 f"{summary.origin or version.site}"
@@ -158,7 +156,7 @@ class Verifier:
         key = known.public if known is not None else _key_of(version, summary, answer)
         statement = _open(version, answer, key)
         if difference := difference_of(version, statement):
-            raise SignatureRefusedError(
+            raise SignatureError(
                 f"{version.address}: the pool shows something else than the site signed: "
                 f"{difference}",
                 hint="do not use this version; tell the site and the pool's admin",
@@ -181,11 +179,11 @@ class Verifier:
             f"@{version.version}); to use it all the same: POOL_SIGNATURES=ignore"
         )
         if self.policy == "require":
-            raise SignatureMissingError(f"{version.address}: is not signed", hint=hint)
+            raise SignatureError(f"{version.address}: is not signed", hint=hint)
         if signs_since is None:
             return Verification("unsigned")
         if version.created_at >= signs_since:
-            raise SignatureMissingError(
+            raise SignatureError(
                 f"{version.address}: is not signed, although {version.site} signs what it "
                 f"publishes since {signs_since:%Y-%m-%d}; somebody may have put another file in "
                 "its place",
@@ -247,9 +245,9 @@ class Verifier:
             "is theirs"
         )
 
-    def _untrusted(self, version: ModelVersionResponse, key: KeyResponse) -> KeyNotTrustedError:
+    def _untrusted(self, version: ModelVersionResponse, key: KeyResponse) -> SignatureError:
         where = f", imported from {key.origin}," if key.origin else ""
-        return KeyNotTrustedError(
+        return SignatureError(
             f"{version.address}: signed with key {readable_fingerprint(key.key_id)}{where} which "
             f"is none of those known of {version.site}; the site may have a new one, or somebody "
             "else may have signed",
@@ -293,14 +291,14 @@ def _require_valid(version: ModelVersionResponse, summary: SignatureSummary) -> 
     if summary.revoked_at is None:
         return
     if summary.revoked_as == "compromised":
-        raise SignatureRefusedError(
+        raise SignatureError(
             f"{version.address}: signed with key {summary.key_id[:16]}..., which {version.site} "
             f"declared compromised on {summary.revoked_at:%Y-%m-%d}: anybody may have signed it",
             hint=f"{version.site} can sign it anew: poolctl keys sign "
             f"{version.site}/{version.name}@{version.version}",
         )
     if summary.accepted_at > summary.revoked_at:
-        raise SignatureRefusedError(
+        raise SignatureError(
             f"{version.address}: signed on {summary.accepted_at:%Y-%m-%d} with key "
             f"{summary.key_id[:16]}..., which was retired on {summary.revoked_at:%Y-%m-%d}"
         )
@@ -312,9 +310,9 @@ def _key_of(
     try:
         key = PublicKey.from_text(answer.key.public_key)
     except ValueError as error:
-        raise SignatureRefusedError(f"{version.address}: {error}") from error
+        raise SignatureError(f"{version.address}: {error}") from error
     if not key.key_id == answer.key.key_id == summary.key_id:
-        raise SignatureRefusedError(
+        raise SignatureError(
             f"{version.address}: the pool names key {summary.key_id[:16]}... and gives "
             f"{key.key_id[:16]}..."
         )
@@ -325,7 +323,7 @@ def _open(version: ModelVersionResponse, answer: StatementResponse, key: PublicK
     try:
         return open_statement(answer.envelope, key)
     except ValueError as error:
-        raise SignatureRefusedError(
+        raise SignatureError(
             f"{version.address}: {error}",
             hint="do not use this version; tell the site and the pool's admin",
         ) from error

@@ -27,8 +27,8 @@ from site_agent.datasets import (
     write_pts_folder,
 )
 from site_agent.errors import (
-    AgentBusyError,
-    AgentWorkspaceError,
+    AgentError,
+    BusyError,
     ConflictError,
     PoolUnreachableError,
 )
@@ -506,7 +506,7 @@ def test_one_agent_a_workspace(lab: Lab) -> None:
     lab.workspace.mkdir(parents=True)
     with (lab.workspace / "lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(AgentBusyError, match="another agent is at work"):
+        with pytest.raises(BusyError, match="another agent is at work"):
             lab.cycle()
     lab.cycle()
 
@@ -516,7 +516,7 @@ def test_a_damaged_state_is_told_and_can_be_removed(lab: Lab, materials: Materia
     lab.merge = {"margin": 0.0, "against": ["own"]}
     assert lab.cycle()[0].uploads == 1
     (lab.workspace / "state.json").write_text("{half")
-    with pytest.raises(AgentWorkspaceError, match=r"state\.json: cannot be read"):
+    with pytest.raises(AgentError, match=r"state\.json: cannot be read"):
         lab.cycle()
     (lab.workspace / "state.json").unlink()
     lab.cycle()

@@ -15,10 +15,10 @@ from aggregators.formats import write_model
 from pool_server.wire.people.sites import IdentityResponse
 from site_agent import ModelCache, ModelQuery, PoolClient
 from site_agent.errors import (
-    AddressError,
     ConflictError,
     DigestMismatchError,
     ForbiddenError,
+    InvalidInputError,
     NotFoundError,
     NotLoggedInError,
     PoolAnswerError,
@@ -264,7 +264,7 @@ def test_errors_are_told_apart(
         client.sites.create("new-site")
     with pytest.raises(NotFoundError):
         client.version("site-a/never-heard-of")
-    with pytest.raises(AddressError, match="expected SITE/NAME"):
+    with pytest.raises(InvalidInputError, match="expected SITE/NAME"):
         client.version("Not An Address")
     with pytest.raises(PoolRefusedRequestError, match="labels"):
         client.upload(models[0], "site-a/x", labels={"UPPER": "case"})

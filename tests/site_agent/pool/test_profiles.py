@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.errors import ProfileError
+from site_agent.errors import InvalidInputError
 from site_agent.pool import profiles
 from site_agent.pool.profiles import Profile
 
@@ -69,10 +69,10 @@ def test_a_token_never_goes_to_another_pool(monkeypatch: pytest.MonkeyPatch, hom
 
 
 def test_an_unknown_profile_and_a_broken_file_are_named(home: Path) -> None:
-    with pytest.raises(ProfileError, match="no profile 'work'; stored: none"):
+    with pytest.raises(InvalidInputError, match="no profile 'work'; stored: none"):
         profiles.load_profile("work")
     (home / "config.toml").write_text("this is = = no TOML")
-    with pytest.raises(ProfileError, match=r"config\.toml"):
+    with pytest.raises(InvalidInputError, match=r"config\.toml"):
         profiles.load_profile()
 
 
@@ -91,7 +91,7 @@ def test_addresses_of_pools_have_one_form(text: str, endpoint: str) -> None:
 
 @pytest.mark.parametrize("text", ["ftp://x", "http://", "", "https://a?b=c", "https://u:p@host"])
 def test_what_is_no_address_of_a_pool_is_refused(text: str) -> None:
-    with pytest.raises(ProfileError, match="expected for example"):
+    with pytest.raises(InvalidInputError, match="expected for example"):
         profiles.normalise_endpoint(text)
 
 

@@ -15,7 +15,7 @@ from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod, RecipeOutput, merge, read_recipe
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import FhogDetector, ShapePredictor
-from site_agent.errors import RebuildError
+from site_agent.errors import InvalidInputError
 from site_agent.pool.rebuilding import Family, Rebuilt, carry_out, plan_rebuild
 from site_agent.pool.recipe_sources import RecipeSources
 from tests.aggregators.methods.refitting.small_sites import make_base, make_faces
@@ -127,9 +127,9 @@ def test_a_successor_can_be_replaced_in_turn(workshop: Workshop) -> None:
 def test_nothing_is_written_where_nothing_is_left(workshop: Workshop) -> None:
     workshop.merged("m", "a", "b")
     before = set(workshop.folder.iterdir())
-    with pytest.raises(RebuildError, match="nothing is left"):
+    with pytest.raises(InvalidInputError, match="nothing is left"):
         workshop.rebuild("m", "a", "b")
-    with pytest.raises(RebuildError, match="neither an input"):
+    with pytest.raises(InvalidInputError, match="neither an input"):
         workshop.rebuild("m", "d")
     assert set(workshop.folder.iterdir()) == before
 
@@ -146,7 +146,7 @@ def test_recipes_that_lead_back_to_themselves_end(workshop: Workshop) -> None:
     for each in (recipe("1", "2", "a"), recipe("2", "1", "b")):
         sources.add(each)
     family = Family.collect(recipe("3", "1"), sources)
-    with pytest.raises(RebuildError, match="back to itself"):
+    with pytest.raises(InvalidInputError, match="back to itself"):
         plan_rebuild(family, ["a" * 64])
 
 
@@ -183,7 +183,7 @@ def test_contributions_of_a_round_fit_their_base_only(tmp_path: Path) -> None:
         "leaf-refit", [tmp_path / "base.dat", contributions[1]], output=tmp_path / "expected.dat"
     )
     assert made.merged.digest == expected.digest
-    with pytest.raises(RebuildError, match="in a round, and what the sites contributed"):
+    with pytest.raises(InvalidInputError, match="in a round, and what the sites contributed"):
         rebuild(tmp_path / "bad.dat")
 
 
@@ -209,7 +209,7 @@ def test_nothing_of_it_is_left_however_deep_it_was(data: st.DataObject) -> None:
     left_out = data.draw(st.sampled_from(sorted(family.entries())))
     try:
         plan = plan_rebuild(family, [left_out])
-    except RebuildError:
+    except InvalidInputError:
         assert leaves_without(root, recipes, left_out) == set()
         return
     assert {each.old for each in plan.steps} <= set(recipes)

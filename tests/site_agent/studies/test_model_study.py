@@ -17,7 +17,7 @@ from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import RefitSettings
 from site_agent.datasets import FaceDataset, read_imglab_xml, write_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
-from site_agent.errors import ModelStudyError, StudyBusyError
+from site_agent.errors import BusyError, InvalidInputError
 from site_agent.evaluation import EvaluationSettings, evaluate_detector, evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
 from site_agent.runs.worker_pool import workers_that_fit
@@ -216,15 +216,15 @@ def test_other_settings_repeat_only_what_they_touch(study: Path, faces: Faces) -
 def test_a_folder_with_another_study_is_left_alone(study: Path, faces: Faces) -> None:
     other = Faces({"P1": faces.parts["P2"], "P2": faces.parts["P1"]}, faces.test)
     before = (study / "parts" / "P1.xml").read_bytes()
-    with pytest.raises(ModelStudyError, match="holds a study of landmarks with 2 other parts"):
+    with pytest.raises(InvalidInputError, match="holds a study of landmarks with 2 other parts"):
         again(study, other)
     assert (study / "parts" / "P1.xml").read_bytes() == before
     with (study / ".study" / "lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(StudyBusyError, match="another study is at work"):
+        with pytest.raises(BusyError, match="another study is at work"):
             again(study, faces)
     (study / "file").write_text("")
-    with pytest.raises(ModelStudyError, match="is a file"):
+    with pytest.raises(InvalidInputError, match="is a file"):
         again(study / "file", faces)
 
 
@@ -275,7 +275,7 @@ def test_scores_are_read_back_whole(finished: StudyOutcome, faces: Faces, tmp_pa
     text = (tmp_path / "scores.json").read_text()
     assert all(image.path.name not in text for image in faces.test.images)
     (tmp_path / "scores.json").write_text('{"schema": "other"}')
-    with pytest.raises(ModelStudyError, match="found 'other'"):
+    with pytest.raises(InvalidInputError, match="found 'other'"):
         read_scores(tmp_path / "scores.json")
 
 
@@ -286,7 +286,7 @@ def test_a_split_keeps_what_belongs_together(faces: Faces) -> None:
     assert sum(len(part.images) for part in parts.values()) == 9
     owners = [{image.path.name[-5] for image in part.images} for part in parts.values()]
     assert not owners[0] & owners[1]
-    with pytest.raises(ModelStudyError, match="at least 2 parts"):
+    with pytest.raises(InvalidInputError, match="at least 2 parts"):
         split_into_parts(whole, 1)
 
 
@@ -300,15 +300,15 @@ def test_data_that_cannot_be_studied(faces: Faces, tmp_path: Path) -> None:
     )
     write_imglab_xml(bare, tmp_path / "bare.xml")
     without = read_imglab_xml(tmp_path / "bare.xml")
-    with pytest.raises(ModelStudyError, match=r"bare\.xml has no landmarks named 00, 01"):
+    with pytest.raises(InvalidInputError, match=r"bare\.xml has no landmarks named 00, 01"):
         again(tmp_path / "study", Faces(faces.parts, without))
-    with pytest.raises(ModelStudyError, match="the parts have no landmarks"):
+    with pytest.raises(InvalidInputError, match="the parts have no landmarks"):
         again(tmp_path / "study", Faces({"P1": without, "P2": without}, faces.test))
     empty = replace(faces.parts["P1"], images=())
-    with pytest.raises(ModelStudyError, match=r"P2 .* has no faces"):
+    with pytest.raises(InvalidInputError, match=r"P2 .* has no faces"):
         again(tmp_path / "study", Faces({**faces.parts, "P2": empty}, faces.test))
     unknown = replace(LANDMARKS, training=replace(ERT, parts=("ears",)))
-    with pytest.raises(ModelStudyError, match="no landmarks named ears"):
+    with pytest.raises(InvalidInputError, match="no landmarks named ears"):
         again(tmp_path / "study", faces, unknown)
     assert not (tmp_path / "study").exists(), "nothing was begun"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from site_agent.errors import ModelStudyError, TrainingSettingsError
+from site_agent.errors import InvalidInputError, TrainingSettingsError
 from site_agent.evaluation import EvaluationSettings
 from site_agent.studies import CombinationSettings, Protocol, RefinementSettings, StudySettings
 from site_agent.studies.protocol import plan_protocol
@@ -108,11 +108,11 @@ def test_two_parts_are_enough_and_unions_can_be_left_out() -> None:
 
 def test_what_cannot_be_planned_says_why() -> None:
     settings = StudySettings(HogSvmSettings())
-    with pytest.raises(ModelStudyError, match="1 parts; expected 2 to 50"):
+    with pytest.raises(InvalidInputError, match="1 parts; expected 2 to 50"):
         plan(settings, SIX[:1])
-    with pytest.raises(ModelStudyError, match="weights: 2 for 6 parts"):
+    with pytest.raises(InvalidInputError, match="weights: 2 for 6 parts"):
         plan(replace(settings, combination=CombinationSettings(weights=(1, 2))))
-    with pytest.raises(ModelStudyError, match="no part 7 of 6"):
+    with pytest.raises(InvalidInputError, match="no part 7 of 6"):
         plan(replace(settings, combination=CombinationSettings(double=7)))
     with pytest.raises(TrainingSettingsError, match="weights is -1"):
         CombinationSettings(weights=(1, -1))

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from aggregators.formats import write_model
-from site_agent.errors import StudyBusyError, StudyFolderError
+from site_agent.errors import BusyError, StudyFolderError
 from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch, worker_count
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import BatchSession
@@ -293,7 +293,7 @@ def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
     (tmp_path / "study" / ".batch").mkdir(parents=True)
     with (tmp_path / "study" / ".batch" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StudyBusyError, match="another batch"):
+        with pytest.raises(BusyError, match="another batch"):
             run_batch(sessions, tmp_path / "study")
     (tmp_path / "file").write_text("")
     with pytest.raises(StudyFolderError, match="is a file"):

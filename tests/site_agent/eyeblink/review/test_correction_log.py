@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.errors import ReviewBusyError, ReviewFolderError, ReviewOutdatedError
+from site_agent.errors import BusyError, ReviewFolderError, ReviewOutdatedError
 from site_agent.eyeblink.review.actions import Accept, Delete, Undo
 from site_agent.eyeblink.review.correction_log import CorrectionLog, read_log, set_aside
 from tests.conftest import PROJECT_ROOT
@@ -68,9 +68,9 @@ def test_another_result_is_not_mixed_in(tmp_path: Path) -> None:
 def test_only_one_process_writes(tmp_path: Path) -> None:
     folder = tmp_path / "review"
     with CorrectionLog(folder, DIGEST):
-        with pytest.raises(ReviewBusyError, match="another process"):
+        with pytest.raises(BusyError, match="another process"):
             CorrectionLog(folder, DIGEST)
-        with pytest.raises(ReviewBusyError, match="another process"):
+        with pytest.raises(BusyError, match="another process"):
             set_aside(folder)
     CorrectionLog(folder, DIGEST).close()
     assert set_aside(folder) == tmp_path / "review-1"

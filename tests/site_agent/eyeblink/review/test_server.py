@@ -15,7 +15,7 @@ import pytest
 from av.video.frame import VideoFrame
 from PIL import Image
 
-from site_agent.errors import ReviewBusyError
+from site_agent.errors import BusyError
 from site_agent.eyeblink.review.desk import ReviewDesk, open_desk
 from site_agent.eyeblink.review.server import opening_page, running_review, serve_review
 from site_agent.eyeblink.video.frames import VideoReader
@@ -240,7 +240,7 @@ def test_a_taken_port_is_told(trace_page: Served, analysed_trace: Path, tmp_path
     client, _, desk = trace_page
     port = client.base_url.port
     assert port is not None
-    with pytest.raises(ReviewBusyError, match=f"port {port} cannot be used"):
+    with pytest.raises(BusyError, match=f"port {port} cannot be used"):
         serve_review(desk, port=port, on_ready=print)
 
 
