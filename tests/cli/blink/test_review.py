@@ -55,7 +55,7 @@ def test_two_reviews_at_once_are_refused(results: Path, poolctl: Run) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     refused = poolctl("blink", "review", results, "--no-browser", "--json")
-    assert (refused.code, refused.error["code"]) == (7, "review_busy")
+    assert (refused.code, refused.error["code"]) == (7, "busy")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0

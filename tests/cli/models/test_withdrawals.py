@@ -241,7 +241,7 @@ def test_the_pool_answers_a_withdrawal_itself(pool: LivePool, labs: tuple[Lab, L
     # What nobody replaced is as it was.
     assert b.data("models", "info", "site-b/second@1")["successors"] == []
     nothing = b(*words, *without, "--without", "site-b/good", "--without", "site-b/fine", "--json")
-    assert (nothing.code, nothing.error["code"]) == (2, "rebuild")
+    assert (nothing.code, nothing.error["code"]) == (2, "invalid_input")
     trained = b("merges", "start", "--replay", "site-b/fine", "--name", "x", "--json")
     assert trained.code == 4
 
@@ -302,7 +302,7 @@ def test_what_cannot_be_made_without(labs: tuple[Lab, Lab]) -> None:
     replay = ("merge", "--replay", "site-b/third", "-o", "x.svm", "--json")
     everything_else = ("--without", "site-b/good", "--without", "site-b/fine")
     nothing = b(*replay, "--without", "site-a/bad", *everything_else)
-    assert (nothing.code, nothing.error["code"]) == (2, "rebuild")
+    assert (nothing.code, nothing.error["code"]) == (2, "invalid_input")
     assert not list(b.folder.glob("x*"))
     stranger = b(*replay, "--without", "site-b/clean")
     assert (stranger.code, stranger.error["code"]) == (2, "usage")

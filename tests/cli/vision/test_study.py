@@ -169,7 +169,7 @@ def test_mistakes_are_told_before_anything_is_done(
     assert poolctl(*start, "--person-pattern", "x").code == 2
     assert poolctl(*start, "--set", "weights=1,2,x").code == 2
     told = poolctl(*start, "--sites", 2, "--set", "weights=1,2,3")
-    assert (told.code, told.error["code"]) == (2, "model_study")
+    assert (told.code, told.error["code"]) == (2, "invalid_input")
     two = poolctl("study", "detectors", one, test, "--test", test, "-o", study, "--sites", 2)
     assert "--sites" in two.err
     assert two.code == 2

@@ -30,7 +30,7 @@ from tests.shared_servers import shared_swift
 from tests.site_agent.live_pool import UnreliableLine
 
 pytestmark = pytest.mark.s3
-ENTRIES = 1_000_000  # 4 MB, in 16 parts
+ENTRIES = 375_000  # 1.5 MB, in 6 parts
 PART_BYTES = 256 * 1024
 
 
@@ -192,36 +192,20 @@ def test_bytes_go_straight_to_the_storage_and_the_token_does_not(
     heads = "\n".join(far_pool.relay.heads)
     assert far_pool.driver.admin_secret not in heads
     assert "authorization" not in heads.lower()
+    requests, seen = line.requests, len(far_pool.relay.heads)
+    assert pool.download("admin/straight").received_bytes == 0
+    assert (line.requests - requests, len(far_pool.relay.heads)) == (1, seen), "from the cache"
 
 
-def test_what_is_in_the_cache_costs_one_request_and_no_bytes(
-    far_pool: FarPool, pool: PoolClient, stored: Path
-) -> None:
-    pool.download("admin/stored")
-    requests, heads = far_pool.line.requests, len(far_pool.relay.heads)
-    assert pool.download("admin/stored").received_bytes == 0
-    assert far_pool.line.requests - requests == 1
-    assert len(far_pool.relay.heads) == heads
-
-
-@pytest.mark.parametrize("refusal", [403, 500, 503], ids=["expired", "failed", "busy"])
-def test_refused_parts_are_sent_to_new_addresses(
-    far_pool: FarPool, pool: PoolClient, model: Path, refusal: int
-) -> None:
-    far_pool.relay.refusals = [refusal] * 3
-    done = pool.upload(model, f"admin/refused-{refusal}")
-    assert far_pool.relay.refusals == []
-    assert done.version.digest == hashlib.sha256(model.read_bytes()).hexdigest()
-
-
-def test_a_part_damaged_on_the_way_is_sent_again(
+def test_refused_and_damaged_parts_are_sent_to_new_addresses(
     far_pool: FarPool, pool: PoolClient, model: Path
 ) -> None:
-    far_pool.relay.damages = 2
-    done = pool.upload(model, "admin/damaged")
-    assert far_pool.relay.damages == 0
+    far_pool.relay.refusals = [403, 500, 503]
+    far_pool.relay.damages = 1
+    done = pool.upload(model, "admin/refused")
+    assert (far_pool.relay.refusals, far_pool.relay.damages) == ([], 0)
     assert done.sent_bytes > model.stat().st_size
-    assert done.version.version == 1
+    assert done.version.digest == hashlib.sha256(model.read_bytes()).hexdigest()
 
 
 def test_a_storage_that_goes_on_refusing_is_given_up(
@@ -255,7 +239,8 @@ class StopError(Exception):
 
 def interrupt_upload(pool: PoolClient, model: Path, address: str) -> None:
     def stop_in_the_middle(fraction: float, _text: str) -> None:
-        if fraction > 0.5:
+        # Half of the parts at most are on their way; the others have arrived.
+        if fraction > 0.7:
             raise StopError
 
     with pytest.raises(StopError):
@@ -265,27 +250,12 @@ def interrupt_upload(pool: PoolClient, model: Path, address: str) -> None:
 def test_an_interrupted_upload_goes_on_where_it_was(
     far_pool: FarPool, pool: PoolClient, model: Path, tmp_path: Path
 ) -> None:
-    far_pool.storage_line.bytes_per_s = 4e6
+    far_pool.storage_line.bytes_per_s = 2e6
     interrupt_upload(pool, model, "admin/interrupted")
     far_pool.storage_line.bytes_per_s = None
     with far_pool.client(tmp_path / "another") as another:
         done = another.upload(model, "admin/interrupted")
     assert 0 < done.sent_bytes < 0.8 * model.stat().st_size
-
-
-def test_an_upload_that_the_storage_forgot_begins_anew(
-    far_pool: FarPool, pool: PoolClient, model: Path
-) -> None:
-    far_pool.storage_line.bytes_per_s = 4e6
-    interrupt_upload(pool, model, "admin/forgotten")
-    far_pool.storage_line.bytes_per_s = None
-    s3 = far_pool.s3.client()
-    for upload in s3.list_multipart_uploads(Bucket=far_pool.bucket)["Uploads"]:
-        s3.abort_multipart_upload(
-            Bucket=far_pool.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-        )
-    done = pool.upload(model, "admin/forgotten")
-    assert done.sent_bytes == model.stat().st_size
 
 
 def test_a_download_goes_on_after_the_line_breaks_and_the_address_expires(
@@ -315,16 +285,17 @@ def test_other_bytes_than_announced_are_never_shown(
 def test_several_ranges_arrive_in_order(
     far_pool: FarPool, pool: PoolClient, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("site_agent.pool.transfers.range_fetching.RANGE_BYTES", 300_000)
+    monkeypatch.setattr("site_agent.pool.transfers.range_fetching.RANGE_BYTES", 200_000)
     part = pool.cache.part_file(hashlib.sha256(stored.read_bytes()).hexdigest())
-    part.write_bytes(stored.read_bytes()[:1_000_001])
+    part.write_bytes(stored.read_bytes()[:700_001])
     heads = len(far_pool.relay.heads)
     received = pool.download("admin/stored")
-    assert received.received_bytes == stored.stat().st_size - 1_000_001
+    assert received.received_bytes == stored.stat().st_size - 700_001
     assert received.path.read_bytes() == stored.read_bytes()
-    assert len(far_pool.relay.heads) - heads == -(-received.received_bytes // 300_000)
+    assert len(far_pool.relay.heads) - heads == -(-received.received_bytes // 200_000)
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_killed_and_comes_back(tmp_path: Path, model: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(swift_server(tmp_path / "swift"))
@@ -338,7 +309,7 @@ def test_a_storage_that_is_killed_and_comes_back(tmp_path: Path, model: Path) ->
         line.bytes_per_s = 1e6
         workers = stack.enter_context(ThreadPoolExecutor(1))
         sending = workers.submit(pool.upload, model, "admin/survivor")
-        wait_until(lambda: line.sent_bytes > 1_500_000)
+        wait_until(lambda: line.sent_bytes > 600_000)
         os.kill(first.process_id, signal.SIGKILL)
         wait_until(lambda: not driver.admin.get("/readyz").is_success)
         assert driver.admin.get("/healthz").is_success
