@@ -13,7 +13,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import command, group
 from cli.frame.output import Invocation, Reply, TableText
 
-app = group("Log in to a pool, log out, see who you are.")
+app = group("Log in, log out, show who you are.")
 
 
 @command(
@@ -27,11 +27,15 @@ app = group("Log in to a pool, log out, see who you are.")
 def login(
     invocation: Invocation,
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Address of the pool.", show_default=False)
+        str, typer.Argument(metavar="URL", help="The pool's address.", show_default=False)
     ] = "",
     token: Annotated[
         str,
-        typer.Option("--token", metavar="TOKEN", help="Others see it in the process list."),
+        typer.Option(
+            "--token",
+            metavar="TOKEN",
+            help="The token; other users of this machine can see it in the process list.",
+        ),
     ] = "",
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the token from standard input.")
@@ -39,11 +43,10 @@ def login(
 ) -> Reply:
     """Log in to a pool and make it the active one.
 
-    The token comes from --token-stdin, --token, the variable POOL_TOKEN or a question, in this
-    order; an admin makes one with 'poolctl admin tokens create', an invitation gives the first
-    ('poolctl auth accept-invitation'). It is checked with the pool
-    and kept in a file that only you can read. Without --profile the login is kept under the
-    pool's host name.
+    The token comes from --token-stdin, --token, POOL_TOKEN or a prompt, in this order. An admin
+    creates it with 'poolctl admin tokens create'; with an invitation use 'poolctl auth
+    accept-invitation' instead. The token is verified and stored in a file that only you can read.
+    Without --profile the login is stored under the pool's host name.
     """
     from site_agent.pool import profiles
     from site_agent.pool.client import PoolClient
@@ -72,27 +75,28 @@ def login(
 )
 def accept(
     invocation: Invocation,
-    url: Annotated[str, typer.Argument(metavar="URL", help="Address of the pool.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The pool's address.")],
     *,
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="What you are called at the site.", show_default=False),
+        typer.Option(metavar="NAME", help="Your user name at the site.", show_default=False),
     ],
-    display_name: Annotated[str, typer.Option(help="Your name as people say it.")] = "",
+    display_name: Annotated[str, typer.Option(help="Your full name.")] = "",
     email: Annotated[
-        str | None, typer.Option(help="For people; the invitation's when left out.")
+        str | None, typer.Option(help="Your e-mail address. Default: the one in the invitation.")
     ] = None,
     token_name: Annotated[
-        str, typer.Option(metavar="NAME", help="Of your first token; as you when left out.")
+        str,
+        typer.Option(metavar="NAME", help="A name for your first token. Default: your user name."),
     ] = "",
     invitation_stdin: Annotated[
-        bool, typer.Option("--invitation-stdin", help="Read it from standard input.")
+        bool, typer.Option("--invitation-stdin", help="Read the invitation from standard input.")
     ] = False,
 ) -> Reply:
     """Become a user of the site that invited you, and log in.
 
-    The invitation, which begins with invite_, is asked for or read from standard input; it is
-    used once. The token that it gives is kept in a file that only you can read.
+    The command asks for the invitation, which begins with invite_, or reads it from standard input.
+    An invitation works once. Your token is stored in a file that only you can read.
     """
     from site_agent.pool import profiles
     from site_agent.pool.resources.people import accept_invitation
@@ -148,9 +152,9 @@ def _clean(text: str, what: str) -> str:
 
 @command(app, "logout", examples=["auth logout", "auth logout --profile work"])
 def logout(invocation: Invocation) -> Reply:
-    """Forget the token of a profile; the pool still honours it.
+    """Delete the stored token of a profile. The pool still accepts it.
 
-    To make the token itself worthless, an admin revokes it: 'poolctl admin tokens revoke'.
+    To invalidate the token itself, an admin runs 'poolctl admin tokens revoke'.
     """
     from site_agent.pool import profiles
 
@@ -162,7 +166,7 @@ def logout(invocation: Invocation) -> Reply:
 
 @command(app, "whoami", examples=["auth whoami", "auth whoami --json"])
 def whoami(invocation: Invocation) -> Reply:
-    """Ask the pool whom it takes you for."""
+    """Show the site, user and role of your login."""
     with invocation.pool() as pool:
         identity = pool.whoami()
         endpoint = pool.endpoint
@@ -180,10 +184,12 @@ def switch(
     _invocation: Invocation,
     name: Annotated[
         str,
-        typer.Argument(metavar="PROFILE", help="Nothing lists them.", show_default=False),
+        typer.Argument(
+            metavar="PROFILE", help="A stored login. Default: list them.", show_default=False
+        ),
     ] = "",
 ) -> Reply:
-    """Make another stored login the active one, or list them."""
+    """Make another stored login the active one, or list all."""
     from site_agent.pool import profiles
 
     if name:

@@ -14,7 +14,7 @@ app = single()
 def env(invocation: Invocation) -> Reply:
     """Show versions, folders, installed extras and the pool in use.
 
-    Put its output into every question about this program.
+    Include the output when you ask for help.
     """
     import platform
 

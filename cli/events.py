@@ -31,24 +31,27 @@ app = single()
 def events(
     invocation: Invocation,
     *,
-    after: Annotated[int, typer.Option(min=0, metavar="ID", help="Only those after this one.")] = 0,
+    after: Annotated[
+        int, typer.Option(min=0, metavar="ID", help="Only events after this one.")
+    ] = 0,
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help="Only such, for example version.flagged.")
+        str,
+        typer.Option(metavar="KIND", help="Only events of this kind, for example version.flagged."),
     ] = "",
     site: Annotated[
-        str, typer.Option(metavar="SITE", help="Another site's (admins of the pool).")
+        str, typer.Option(metavar="SITE", help="Events of another site (pool admins only).")
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for further ones, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new events until Ctrl-C.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="The newest of those there are.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most the newest N events.")
     ] = 50,
 ) -> Reply | None:
-    """Tell what happened: models withdrawn or flagged, replaced, drafts that wait.
+    """List events that concern your site: models withdrawn, flagged or replaced, drafts that wait.
 
-    Oldest first. With --follow each event is a line as it comes; with --json besides, each line
-    is one JSON object.
+    Oldest first. With --follow, each new event is printed as a line; with --follow --json, as one
+    JSON object.
     """
     with invocation.pool() as pool:
         found = deque(pool.events.list(after, kind=kind, site=site), maxlen=limit)

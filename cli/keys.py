@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
     from site_agent.pool.trust.signing import SigningKey
 
-app = group("Sign what you publish, trust what others sign.")
+app = group("Sign your uploads, and trust the keys of other sites.")
 
 _SHORTEST_PREFIX = 8
 
 SiteOption = Annotated[
-    str, typer.Option("--site", metavar="SITE", help="Your own site when left out.")
+    str, typer.Option("--site", metavar="SITE", help="The site. Default: your own.")
 ]
 
 
@@ -29,13 +29,13 @@ def create(
     invocation: Invocation,
     site: SiteOption = "",
     replace: Annotated[
-        bool, typer.Option("--replace", help="Keep the old key under another name, make a new one.")
+        bool, typer.Option("--replace", help="Rename the old key and create a new one.")
     ] = False,
 ) -> Reply:
-    """Make a key pair for your site; uploads are signed with it from then on.
+    """Create a key pair for your site; later uploads are signed with it.
 
-    The private key is kept beside the profiles in a file that only you can read, and leaves this
-    machine never. Register the public one with 'poolctl keys register'.
+    The private key is stored in a file that only you can read, and never leaves this machine.
+    Register the public key with 'poolctl keys register'.
     """
     from site_agent.pool.trust.signing import create_key
 
@@ -53,11 +53,9 @@ def create(
 def show(
     invocation: Invocation,
     site: SiteOption = "",
-    pem: Annotated[
-        bool, typer.Option("--pem", help="The public key as other programs read it.")
-    ] = False,
+    pem: Annotated[bool, typer.Option("--pem", help="Print the public key as PEM.")] = False,
 ) -> Reply:
-    """Show the public half of your key, with the fingerprint to tell others."""
+    """Show your public key and its fingerprint."""
     with invocation.pool() as pool:
         key = _own_key(pool, _site(pool, site))
     public = key.key.public
@@ -77,10 +75,10 @@ def register(
     invocation: Invocation,
     site: SiteOption = "",
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="What others see; the token's when left out.")
+        str, typer.Option(metavar="NAME", help="A name that others see. Default: the token's name.")
     ] = "",
 ) -> Reply:
-    """Tell the pool your public key, proving that you hold the private one."""
+    """Register your public key at the pool."""
     with invocation.pool() as pool:
         who = pool.whoami()
         key = _own_key(pool, site or who.site)
@@ -94,13 +92,16 @@ def register(
 def ls(
     invocation: Invocation,
     site: Annotated[
-        str, typer.Argument(metavar="SITE", help="Yours when left out.", show_default=False)
+        str, typer.Argument(metavar="SITE", help="The site. Default: your own.", show_default=False)
     ] = "",
     trusted: Annotated[
-        bool, typer.Option("--trusted", help="What this machine trusts, of all pools and sites.")
+        bool,
+        typer.Option(
+            "--trusted", help="List the keys trusted on this machine, for all pools and sites."
+        ),
     ] = False,
 ) -> Reply:
-    """List the keys of a site that the pool knows, or all that are trusted here."""
+    """List the keys of a site at the pool, or all keys trusted on this machine."""
     from site_agent.pool.trust import decisions
 
     if trusted:
@@ -157,20 +158,20 @@ def _trusted() -> Reply:
 )
 def revoke(
     invocation: Invocation,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its fingerprint, or how it begins.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The fingerprint or its beginning.")],
     *,
     reason: Annotated[
         Literal["superseded", "compromised"],
-        typer.Option(help="compromised: nothing signed with it counts any more."),
+        typer.Option(help="superseded: earlier signatures stay valid; compromised: they do not."),
     ],
     site: SiteOption = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """End one of your site's keys at the pool; nothing makes it valid again.
+    """Revoke one of your site's keys permanently.
 
-    What a superseded key signed before stays good. What a compromised one signed is refused by
-    everybody, until it is signed anew with 'poolctl keys sign'.
+    Earlier signatures of a superseded key stay valid. Those of a compromised key are refused until
+    you sign the versions again with 'poolctl keys sign'.
     """
     with invocation.pool() as pool:
         wanted = _site(pool, site)
@@ -186,20 +187,20 @@ def revoke(
 @command(app, "trust", examples=["keys trust site-b", "keys trust site-b 21fe31dfa154a261"])
 def trust_site(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose signatures to decisions.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
     key: Annotated[
         str,
         typer.Argument(
             metavar="KEY",
-            help="Fingerprint, or how it begins; all valid keys when left out.",
+            help="The fingerprint or its beginning. Default: all valid keys.",
             show_default=False,
         ),
     ] = "",
     yes: YesOption = False,
 ) -> Reply:
-    """Trust a site's keys from now on, beside those already trusted.
+    """Trust keys of a site, in addition to those already trusted.
 
-    Ask the site for its fingerprint by another way than the pool, and compare.
+    First compare the fingerprint with the site, not through the pool.
     """
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust import decisions
@@ -227,18 +228,18 @@ def trust_site(
 @command(app, "forget", examples=["keys forget site-b", "keys forget site-b 21fe31dfa154a261"])
 def forget(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose keys to forget.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
     key: Annotated[
         str,
         typer.Argument(
             metavar="KEY",
-            help="Fingerprint, or how it begins; all of them when left out.",
+            help="The fingerprint or its beginning. Default: all keys.",
             show_default=False,
         ),
     ] = "",
     yes: YesOption = False,
 ) -> Reply:
-    """Trust a site's keys no more; the next one met is taken as the first."""
+    """Stop trusting keys of a site; its next key is trusted like a first one."""
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust import decisions
 
@@ -258,12 +259,12 @@ def forget(
 def sign(
     invocation: Invocation,
     addresses: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION] of your own.")
+        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION] of your site.")
     ],
 ) -> Reply:
-    """Sign versions that are published: unsigned ones, or those of a revoked key.
+    """Sign published versions that are unsigned, or signed by a revoked key.
 
-    What is signed is what the pool shows of the version; look at it first (poolctl models info).
+    You sign what the pool shows of a version; check it first with 'poolctl models info'.
     """
     with invocation.pool() as pool:
         signed = [pool.signatures.sign(address) for address in addresses]

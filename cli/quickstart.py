@@ -42,18 +42,17 @@ def quickstart(
         typer.Option(
             "--keep",
             metavar="DIR",
-            help="Where everything is kept: a new or empty folder; "
-            "./poolctl-quickstart when left out.",
+            help="A new or empty folder for all files. Default: ./poolctl-quickstart.",
         ),
     ] = None,
-    sites: Annotated[int, typer.Option(min=2, max=8, help="How many sites train.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Draws other persons.")] = 1,
+    sites: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic persons.")] = 1,
 ) -> Reply:
-    """Go through the whole journey: train, share, merge, evaluate, find blinks.
+    """Run the whole journey: train, share, merge, evaluate, find blinks.
 
-    Starts a pool on this machine; sites with drawn faces train and upload; a lab downloads,
-    merges, evaluates, uploads the merged models and finds the blinks in a drawn video. Takes a
-    few minutes.
+    Starts a pool on this machine. Sites with synthetic faces train and upload; a lab downloads,
+    merges, evaluates and uploads the merged models, and finds the blinks in a synthetic video.
+    Takes a few minutes.
     """
     from site_agent.quickstart import QuickstartSettings, run_journey
 

@@ -13,17 +13,17 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from pool_server.wire.events import WebhookResponse
 
-app = group("Have the pool call an address with your site's events (site admins).")
+app = group("Send your site's events to an address (site admins).")
 
 WebhookArgument = Annotated[
     str, typer.Argument(metavar="WEBHOOK", help="As 'poolctl webhooks ls' shows it.")
 ]
-SiteOption = Annotated[str, typer.Option(metavar="SITE", help="Your own when left out.")]
+SiteOption = Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")]
 
 
 @command(app, "ls", examples=["webhooks ls", "webhooks ls --json"])
 def ls(invocation: Invocation, *, site: SiteOption = "") -> Reply:
-    """List the addresses that are called, with what went wrong last."""
+    """List the registered addresses with their last error."""
     with invocation.pool() as pool:
         found = pool.webhooks.list(site)
     table = TableText(
@@ -49,14 +49,14 @@ def create(
     *,
     kind: Annotated[
         list[str],
-        typer.Option(metavar="KIND", help="Only these events; all of them when left out."),
+        typer.Option(metavar="KIND", help="Only events of this kind; repeatable. Default: all."),
     ] = [],  # noqa: B006 (typer wants the default itself)
     site: SiteOption = "",
 ) -> Reply:
-    """Have an address called with every further event, and print the secret that signs them.
+    """Register an address that the pool calls with every event, and print its signing secret.
 
-    The secret is shown this once. X-Pool-Signature is sha256= and the HMAC-SHA256 of
-    X-Pool-Timestamp, a full stop, and the body, under the secret.
+    The secret is shown only once. The header X-Pool-Signature is sha256= and the HMAC-SHA256, with
+    the secret, of X-Pool-Timestamp, a full stop, and the body.
     """
     with invocation.pool() as pool:
         created = pool.webhooks.create(url, kinds=kind, site=site)
@@ -69,7 +69,7 @@ def create(
 
 @command(app, "test", examples=["webhooks test 4f1d2c3b4a596877"])
 def test(invocation: Invocation, webhook: WebhookArgument) -> Reply:
-    """Have the address called now with an event 'webhook.test', and tell what it said."""
+    """Send the event 'webhook.test' to an address now, and show its answer."""
     with invocation.pool() as pool:
         said = pool.webhooks.test(webhook)
     if not said.delivered:
@@ -85,7 +85,7 @@ def rm(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Stop calling an address; what it still waits for is dropped."""
+    """Remove an address; its waiting events are dropped."""
     data = {"webhook_id": webhook, "deleted": not dry_run}
     if dry_run:
         return Reply(data, f"would delete webhook {webhook}", [webhook])

@@ -37,28 +37,41 @@ def audit(
     subject: Annotated[
         str,
         typer.Option(
-            metavar="SUBJECT", help="SITE/NAME@2; SITE/NAME with its versions; SITE/ with all."
+            metavar="SUBJECT",
+            help="A version (SITE/NAME@2), a model with its versions (SITE/NAME), or all "
+            "of a site (SITE/).",
         ),
     ] = "",
     action: Annotated[
-        str, typer.Option(metavar="ACTION", help="version.withdraw, or version for all of those.")
+        str,
+        typer.Option(
+            metavar="ACTION", help="An action such as version.withdraw, or a group such as version."
+        ),
     ] = "",
-    actor: Annotated[str, typer.Option(metavar="SITE[/TOKEN|/USER]", help="Who did it.")] = "",
+    actor: Annotated[
+        str,
+        typer.Option(metavar="SITE[/TOKEN|/USER]", help="Only what this site, token or user did."),
+    ] = "",
     site: Annotated[
-        str, typer.Option(metavar="SITE", help="Done by a site, or to its things.")
+        str,
+        typer.Option(
+            metavar="SITE", help="Only what this site did, or what was done to its objects."
+        ),
     ] = "",
-    since: Annotated[str, typer.Option(metavar="SPAN|DATE", help="12h, 30d, or a day (UTC).")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="SPAN|DATE", help="Not before: 12h or 30d ago, or a date (UTC).")
+    ] = "",
     until: Annotated[
-        str, typer.Option(metavar="SPAN|DATE", help="Before then: 1h, or a day (UTC).")
+        str, typer.Option(metavar="SPAN|DATE", help="Not after: 1h ago, or a date (UTC).")
     ] = "",
     limit: Annotated[
-        int, typer.Option(min=1, max=100_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=100_000, metavar="N", help="Maximum number of lines.")
     ] = 50,
 ) -> Reply:
-    """Read the audit, newest first; everything that is asked for has to hold.
+    """Show the audit, newest first. Several filters are combined.
 
-    Admins of the pool see all of it; those of a site see what their site did, and what others
-    did to its models, tokens and users.
+    Pool admins see everything. Site admins see what their site did, and what others did to its
+    models, tokens and users.
     """
     now = datetime.now(UTC)
     with invocation.pool() as pool:

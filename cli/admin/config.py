@@ -30,10 +30,10 @@ def check_config(
         Path | None, typer.Option("--data", metavar="DIR", help="The pool's data folder.")
     ] = None,
 ) -> Reply:
-    """Say what is wrong with the settings of a pool's server, all at once, before it starts.
+    """Check the settings of a pool's server and list all problems.
 
-    Reads environment (POOL_SERVER_...) and file, and tries folder, database and storage. Exit
-    code 2 when the pool cannot run so; warnings do not count.
+    Reads the environment (POOL_SERVER_...) and the file, and tries the folder, the database and the
+    storage. Exit code 2 if the pool cannot run; warnings do not count.
     """
     from pool_server.operations.configuration import check_configuration
     from site_agent.pool import profiles

@@ -15,12 +15,12 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from pool_server.settings import PoolSettings
 
-app = group("See and upgrade the schema of a pool's database (for who runs the pool).")
+app = group("Upgrade the schema of a pool's database (for operators).")
 
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="DIR", help="The data folder of a pool on SQLite.", show_default=False
+        "--data", metavar="DIR", help="Data folder of a pool on SQLite.", show_default=False
     ),
 ]
 UrlOption = Annotated[
@@ -28,14 +28,14 @@ UrlOption = Annotated[
     typer.Option(
         "--database-url",
         metavar="URL",
-        help="postgresql://USER:PASSWORD@HOST/DATABASE. POOL_SERVER_DATABASE_URL keeps the "
-        "password from the list of processes.",
+        help="postgresql://USER:PASSWORD@HOST/DATABASE. Use POOL_SERVER_DATABASE_URL to "
+        "keep the password out of the process list.",
         show_default=False,
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
+    typer.Option(metavar="FILE", help="A TOML file of settings. Default: POOL_SERVER_CONFIG."),
 ]
 
 
@@ -52,12 +52,12 @@ def upgrade(
     config: ConfigOption = None,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Bring the database to the schema that this version works with; make it where it is empty.
+    """Upgrade the database to the schema of this version, or create it in an empty database.
 
-    On PostgreSQL stop the pool's servers and make a backup first (pg_dump); servers of another
-    version refuse to start afterwards. A SQLite file is copied into the folder's backups. The
-    upgrade happens as a whole or not at all. An empty database gets its first admin, whose token
-    is shown this once. An index of text that PostgreSQL could not have before is made now.
+    On PostgreSQL, stop the pool's servers and make a backup first; servers of another version
+    refuse to start afterwards. A SQLite file is copied to the backups in its folder. The upgrade is
+    applied completely or not at all. An empty database gets its first admin, whose token is shown
+    only once. A missing text index is created.
     """
     from pool_server.app import set_up_database
     from pool_server.server import held_data

@@ -11,7 +11,7 @@ from cli.frame.addresses import size_words
 from cli.frame.options import command, group
 from cli.frame.output import Invocation, Reply, TableText
 
-app = group("Look after a pool: sites, people, tokens, quotas, backups.")
+app = group("Manage a pool: sites, people, tokens, quotas, backups.")
 app.add_typer(sites.app, name="sites")
 app.add_typer(users.app, name="users")
 app.add_typer(invitations.app, name="invitations")
@@ -24,7 +24,7 @@ app.add_typer(recover.app)
 
 @command(app, "usage", examples=["admin usage", "admin usage --json"])
 def usage(invocation: Invocation) -> Reply:
-    """Show what your site takes up and who uses it; all sites, for the pool's admins."""
+    """Show your site's storage, users and tokens. Pool admins see all sites."""
     with invocation.pool() as pool:
         found = pool.sites.usage()
     rows = [

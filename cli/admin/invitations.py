@@ -18,7 +18,7 @@ app = group("Invite people to a site, list and revoke invitations.")
 
 @command(app, "ls", examples=["admin invitations ls"])
 def ls(invocation: Invocation) -> Reply:
-    """List invitations to your site, newest first; to all sites, for the pool's admins."""
+    """List invitations to your site, newest first. Pool admins see all sites."""
     with invocation.pool() as pool:
         invitations = pool.invitations.list()
     rows = [
@@ -47,14 +47,17 @@ def ls(invocation: Invocation) -> Reply:
 )
 def create(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="The site it is to.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
     *,
     role: RoleOption = "contributor",
     pool_wide: PoolWideOption = False,
-    email: Annotated[str, typer.Option(help="Whose it is, for people; nothing is sent.")] = "",
+    email: Annotated[
+        str,
+        typer.Option(help="The person's e-mail address, for your information; nothing is sent."),
+    ] = "",
     expires_in_days: Annotated[int, typer.Option(min=1, max=90, metavar="DAYS")] = 7,
 ) -> Reply:
-    """Invite one person and print the secret to pass on, this once."""
+    """Invite one person, and print the secret to pass on. It is shown only once."""
     with invocation.pool() as pool:
         made = pool.invitations.create(
             site, role=role, pool_wide=pool_wide, email=email, expires_in_days=expires_in_days
@@ -78,7 +81,7 @@ def revoke(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Make an invitation worthless; a user that it made stays."""
+    """Revoke an invitation. A user who has accepted it stays."""
     data = {"invitation_id": invitation_id, "revoked": not dry_run}
     if dry_run:
         return Reply(data, f"would revoke invitation {invitation_id}", [invitation_id])

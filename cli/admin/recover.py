@@ -27,11 +27,11 @@ def recover(
     database_url: UrlOption = "",
     config: ConfigOption = None,
 ) -> Reply:
-    """Make a new admin token on the pool's own machine, for the admin who has lost the old one.
+    """Create a new admin token, on the pool's own machine, when the old one is lost.
 
-    Needs no token, only the pool's database: the options say which, or the pool's own settings
-    in the environment (POOL_SERVER_...). The secret is shown this once, and the audit tells of
-    it. The pool may go on serving; tokens that are there stay valid until they are revoked.
+    Needs no token, only the pool's database: that of the options, or of the pool's settings
+    (POOL_SERVER_...). The secret is shown only once, and the audit records it. The pool may keep
+    serving. Existing tokens stay valid until they are revoked.
     """
     from pool_server.operations.recovering import make_admin_token
 

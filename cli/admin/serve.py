@@ -28,28 +28,32 @@ def serve(
     *,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where the pool keeps everything; made where absent."),
+        typer.Option(metavar="DIR", help="The pool's data folder; created if missing."),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(help="Address to listen on; this machine only (127.0.0.1) when left out."),
+        typer.Option(help="The address to listen on. Default: 127.0.0.1, this machine only."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="8710 when left out; 0 takes a free one.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="The port to listen on; 0 chooses a free one. Default: 8710."
+        ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Settings as TOML; POOL_SERVER_CONFIG when left out."),
+        typer.Option(metavar="FILE", help="A TOML file of settings. Default: POOL_SERVER_CONFIG."),
     ] = None,
     log_format: Annotated[
-        Literal["text", "json"] | None, typer.Option(help="Lines for people, or for programs.")
+        Literal["text", "json"] | None,
+        typer.Option(help="Log lines for people (text) or for programs (json)."),
     ] = None,
 ) -> None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
-    Prints the address and, at the very first start, the admin's token; it is shown this once.
-    Ends with Ctrl-C, after finishing what is under way. With POOL_SERVER_DATABASE_URL set, this
-    is one of any number of servers of a pool on PostgreSQL; 'poolctl db upgrade' sets that up.
+    Prints the address and, at the first start, the admin's token, which is shown only once. Ctrl-C
+    finishes the requests under way and stops. With POOL_SERVER_DATABASE_URL this is one of several
+    servers of a pool on PostgreSQL; run 'poolctl db upgrade' first.
     """
     from pool_server.logs import set_up_logging
     from pool_server.server import run_server

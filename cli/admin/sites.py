@@ -48,12 +48,18 @@ def ls(invocation: Invocation) -> Reply:
 def create(
     invocation: Invocation,
     name: Annotated[
-        str, typer.Argument(metavar="SITE", help="a-z, 0-9, '.', '_', '-'; begins its addresses.")
+        str,
+        typer.Argument(metavar="SITE", help="A short name for addresses: a-z, 0-9, '.', '_', '-'."),
     ],
-    display_name: Annotated[str, typer.Option(help="How people call it.")] = "",
-    contact: Annotated[str, typer.Option(help="Whom to ask.")] = "",
+    display_name: Annotated[str, typer.Option(help="Its full name.")] = "",
+    contact: Annotated[
+        str, typer.Option(help="Whom to contact, for example an e-mail address.")
+    ] = "",
     quota: Annotated[
-        str, typer.Option(metavar="SIZE", help="Most bytes of all its files; no limit without.")
+        str,
+        typer.Option(
+            metavar="SIZE", help="Limit of the site's files, for example 50GB. Default: no limit."
+        ),
     ] = "",
 ) -> Reply:
     """Create a site (pool admins only)."""
@@ -81,8 +87,10 @@ def create(
 def change(
     invocation: Invocation,
     name: SiteArgument,
-    display_name: Annotated[str | None, typer.Option(help="How people call it.")] = None,
-    contact: Annotated[str | None, typer.Option(help="Whom to ask.")] = None,
+    display_name: Annotated[str | None, typer.Option(help="Its full name.")] = None,
+    contact: Annotated[
+        str | None, typer.Option(help="Whom to contact, for example an e-mail address.")
+    ] = None,
     quota: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Limit of its files, for example 50GB; or 'none'."),
@@ -111,9 +119,9 @@ def suspend(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Refuse a site with all its tokens until it is resumed (pool admins only).
+    """Refuse all tokens of a site until it is resumed (pool admins only).
 
-    Its models stay, shared as they are.
+    Its models stay, with the same sharing.
     """
     if dry_run:
         return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
@@ -125,7 +133,7 @@ def suspend(
 
 @command(app, "resume", examples=["admin sites resume infant-lab"])
 def resume(invocation: Invocation, name: SiteArgument) -> Reply:
-    """Let a suspended site in again (pool admins only)."""
+    """Resume a suspended site (pool admins only)."""
     with invocation.pool() as pool:
         site = pool.sites.change(name, suspended=False)
     return Reply(site, f"site {name} is let in again", [name])

@@ -33,27 +33,29 @@ _MOST_SHOWN = 50
 )
 def backup(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder; created if missing.")],
     *,
     data: DataOption = None,
     database_url: UrlOption = "",
     config: ConfigOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read the whole snapshot again afterwards.")
+        bool, typer.Option("--verify", help="Read the whole snapshot again and verify it.")
     ] = False,
     keep: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Drop all but the newest N snapshots, once this one is whole."
+            min=1,
+            metavar="N",
+            help="Delete all but the newest N snapshots once this one is complete.",
         ),
     ] = None,
 ) -> Reply:
-    """Take a snapshot of database and model files into a folder, while the pool goes on serving.
+    """Copy the database and the model files to a folder while the pool keeps serving.
 
-    Files that an earlier snapshot there has are not copied again. Which database and storage are
-    meant, the options or the pool's own settings in the environment (POOL_SERVER_...) say. Exit
-    code 5 when files are missing or damaged: the snapshot is whole but for those, and no older one
-    is dropped. The folder holds hashes of tokens: keep it as safe as the pool.
+    Files that an earlier snapshot in the folder has are not copied again. The database and the
+    storage are those of the options, or of the pool's settings (POOL_SERVER_...). Exit code 5 if
+    files are missing or damaged: the snapshot lacks only those, and no older one is deleted. The
+    folder holds hashes of tokens: protect it like the pool.
     """
     from pool_server.operations.backup import check_snapshot, make_backup
     from pool_server.operations.dropping import drop_snapshots
@@ -106,18 +108,20 @@ def backup(
 )
 def restore(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What backup has written.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder that 'poolctl admin backup' wrote.")
+    ],
     *,
-    snapshot: Annotated[str, typer.Option(metavar="NAME", help="The newest when left out.")] = "",
+    snapshot: Annotated[str, typer.Option(metavar="NAME", help="Default: the newest.")] = "",
     data: DataOption = None,
     database_url: UrlOption = "",
     config: ConfigOption = None,
 ) -> Reply:
-    """Put a snapshot into an empty pool, of either shape; its servers must not run.
+    """Restore a snapshot into an empty pool whose servers are stopped.
 
-    A backup from SQLite and a folder can be restored into PostgreSQL and S3: so a pool on one
-    machine moves to a consortium's servers. Sites, users, tokens and the audit come back as they
-    were. What is interrupted goes on when the command is given again.
+    A backup of SQLite and a folder can be restored into PostgreSQL and S3, which moves a pool from
+    one machine to a consortium's servers. Sites, users, tokens and the audit come back as they
+    were. After an interruption, run the command again to continue.
     """
     from pool_server.operations.backup import list_snapshots
     from pool_server.operations.restore import restore_snapshot
@@ -161,10 +165,9 @@ def gc(
     config: ConfigOption = None,
     yes: YesOption = False,
 ) -> Reply:
-    """Find model files that no record speaks of any more; remove them with --yes.
+    """List model files without a record; remove them with --yes.
 
-    They are left by deleted versions, and by servers that died at the wrong moment. The pool may
-    go on serving.
+    Deleted versions and crashed servers leave such files. The pool may keep serving.
     """
     from pool_server.operations.garbage import collect_garbage
     from pool_server.operations.inventory import opened_pool
@@ -191,14 +194,14 @@ def fsck(
     database_url: UrlOption = "",
     config: ConfigOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Only whether files are there, not their digests.")
+        bool, typer.Option("--quick", help="Check that the files exist, but not their digests.")
     ] = False,
 ) -> Reply:
-    """Check that every record has its file with the right digest, and every file a record.
+    """Check that every record has its file with the right digest, and every file its record.
 
-    What models are found by is held against the records as well, and mended where it is wrong.
-    Exit code 5 when something is damaged or missing; files without a record only take room
-    (see gc). The pool may go on serving.
+    The search index is compared with the records, too, and repaired. Exit code 5 if something is
+    damaged or missing. Files without a record only waste space ('poolctl admin gc' removes them).
+    The pool may keep serving.
     """
     from pool_server.operations.checking import check_pool
     from pool_server.operations.inventory import opened_pool

@@ -21,13 +21,13 @@ RoleOption = Annotated[
     typer.Option(help="Each role includes the ones before it; see 'poolctl admin roles'."),
 ]
 PoolWideOption = Annotated[
-    bool, typer.Option("--pool-wide", help="The role holds for every site (pool admins give it).")
+    bool, typer.Option("--pool-wide", help="The role holds for every site (pool admins only).")
 ]
 
 
 @command(app, "ls", examples=["admin tokens ls"])
 def ls(invocation: Invocation) -> Reply:
-    """List tokens of the sites that you look after: never the secrets, which nobody keeps."""
+    """List the tokens of the sites that you manage. Secrets are not stored and not shown."""
     with invocation.pool() as pool:
         tokens = pool.tokens.list()
     rows = [
@@ -60,9 +60,12 @@ def ls(invocation: Invocation) -> Reply:
 )
 def create(
     invocation: Invocation,
-    site: Annotated[str, typer.Argument(metavar="SITE", help="The site it is for.")],
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The site.")],
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What it is used for, for example laptop.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="A name that tells what the token is for, such as laptop."
+        ),
     ],
     *,
     role: RoleOption = "contributor",
@@ -71,28 +74,33 @@ def create(
         list[str],
         typer.Option(
             metavar="SCOPE",
-            help="Narrow it to this; several times for more. All that the role may without.",
+            help="Restrict the token to a scope; repeatable. Default: everything that "
+            "the role allows.",
         ),
     ] = [],  # noqa: B006 (typer wants the default itself)
     user: Annotated[
         str,
         typer.Option(
             metavar="USER",
-            help="Whose it is: it never may more than that user. Yours when left out, if you are a "
-            "user of the site.",
+            help="The user who owns the token; it never allows more than that user may "
+            "do. Default: you, if you are a user of the site.",
         ),
     ] = "",
     for_machine: Annotated[
         bool,
         typer.Option(
-            "--for-machine", help="Nobody's but the site's: it stays when you are disabled."
+            "--for-machine",
+            help="The site owns the token, not a user: it stays valid when you are disabled.",
         ),
     ] = False,
     expires_in_days: Annotated[
-        int | None, typer.Option(min=1, max=3660, metavar="DAYS", help="Never when left out.")
+        int | None,
+        typer.Option(
+            min=1, max=3660, metavar="DAYS", help="Days until it expires. Default: never."
+        ),
     ] = None,
 ) -> Reply:
-    """Create a token for a site and print its secret, this once."""
+    """Create a token for a site, and print its secret. It is shown only once."""
     if user and for_machine:
         raise UsageError("a token is either a user's (--user) or --for-machine, not both")
     with invocation.pool() as pool:
@@ -125,7 +133,7 @@ def revoke(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Make a token worthless, for good."""
+    """Revoke a token permanently."""
     data = {"token_id": token_id, "revoked": not dry_run}
     if dry_run:
         return Reply(data, f"would revoke token {token_id}", [token_id])

@@ -41,7 +41,7 @@ def read_user(word: str) -> tuple[str, str]:
 
 @command(app, "ls", examples=["admin users ls"])
 def ls(invocation: Invocation) -> Reply:
-    """List the users of your site; of all sites, for the pool's admins."""
+    """List the users of your site. Pool admins see all sites."""
     with invocation.pool() as pool:
         users = pool.users.list()
     rows = [
@@ -71,7 +71,7 @@ def change(
     invocation: Invocation,
     user: UserArgument,
     *,
-    display_name: Annotated[str | None, typer.Option(help="How people call her or him.")] = None,
+    display_name: Annotated[str | None, typer.Option(help="The user's full name.")] = None,
     email: Annotated[str | None, typer.Option(help="For people; the pool sends no mail.")] = None,
     role: Annotated[
         Literal["viewer", "contributor", "curator", "admin"] | None,
@@ -106,9 +106,9 @@ def disable(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Refuse a user with all tokens, and the user's open invitations, from the next request on.
+    """Refuse a user, all tokens of the user, and the user's open invitations, at once.
 
-    Tokens that the user made for machines or for others stay: they are listed, to be revoked.
+    Tokens that the user created for machines or for others stay valid; the command lists them.
     """
     site, name = read_user(user)
     if dry_run:
@@ -127,7 +127,7 @@ def disable(
 
 @command(app, "enable", examples=["admin users enable infant-lab/ada"])
 def enable(invocation: Invocation, user: UserArgument) -> Reply:
-    """Let a disabled user in again, with the tokens and invitations that are still valid."""
+    """Enable a disabled user, with the tokens and invitations that are still valid."""
     site, name = read_user(user)
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, disabled=False)

@@ -54,31 +54,38 @@ def batch(
     ],
     detector: Annotated[
         str,
-        typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
+        typer.Option(metavar="FILE|ADDRESS", help="A face detector (.svm). Default: dlib's own."),
     ] = "",
     landmarks: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="Of 68 landmarks, or of the eyes alone.")
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
+        ),
     ] = "",
     frame_rate_hz: Annotated[
         float | None,
         typer.Option(
-            help="Of traces and images without times; of videos instead of the times in the files.",
+            help="Frame rate of traces and of images without timestamps. For videos it "
+            "replaces the timestamps in the files.",
             show_default=False,
         ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Sessions side by side; one a core, as memory allows, when left out."
+            min=1,
+            help="Number of sessions in parallel. Default: one for each core, if memory allows.",
         ),
     ] = None,
     bids: Annotated[
         bool,
         typer.Option(
-            "--bids", help="BIDS names: participant and session_number; all together in STUDY/bids."
+            "--bids",
+            help="Give files BIDS names (from participant and session_number), and write "
+            "a dataset to STUDY/bids.",
         ),
     ] = False,
-    redo: Annotated[bool, typer.Option("--redo", help="Finished sessions, too.")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Repeat finished sessions.")] = False,
     dry_run: DryRunOption = False,
     overlay: OverlayOption = False,
     nwb: NwbOption = False,
@@ -90,16 +97,16 @@ def batch(
     ] = "",
     **values: Any,
 ) -> Reply:
-    """Analyse many sessions side by side, and the study as a whole.
+    """Analyse many sessions in parallel, and the study as a whole.
 
     A table has the columns session, video or trace, trials, participant, session_number, group,
     timestamps, frame_rate_hz, detector, landmarks, bids_subject, bids_session, task, age, sex,
     session_start, overlay, nwb, and any setting by its name (closed_from, cs_channel); paths are
-    relative to it. In a folder, NAME_trials.csv holds the trials of the recording NAME.
+    relative to the table. In a folder, NAME_trials.csv holds the trials of the recording NAME.
 
-    Every session gets a folder in STUDY, whole or not at all. Run the same command again to go
-    on: what is finished, from the same files and with the same settings, is skipped. A session
-    that fails stops no other; batch.csv says why, and the command ends with exit code 5.
+    Every session gets a folder in STUDY when it is complete. To continue after an interruption, run
+    the same command again: sessions that are finished with the same files and settings are skipped.
+    If a session fails, the others continue; batch.csv gives the reason, and the exit code is 5.
     sessions.csv and learning_curve.csv hold the study's results.
     """
     from site_agent.eyeblink.batch.batch import run_batch

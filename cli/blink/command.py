@@ -55,14 +55,19 @@ def analyse(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="VIDEO_blinks when left out."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder of the results. Default: VIDEO_blinks."
+        ),
     ] = None,
     detector: Annotated[
         str,
-        typer.Option(metavar="FILE|ADDRESS", help="A .svm file; dlib's own when left out."),
+        typer.Option(metavar="FILE|ADDRESS", help="A face detector (.svm). Default: dlib's own."),
     ] = "",
     landmarks: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="Of 68 landmarks, or of the eyes alone.")
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
+        ),
     ] = "",
     from_trace: Annotated[
         Path | None,
@@ -71,8 +76,9 @@ def analyse(
     frame_rate_hz: Annotated[
         float | None,
         typer.Option(
-            help="Of a trace or of images without times; of a video instead of the times in its "
-            "file, which are wrong where a fast camera stored it to play slowly.",
+            help="Frame rate of a trace or of images without timestamps. For a video it "
+            "replaces the timestamps in the file, which are wrong for high-speed "
+            "video stored to play slowly.",
             show_default=False,
         ),
     ] = None,
@@ -80,24 +86,28 @@ def analyse(
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="Times of a folder's images (file, timestamp_s), or of a video's frames instead "
-            "of those in its file (timestamp_s, one row for each frame).",
+            help="A CSV file with the times of the images (file, timestamp_s) or of the "
+            "video's frames (timestamp_s, one row for each frame).",
         ),
     ] = None,
     camera: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER|DEVICE", help="A camera instead of a video; 0 is the first."),
+        typer.Option(
+            metavar="NUMBER|DEVICE", help="Use a camera instead of a video; 0 is the first."
+        ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Stop the camera after this time.", show_default=False)
+        float | None,
+        typer.Option(help="Stop the camera after this many seconds.", show_default=False),
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep the camera's video (.mkv, .mp4).")
+        Path | None, typer.Option(metavar="FILE", help="Save the camera's video (.mkv, .mp4).")
     ] = None,
     all_faces: Annotated[
         bool,
         typer.Option(
-            "--all-faces", help="Every face, in DIR/face-1, DIR/face-2 ...; no --overlay then."
+            "--all-faces",
+            help="Analyse every face, in DIR/face-1, DIR/face-2 ...; excludes --overlay.",
         ),
     ] = False,
     trials: Annotated[
@@ -120,12 +130,12 @@ def analyse(
 ) -> Reply:
     """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
 
-    Writes tables of frames and blinks, with --trials of conditioned responses, too, a report
-    (report.html), what the columns mean (datapackage.json) and the provenance of it all into a
-    folder. Nothing leaves this machine. The word "analyse" may be left out.
+    Writes tables of frames and blinks (with --trials also of conditioned responses), a report
+    (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.
+    Nothing leaves this machine. You can omit the word "analyse".
 
-    A damaged video gives what can be had of it, one without a face tables with empty cells, both
-    with a warning and exit code 0; what is no video at all is refused and nothing is written.
+    A damaged video is analysed as far as it can be read, and a video without a face gives tables
+    with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
     """
     from site_agent.eyeblink.session_labels import SessionLabels
 

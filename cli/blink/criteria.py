@@ -25,7 +25,7 @@ class Question(StrEnum):
 
 
 class Measure(StrEnum):
-    """What is compared."""
+    """The measure to compare."""
 
     CR_PERCENT = "cr_percent"
     AMPLITUDE_ALL = "amplitude_all"
@@ -57,24 +57,31 @@ def compare(
         typer.Option(
             metavar="CRITERION",
             help="RULE:THRESHOLD (fec, ur-share, baseline-sd) and settings; repeatable. "
-            "Without it all usual ones.",
+            "Default: all usual criteria.",
         ),
     ] = [],  # noqa: B006  (typer makes a new list)
     question: Annotated[
-        Question, typer.Option(help="Does it change over sessions, or differ between two groups?")
+        Question,
+        typer.Option(
+            help="Does the measure change over sessions (learning), or differ between two "
+            "groups (groups)?"
+        ),
     ] = Question.LEARNING,
-    measure: Annotated[Measure, typer.Option(help="What is compared.")] = Measure.CR_PERCENT,
+    measure: Annotated[Measure, typer.Option(help="The measure to compare.")] = Measure.CR_PERCENT,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="STUDY, or the folder criteria, when left out."
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder of the results. Default: STUDY, or the folder criteria.",
         ),
     ] = None,
 ) -> Reply:
-    """Does a study's conclusion depend on how a response was defined?
+    """Test whether a study's conclusion depends on the definition of a response.
 
-    Computes the study anew under many reasonable criteria, from the signals of its sessions, and
-    shows whether the conclusion holds. Writes criteria.csv, criteria.json and criteria.png.
+    Recomputes the study under many reasonable criteria, from the signals of its sessions, and shows
+    whether the conclusion holds. Writes criteria.csv, criteria.json and criteria.png.
     """
     from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
     from site_agent.eyeblink.study.criteria_files import write_criteria

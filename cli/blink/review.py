@@ -34,57 +34,70 @@ def review(
         Path,
         typer.Argument(
             metavar="OUT",
-            help="A folder of poolctl blink, or a file of one of the sessions in it.",
+            help="Results of 'poolctl blink', or a file of one session in them.",
             show_default=False,
         ),
     ],
     *,
     video: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The video (or images), where not beside OUT."),
+        typer.Option(metavar="FILE", help="The video or images, if they are not beside OUT."),
     ] = None,
-    trace_only: Annotated[bool, typer.Option("--trace-only", help="Do without video.")] = False,
+    trace_only: Annotated[
+        bool, typer.Option("--trace-only", help="Review the trace without a video.")
+    ] = False,
     landmarks: Annotated[
         str,
         typer.Option(
             metavar="FILE|ADDRESS",
-            help="Model that places landmarks to correct; the analysis' own where a pool has it.",
+            help="Model that places the landmarks to correct. Default: that of the "
+            "analysis, if it came from a pool.",
         ),
     ] = "",
     detector: Annotated[
         str,
-        typer.Option(metavar="FILE|ADDRESS", help="For frames without a face; dlib's own else."),
+        typer.Option(
+            metavar="FILE|ADDRESS", help="Detector for frames without a face. Default: dlib's own."
+        ),
     ] = "",
     reviewer: Annotated[
-        str, typer.Option(metavar="NAME", help="Kept with every correction; your user name else.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Name saved with every correction. Default: your user name."
+        ),
     ] = "",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 chooses a free one.")
     ] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address only.")
+        bool, typer.Option("--no-browser", help="Print the address and do not open a browser.")
     ] = False,
     start_over: Annotated[
         bool,
-        typer.Option("--start-over", help="Put earlier corrections aside and begin anew."),
+        typer.Option("--start-over", help="Move earlier corrections aside and start again."),
     ] = False,
     export: Annotated[
         Path | None,
         typer.Option(
-            metavar="FACES.XML", help="Write the chosen frames as a training set; no page."
+            metavar="FACES.XML", help="Write the chosen frames as a training set, and open no page."
         ),
     ] = None,
     export_scale: Annotated[
         int | None,
-        typer.Option(min=1, max=8, help="Enlarge exported frames; until eyes are 60 px wide else."),
+        typer.Option(
+            min=1,
+            max=8,
+            help="Factor by which exported frames are enlarged. Default: until eyes are 60 "
+            "px wide.",
+        ),
     ] = None,
 ) -> Reply | None:
-    """Look through the blinks that were found: accept, correct, delete, add.
+    """Review the blinks that were found: accept, correct, delete, add.
 
-    Opens a page in the browser, served to this machine only. Corrections are kept in OUT/review
-    (with BIDS names in ..._desc-blink_review beside the session's files); the automatic result
-    stays as it is: corrections.jsonl has every action, blinks_reviewed.csv the blinks as they
-    stand. Ends with Ctrl-C.
+    Opens a page in the browser that only this machine can reach. Corrections are saved in
+    OUT/review (with BIDS names in ..._desc-blink_review beside the session's files):
+    corrections.jsonl has every action, blinks_reviewed.csv the reviewed blinks. The automatic
+    result does not change. Stop with Ctrl-C.
     """
     from site_agent.eyeblink.review.desk import open_desk
 

@@ -73,33 +73,43 @@ def split(
     *,
     sites: Annotated[int, typer.Option(min=1, help="Number of equal parts.")] = 1,
     test: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Part of the images for a test set.")
+        float, typer.Option(min=0.0, max=0.99, help="Share of the images for a test set.")
     ] = 0.0,
-    by: Annotated[Together, typer.Option(help="What stays in one part.")] = Together.IMAGE,
+    by: Annotated[
+        Together,
+        typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
+    ] = Together.IMAGE,
     person_pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Finds the person in a file's name: its first group."),
+        typer.Option(
+            metavar="REGEX",
+            help="The first group of this pattern, applied to file names, is the person.",
+        ),
     ] = None,
     persons: Annotated[
         Path | None,
         typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
     ] = None,
-    person_column: Annotated[str, typer.Option(help="Of the table.")] = _PERSON_COLUMN,
-    file_column: Annotated[str, typer.Option(help="Of the table.")] = "file",
-    seed: Annotated[int, typer.Option(min=0, help="The same gives the same parts.")] = 0,
+    person_column: Annotated[
+        str, typer.Option(help="Name of this column in the table.")
+    ] = _PERSON_COLUMN,
+    file_column: Annotated[str, typer.Option(help="Name of this column in the table.")] = "file",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FOLDER", help="That of FACES when left out."),
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder for the results. Default: that of FACES."
+        ),
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Also copy the images.")] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
-    """Split a data set into sites, or into training and test.
+    """Split a data set into sites, or into a training and a test set.
 
-    Writes one imglab XML for each part: NAME-site-1.xml, ..., NAME-train.xml, NAME-test.xml.
-    Images stay where they are unless --copy is given. Copies of the same file stay together,
-    and with --by person all images of a person. Other files are replaced only with --force.
+    Writes one imglab XML file for each part: NAME-site-1.xml, ..., NAME-train.xml, NAME-test.xml.
+    Images are copied only with --copy. Copies of the same image stay together; with --by person,
+    all images of a person do. Existing files are replaced only with --force.
     """
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
@@ -165,40 +175,54 @@ def convert(
     *,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="NAME.xml, NAME.json, or a folder."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="NAME.xml, NAME.json, or a folder for .pts files.",
+        ),
     ],
     to: Annotated[
-        Target | None, typer.Option(help="By the ending of the output when left out.")
+        Target | None, typer.Option(help="Format of the output. Default: by its suffix.")
     ] = None,
     boxes: Annotated[
         Boxes | None,
-        typer.Option(help="Of faces with landmarks; 'points' for .pts files, else 'keep'."),
+        typer.Option(
+            help="Boxes of faces with landmarks. Default: 'points' for .pts files, otherwise "
+            "'keep'."
+        ),
     ] = None,
     detector: Annotated[
-        str | None, typer.Option(metavar="FILE", help="For --boxes detector; dlib's when left out.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The detector for --boxes detector. Default: dlib's own."
+        ),
     ] = None,
     upsample: Annotated[
-        int, typer.Option(min=0, max=4, help="Doublings before the detector looks.")
+        int, typer.Option(min=0, max=4, help="How often images are doubled for the detector.")
     ] = 0,
     parts: Annotated[
         str | None,
-        typer.Option(help="Landmarks to keep: names, 36-47, or of the 68 eyes, mouth, nose, ..."),
+        typer.Option(
+            help="Landmarks to keep: names, numbers (36-47), or groups of the 68: eyes, "
+            "mouth, nose, ..."
+        ),
     ] = None,
     renumber: Annotated[
-        bool, typer.Option("--renumber", help="Numbered landmarks: '1' becomes '01'.")
+        bool, typer.Option("--renumber", help="Rename numbered landmarks: '1' becomes '01'.")
     ] = False,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy the images, too.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Also copy the images.")] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
     pts_origin: PtsOriginOption = 1.0,
     box_margin: BoxMarginOption = 0.1,
 ) -> Reply:
-    """Write annotations in another format, with other boxes, or with some landmarks only.
+    """Convert annotations to another format, other boxes, or fewer landmarks.
 
-    imglab XML is what training reads, with landmarks in whole pixels. .pts files count pixels
-    from 1 unless --pts-origin says otherwise; images are copied beside them. A face that the
-    detector does not find gets the box that it typically draws around such landmarks. Other files
-    of the same names, images, too, are replaced only with --force.
+    imglab XML has landmarks in whole pixels. Pixels in .pts files start at 1 (see --pts-origin);
+    images are copied beside them. With --boxes detector, a face that the detector misses gets the
+    box that it typically draws around such landmarks. Existing files, including images, are
+    replaced only with --force.
     """
     reading = reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
     faces = read_face_file(dataset, reading)

@@ -37,33 +37,34 @@ def check(
     invocation: Invocation,
     datasets: Annotated[
         list[Path],
-        typer.Argument(metavar="FACES...", help="Annotations; of several, no picture may recur."),
+        typer.Argument(metavar="FACES...", help="Annotations; several must not share images."),
     ],
     *,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     parts: Annotated[
-        int | None, typer.Option(min=0, help="How many landmarks faces should have.")
+        int | None, typer.Option(min=0, help="Number of landmarks that each face should have.")
     ] = None,
     target_size_px: Annotated[
         str, typer.Option(metavar="WIDTHxHEIGHT", help="Window of the detector to be trained.")
     ] = "80x80",
     upsample: Annotated[
-        int, typer.Option(min=0, max=4, help="Doublings that detector training may use.")
+        int, typer.Option(min=0, max=4, help="Maximum doublings of images in detector training.")
     ] = 0,
     detector: Annotated[
-        bool, typer.Option("--detector/--no-detector", help="Tell boxes no detector can learn.")
+        bool,
+        typer.Option("--detector/--no-detector", help="Report boxes that no detector can learn."),
     ] = True,
     report_file: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write all findings to this JSON file."),
     ] = None,
     images: ImagesOption = None,
 ) -> Reply:
-    """Look for what would stop a training or spoil it.
+    """Find mistakes that would stop or spoil a training.
 
-    Missing, broken and repeated images, pictures that are in two of the data sets, boxes and
-    landmarks outside the image, landmarks that some faces lack or that are in the wrong order
-    (left and right exchanged, sorted as text), boxes that a detector cannot learn, and why.
-    Ends with exit code 5 when there are errors.
+    Finds missing, broken and repeated images, images in two of the data sets, boxes and landmarks
+    outside the image, landmarks that are missing or in the wrong order (left and right exchanged,
+    sorted as text), and boxes that a detector cannot learn. Exit code 5 if there are errors.
     """
     from site_agent.datasets import check_datasets, dataset_digest
 
@@ -125,10 +126,11 @@ def stats(
     dataset: FacesArgument,
     images: ImagesOption = None,
 ) -> Reply:
-    """Count and measure what a data set holds.
+    """Show statistics of a data set.
 
-    Faces, boxes, landmarks, labels; how sizes, shapes, eye distances and, for 68 landmarks, the
-    openness of the eyes (EAR) are spread. The digest identifies what a model was trained on.
+    Counts of faces, boxes, landmarks and labels, and the distributions of sizes, shapes, eye
+    distances and, for 68 landmarks, the eye aspect ratio (EAR). The digest identifies the data in
+    training records.
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
@@ -174,21 +176,27 @@ def preview(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PNG", help="FACES.png when left out."),
+        typer.Option(
+            "--output", "-o", metavar="PNG", help="The picture to write. Default: FACES.png."
+        ),
     ] = None,
     columns: Annotated[int, typer.Option(min=1, max=40)] = 6,
     rows: Annotated[int, typer.Option(min=1, max=40)] = 5,
-    tile_px: Annotated[int, typer.Option(min=40, max=1000, help="Side of a tile.")] = 200,
+    tile_px: Annotated[
+        int, typer.Option(min=40, max=1000, help="Width and height of a tile.")
+    ] = 200,
     pages: Annotated[
         int | None,
-        typer.Option(min=1, help="At most; faces are then spread evenly over the data set."),
+        typer.Option(
+            min=1, help="Maximum number of pages; faces are chosen evenly from the data set."
+        ),
     ] = None,
     whole_images: Annotated[
-        bool, typer.Option("--whole-images", help="A tile for each image, not for each face.")
+        bool, typer.Option("--whole-images", help="Show whole images instead of faces.")
     ] = False,
     images: ImagesOption = None,
 ) -> Reply:
-    """Draw all faces with their boxes and landmarks side by side.
+    """Draw all faces with their boxes and landmarks on a sheet.
 
     Further pages are called NAME-2.png and so on. Ignored boxes are red.
     """

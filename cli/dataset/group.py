@@ -26,29 +26,32 @@ app = group("Check, convert, split and show annotations; draw synthetic faces.")
 )
 def synth(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where absent.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
     *,
-    images: Annotated[int, typer.Option(min=1, help="Number of pictures.")] = 100,
-    persons: Annotated[int, typer.Option(min=1, help="Persons who take turns.")] = 50,
+    images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 100,
+    persons: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 50,
     first_person: Annotated[
-        int, typer.Option(min=0, help="Number of the first; disjoint ranges share nobody.")
+        int,
+        typer.Option(min=0, help="Number of the first person; disjoint ranges share no person."),
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="The same gives the same pictures.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed; the same seed gives the same images.")
+    ] = 0,
     faces_per_image: Annotated[int, typer.Option(min=1, max=16)] = 1,
-    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "320x320",
+    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")] = "320x320",
     style: Annotated[
         str,
-        typer.Option(help="What a site's pictures are like: mixed, adult-lab, infant-lab, ..."),
+        typer.Option(help="Style of the images: mixed, adult-lab, infant-lab, ..."),
     ] = "mixed",
-    name: Annotated[str, typer.Option(help="Of the files.")] = "faces",
+    name: Annotated[str, typer.Option(help="Name of the files.")] = "faces",
     sheet: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Show some of the faces side by side.")
+        Path | None, typer.Option(metavar="PNG", help="Draw some of the faces on a sheet.")
     ] = None,
     force: ForceOption = False,
 ) -> Reply:
-    """Draw an annotated data set of faces that nobody has.
+    """Draw an annotated data set of synthetic faces.
 
-    Every face comes with its box and its 68 landmarks, known exactly.
+    Every face has an exact box and 68 exact landmarks.
     """
     from site_agent.datasets import read_imglab_xml, write_contact_sheets
     from site_agent.datasets.synthetic import face_dataset_files, write_face_dataset
@@ -91,27 +94,28 @@ def synth(
 )
 def video(
     invocation: Invocation,
-    path: Annotated[Path, typer.Argument(metavar="VIDEO.mp4", help="Where to write it.")],
+    path: Annotated[Path, typer.Argument(metavar="VIDEO.mp4", help="The file to write.")],
     *,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Length; 20 when left out.", show_default=False),
+        typer.Option(min=0.1, help="Length in seconds. Default: 20.", show_default=False),
     ] = None,
     conditioning: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="TRIALS",
-            help="A session of eyeblink conditioning with so many trials, as long as they take "
-            "(6 to 9 s each).",
+            help="Draw a session of eyeblink conditioning with this many trials (6 to 9 s each).",
             show_default=False,
         ),
     ] = None,
     frame_rate_hz: Annotated[float, typer.Option(min=1, max=1000)] = 30.0,
-    seed: Annotated[int, typer.Option(min=0, help="Person, blinks and noise.")] = 0,
-    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="In pixels.")] = "640x480",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the person, the blinks and the noise.")
+    ] = 0,
+    size: Annotated[str, typer.Option(metavar="WIDTHxHEIGHT", help="Size in pixels.")] = "640x480",
     variable_frame_rate: Annotated[
-        bool, typer.Option("--variable-frame-rate", help="Let frame intervals vary.")
+        bool, typer.Option("--variable-frame-rate", help="Vary the intervals between frames.")
     ] = False,
     lost_frames: Annotated[
         float, typer.Option(min=0, max=0.5, help="Share of frames that the camera drops.")
@@ -122,7 +126,7 @@ def video(
 
     VIDEO_truth.csv has the eyelid closure of every frame, VIDEO_truth.json the blinks. With
     --conditioning the person learns to blink before an air puff: VIDEO_trials.csv has the trials
-    for poolctl blink --trials, VIDEO_truth.json which of them hold a response, and its onset.
+    for 'poolctl blink --trials', and VIDEO_truth.json the responses with their onsets.
     """
     from site_agent.datasets.synthetic import (
         trials_file,

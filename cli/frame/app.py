@@ -31,44 +31,54 @@ class CommandEntry:
 
 
 COMMANDS = (
-    CommandEntry("quickstart", "cli.quickstart", "The whole journey on faces drawn here.", _START),
+    CommandEntry(
+        "quickstart", "cli.quickstart", "Run the whole journey on synthetic faces.", _START
+    ),
     CommandEntry("serve", "cli.admin.serve", "Run a pool on this machine.", _START),
-    CommandEntry("db", "cli.admin.db", "The schema of a pool's database.", _START),
-    CommandEntry("auth", "cli.auth", "Log in to a pool, log out, see who you are.", _START),
-    CommandEntry("env", "cli.env", "Versions, folders, installed extras, the pool.", _START),
+    CommandEntry("db", "cli.admin.db", "Create or upgrade a pool's database.", _START),
+    CommandEntry("auth", "cli.auth", "Log in, log out, show who you are.", _START),
+    CommandEntry("env", "cli.env", "Show versions, folders, extras and the pool.", _START),
     CommandEntry(
-        "models", "cli.models.group", "Search the pool's models, see one, its lineage.", _SHARE
+        "models",
+        "cli.models.group",
+        "Search, describe, share and withdraw models in the pool.",
+        _SHARE,
     ),
-    CommandEntry("upload", "cli.transfers.upload", "Send a model file to the pool.", _SHARE),
+    CommandEntry("upload", "cli.transfers.upload", "Upload a model file to the pool.", _SHARE),
+    CommandEntry("uploads", "cli.transfers.uploads", "List or cancel unfinished uploads.", _SHARE),
+    CommandEntry("download", "cli.transfers.download", "Download models from the pool.", _SHARE),
     CommandEntry(
-        "uploads", "cli.transfers.uploads", "Uploads under way: list them, end one.", _SHARE
+        "agent", "cli.merge.agent", "Merge and refine automatically with the pool.", _SHARE
     ),
-    CommandEntry("download", "cli.transfers.download", "Fetch models from the pool.", _SHARE),
-    CommandEntry("agent", "cli.merge.agent", "Merge and refine with the pool, unattended.", _SHARE),
     CommandEntry("rounds", "cli.merge.rounds", "Refine a model together with other sites.", _SHARE),
-    CommandEntry("admin", "cli.admin.group", "Look after sites, people, tokens, quotas.", _SHARE),
-    CommandEntry("keys", "cli.keys", "Sign what you publish, trust what others sign.", _SHARE),
+    CommandEntry("admin", "cli.admin.group", "Manage sites, people, tokens and backups.", _SHARE),
     CommandEntry(
-        "bundle", "cli.transfers.bundle", "Carry models between pools in one file.", _SHARE
+        "keys", "cli.keys", "Sign your uploads, and trust the keys of other sites.", _SHARE
     ),
-    CommandEntry("events", "cli.events", "What happened that concerns your site.", _SHARE),
-    CommandEntry("webhooks", "cli.webhooks", "Have the pool call you with events.", _SHARE),
-    CommandEntry("audit", "cli.admin.audit", "What was done in the pool (admin).", _SHARE),
-    CommandEntry("cache", "cli.transfers.cache", "The models kept on this machine.", _SHARE),
+    CommandEntry(
+        "bundle", "cli.transfers.bundle", "Move models between pools in one file.", _SHARE
+    ),
+    CommandEntry("events", "cli.events", "List events that concern your site.", _SHARE),
+    CommandEntry("webhooks", "cli.webhooks", "Send events to an address.", _SHARE),
+    CommandEntry("audit", "cli.admin.audit", "Show what was done in the pool (admins).", _SHARE),
+    CommandEntry(
+        "cache",
+        "cli.transfers.cache",
+        "List, verify and remove the models cached on this machine.",
+        _SHARE,
+    ),
     CommandEntry(
         "dataset", "cli.dataset.group", "Check, convert, split annotations; draw faces.", _MAKE
     ),
     CommandEntry("train", "cli.vision.train", "Train a face detector or a landmark model.", _MAKE),
     CommandEntry("merge", "cli.merge.command", "Merge models of several sites into one.", _MAKE),
-    CommandEntry(
-        "merges", "cli.merge.central", "Have the pool merge models in the background.", _MAKE
-    ),
+    CommandEntry("merges", "cli.merge.central", "Merge models on the pool.", _MAKE),
     CommandEntry(
         "refine", "cli.merge.refine", "Refine a merged landmark model at all sites.", _MAKE
     ),
     CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),
-    CommandEntry("convert", "cli.vision.convert", "Write a model file in another format.", _MAKE),
-    CommandEntry("inspect", "cli.vision.inspect", "What a model file is, with a picture.", _USE),
+    CommandEntry("convert", "cli.vision.convert", "Convert a model file to another format.", _MAKE),
+    CommandEntry("inspect", "cli.vision.inspect", "Describe a model file.", _USE),
     CommandEntry("predict", "cli.vision.predict", "Find faces and landmarks in images.", _USE),
     CommandEntry("evaluate", "cli.vision.evaluate", "Score models on annotated images.", _USE),
     CommandEntry("blink", "cli.blink.command", "Find eyeblinks in a video or an EAR trace.", _USE),
@@ -117,7 +127,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with 'poolctl quickstart'; every command explains itself with --help.",
+    epilog="Start with 'poolctl quickstart'. Every command has --help.",
 )
 
 

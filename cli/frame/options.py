@@ -54,7 +54,7 @@ _CONVENTIONS: tuple[tuple[str, Any, Any], ...] = (
             typer.Option(
                 "--profile",
                 metavar="NAME",
-                help="Which login to use (poolctl auth switch).",
+                help="The login to use (see 'poolctl auth switch').",
                 show_default=False,
                 rich_help_panel=_PANEL,
             ),
@@ -65,7 +65,7 @@ _CONVENTIONS: tuple[tuple[str, Any, Any], ...] = (
         "debug",
         Annotated[
             bool,
-            typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_PANEL),
+            typer.Option("--debug", help="Show the traceback of errors.", rich_help_panel=_PANEL),
         ],
         False,
     ),
@@ -162,9 +162,11 @@ def single() -> typer.Typer:
     )
 
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 LabelOption = Annotated[
     list[str],
     typer.Option(

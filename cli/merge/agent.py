@@ -20,23 +20,31 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from site_agent.agent import AgentConfig, AgentPlan
 
-app = group("Merge and refine with the pool, unattended.")
+app = group("Merge and refine automatically with the pool.")
 
 _DEFAULT_FILE = Path("agent.toml")
 
 _ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", metavar="FILE", help="Made by 'poolctl agent init'.")
+    Path,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The configuration; 'poolctl agent init' writes an example.",
+    ),
 ]
 
 
 @command(app, "init", examples=["agent init", "agent init lab/agent.toml"])
 def init(
     _invocation: Invocation,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write.")] = _DEFAULT_FILE,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write.")
+    ] = _DEFAULT_FILE,
     *,
     force: ForceOption = False,
 ) -> Reply:
-    """Write an example of a configuration, every key explained."""
+    """Write an example configuration with every key explained."""
     from site_agent.agent import EXAMPLE_CONFIG
 
     require_free(file, force=force)
@@ -55,25 +63,23 @@ def run(
     invocation: Invocation,
     *,
     config: _ConfigOption = _DEFAULT_FILE,
-    once: Annotated[
-        bool, typer.Option("--once", help="One cycle, for cron; see the exit codes below.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one cycle and exit, for cron.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply | None:
-    """Keep merged models of your site good, and take part in rounds, until stopped.
+    """Keep the merged models of your site up to date, and take part in rounds, until stopped.
 
-    Each cycle pulls new sub-models that the configuration subscribes to, merges them with your
-    own, scores the result on your validation faces, and uploads it if it is better by a margin;
-    then it contributes to rounds that your site is invited to. What leaves this machine are
-    models, scores and contributions, never images. It may be killed at any moment: the next start
-    goes on.
+    Each cycle downloads new sub-models that the configuration subscribes to, merges them with your
+    own, scores the result on your validation faces, and uploads it if it is better by a margin.
+    Then it contributes to the rounds that your site is invited to. Only models, scores and
+    contributions leave this machine, never images. You can kill the agent at any moment; the next
+    start continues its work.
 
-    Standard output has one line of JSON for each event ('poolctl agent events' lists them);
-    with --quiet warnings and errors only.
+    Standard output gets one line of JSON for each event ('poolctl agent events' lists them); with
+    --quiet, only warnings and errors.
 
-    With --once the exit code is 0 when all went well; 8 when the pool did not answer, 3 when it
-    does not know the token, 7 when another agent holds the workspace, 2 for a mistake in the
-    configuration; else that of the first thing that failed, the others having been done.
+    With --once the exit code is 0 on success, 8 if the pool did not answer, 3 if it does not accept
+    the token, 7 if another agent uses the workspace, 2 for a mistake in the configuration.
+    Otherwise it is that of the first failure; everything else was still done.
     """
     from site_agent.agent import Journal, Stopped, run_agent
 
@@ -95,7 +101,7 @@ def run(
 
 @command(app, "events", examples=["agent events", "agent events --json"])
 def events(_invocation: Invocation) -> Reply:
-    """List what the lines of an agent can say: every event with its keys."""
+    """List the events that an agent logs, with their keys."""
     from site_agent.agent import EVENTS
     from site_agent.agent.journal import COMMON_KEYS
 

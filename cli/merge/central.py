@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pool_server.wire.models.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
-app = group("Have the pool merge models, in the background.")
+app = group("Merge models on the pool, in the background.")
 
 _MergeArgument = Annotated[
     str, typer.Argument(metavar="MERGE", help="As 'poolctl merges ls' shows it.")
@@ -55,51 +55,54 @@ def start(
     *,
     name: Annotated[
         str,
-        typer.Option(metavar="[SITE/]NAME", help="Of the merged model.", show_default=False),
+        typer.Option(metavar="[SITE/]NAME", help="Name of the merged model.", show_default=False),
     ],
     weight: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="One an input: 1.5,1,1. Equal when left out.")
+        str,
+        typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal."),
     ] = "",
     step: Annotated[
-        float | None, typer.Option(help="wba-cascade: factor on every update (1.1 is good).")
+        float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
     ] = None,
     thin: Annotated[
-        int | None, typer.Option(help="wba-cascade: keep so many trees a level.")
+        int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
     ] = None,
     option: Annotated[
         list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
     ] = [],  # noqa: B006 (typer wants the default itself)
     output_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="The method's own when left out.")
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="Format of the result. Default: the method's own."
+        ),
     ] = "",
     replay: Annotated[
         str,
         typer.Option(
             metavar="RECIPE|ADDRESS",
-            help="Carry out this recipe instead: a file, or that of a merged model.",
+            help="Repeat a merge from this recipe file, or from the recipe of this model.",
         ),
     ] = "",
     without: WithoutOption = [],  # noqa: B006
     label: LabelOption = [],  # noqa: B006
     metric: MetricOption = [],  # noqa: B006
-    description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    description: Annotated[str, typer.Option(help="A description.")] = "",
     term: TermOption = [],  # noqa: B006
     terms: Annotated[
-        Path | None, typer.Option("--terms", metavar="FILE", help="Terms, one a line.")
+        Path | None, typer.Option("--terms", metavar="FILE", help="A file with one term per line.")
     ] = None,
     purpose: PurposeOption = [],  # noqa: B006
     card: CardOption = None,
     draft: DraftOption = False,
     visibility: VisibilityOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until it is done.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Have the pool merge models that it has; the result is what 'poolctl merge' would make.
+    """Merge models on the pool; the result has the same bytes as that of 'poolctl merge'.
 
-    The merge runs on the pool's machine, in the background: nothing is downloaded. The merged
-    model is published with its recipe and lineage. With --without, merged inputs that hold what
-    is left out are made again first, and waited for; the pool links what is made with what it
-    replaces.
+    The merge runs on the pool's machine, in the background; nothing is downloaded. The merged model
+    is published with its recipe and lineage. With --without, inputs that contain the model left out
+    are made again first; the pool links each new model with the one it replaces.
     """
     from site_agent.pool.client import parse_address
     from site_agent.pool.rebuilding import plan_replay
@@ -144,10 +147,10 @@ def ls(
         typer.Option(help="Only merges in this state."),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
     ] = 50,
 ) -> Reply:
-    """List the merges that your site asked the pool for, newest first."""
+    """List the merges that your site started, newest first."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.merges.list(state or ""), limit)
     table = TableText(
@@ -160,7 +163,7 @@ def ls(
 
 @command(app, "info", examples=["merges info 4f1d2c3b4a596877"])
 def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
-    """Show a merge: how far it is, what it became, or why it failed."""
+    """Show the progress, result or error of a merge."""
     with invocation.pool() as pool:
         found = pool.merges.get(_checked_id(merge_id))
     return Reply(found, _description(found), [found.merge_id])
@@ -168,7 +171,7 @@ def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
 
 @command(app, "cancel", examples=["merges cancel 4f1d2c3b4a596877"])
 def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
-    """Call a merge off. One that is over stays as it is."""
+    """Cancel a merge. A finished merge does not change."""
     with invocation.pool() as pool:
         found = pool.merges.cancel(_checked_id(merge_id))
     words = f"is {found.state}" if found.ended_at else "ends within seconds"

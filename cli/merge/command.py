@@ -25,7 +25,7 @@ WithoutOption = Annotated[
     list[str],
     typer.Option(
         metavar="DIGEST|ADDRESS",
-        help="With --replay: leave this out, also where it is in an input of an input.",
+        help="With --replay: leave this model out, also from inputs that contain it.",
     ),
 ]
 
@@ -46,43 +46,50 @@ def merge(
         list[str] | None,
         typer.Argument(
             metavar="METHOD INPUT",
-            help="mwma, wba-cascade, wba-final, leaf-refit or fedavg; then files or addresses. "
-            "With --replay only files or addresses in which to look for inputs.",
+            help="mwma, wba-cascade, wba-final, leaf-refit or fedavg, then files or "
+            "addresses. With --replay: files or addresses to search for inputs.",
             show_default=False,
         ),
     ] = None,
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="merged.SUFFIX when left out."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write. Default: merged.SUFFIX."
+        ),
     ] = None,
     weight: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="One an input: 1.5,1,1. Equal when left out.")
+        str,
+        typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal."),
     ] = "",
     weight_by: Annotated[
-        str, typer.Option(metavar="LABEL", help="Weights from a label, for example images.")
+        str,
+        typer.Option(metavar="LABEL", help="Take the weights from a label, for example images."),
     ] = "",
     step: Annotated[
-        float | None, typer.Option(help="wba-cascade: factor on every update (1.1 is good).")
+        float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
     ] = None,
     thin: Annotated[
-        int | None, typer.Option(help="wba-cascade: keep so many trees a level.")
+        int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
     ] = None,
     option: Annotated[
         list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
     ] = [],  # noqa: B006 (typer wants the default itself)
     output_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="By the suffix when left out.")
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="Format of the output. Default: by its suffix."
+        ),
     ] = "",
     recipe: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to write the recipe; beside the output."),
+        typer.Option(metavar="FILE", help="The recipe file. Default: beside the output."),
     ] = None,
     replay: Annotated[
         str,
         typer.Option(
             metavar="RECIPE|ADDRESS",
-            help="Make the same bytes again: from this file, or that of a merged model.",
+            help="Repeat a merge from this recipe file, or from the recipe of this model.",
         ),
     ] = "",
     without: WithoutOption = [],  # noqa: B006
@@ -90,19 +97,20 @@ def merge(
     despite_terms: Annotated[
         bool,
         typer.Option(
-            "--despite-terms", help="Merge what terms of use forbid; the pool takes no result."
+            "--despite-terms",
+            help="Merge although terms of use forbid it; the pool refuses the result.",
         ),
     ] = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Merge models of several sites into one, at home.
+    """Merge models of several sites into one, on this machine.
 
-    The recipe written beside the result holds method, options, weights and the digests of the
-    inputs; --replay makes the same bytes again from it, with inputs found among the files given,
-    beside the recipe, in the cache and in the pool. With --without, merged inputs that hold what
-    is left out are made again first; the recipe then says what the result replaces, and the pool
-    links the two when it is uploaded.
+    A recipe beside the result records the method, options, weights and digests of the inputs.
+    --replay makes the same bytes again from a recipe; inputs are searched among the given files,
+    beside the recipe, in the cache and in the pool. --without leaves a model out; inputs that
+    contain it are made again first. The new recipe names the model that the result replaces, and
+    the pool links the two after the upload.
     """
     if replay:
         settings = [weight, weight_by, step, thin, option, output_format]

@@ -46,60 +46,76 @@ def refine(
     invocation: Invocation,
     *,
     base: Annotated[
-        str, typer.Option(metavar="MODEL", help="File or address; see below.", show_default=False)
+        str,
+        typer.Option(
+            metavar="MODEL", help="The merged model: a file or an address.", show_default=False
+        ),
     ],
     sites: Annotated[
         list[str],
-        typer.Option(metavar="FACES,FACES", help="Each site's faces.", show_default=False),
+        typer.Option(metavar="FACES,FACES", help="The faces of each site.", show_default=False),
     ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The refined model (.dat, .forest)."),
     ] = None,
     mode: Annotated[
-        str, typer.Option(help="one-shot, or level-by-level: all sites in step.")
+        str,
+        typer.Option(help="one-shot, or level-by-level (all sites exchange after every level)."),
     ] = "one-shot",
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Exchanges of contributions.")] = 1,
-    starts: Annotated[int, typer.Option(min=1, help="Starting shapes for each face.")] = 20,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="Number of exchanges of contributions.")
+    ] = 1,
+    starts: Annotated[
+        int, typer.Option(min=1, help="Number of starting shapes for each face.")
+    ] = 20,
     nu: Annotated[
         float | None,
-        typer.Option(help="How far each tree corrects, up to 1; by the number of trees if absent."),
+        typer.Option(
+            help="Share of the error that each tree corrects, up to 1. Default: by the "
+            "number of trees."
+        ),
     ] = None,
     thin: Annotated[
-        int | None, typer.Option(min=1, help="First reduce each level to so many trees.")
+        int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
     ] = None,
     min_count: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Leaves with fewer samples of a site send nothing; more than one face has if "
-            "absent.",
+            help="Minimum samples of a site in a leaf; other leaves are not sent. "
+            "Default: more than one face has.",
         ),
     ] = None,
     jitter: Annotated[
-        float, typer.Option(help="Random shift of boxes, in their size, as in training.")
+        float, typer.Option(help="Random shift of the boxes in box sizes, as in training.")
     ] = 0.0,
     parts: PartsOption = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the starting shapes.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Number of threads; 0: one for each core.")
+    ] = 0,
     test: Annotated[
-        Path | None, typer.Option(metavar="FACES", help="Show the error before and after.")
+        Path | None,
+        typer.Option(metavar="FACES", help="Show the error on these faces before and after."),
     ] = None,
     contributions: Annotated[
         Path | None,
         typer.Option(
-            "--write-contributions", metavar="FOLDER", help="Keep what each site would send."
+            "--write-contributions",
+            metavar="FOLDER",
+            help="Write what each site would send to this folder.",
         ),
     ] = None,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
-    """Fit the leaves of a merged landmark model again, at all sites.
+    """Refine a merged landmark model: fit its leaves again to the faces of all sites.
 
-    MODEL is usually what 'merge wba-cascade --step 1.1' made. Every site changes the leaves by its
-    own faces and tells only the changes and how many samples they rest on; the result is an
-    ordinary model of the same size. Without --output, --write-contributions makes what one site
-    sends; 'merge leaf-refit' combines such files.
+    MODEL is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
+    the leaves from its own faces, and contributes only these and the sample counts. The result is
+    an ordinary model of the same size. With --write-contributions instead of --output, only the
+    contributions are written; 'merge leaf-refit' combines them.
     """
     from aggregators.methods.refitting import refit_settings
     from site_agent.refinement import RefinementPlan, read_base

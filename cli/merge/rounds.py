@@ -52,37 +52,49 @@ def start(
     ],
     sites: Annotated[
         list[str],
-        typer.Option(metavar="A,B,C", help="Who is asked; you among them.", show_default=False),
+        typer.Option(
+            metavar="A,B,C", help="The sites of the round, including your own.", show_default=False
+        ),
     ],
     deadline: Annotated[
         str,
         typer.Option(
-            metavar="SPAN|DATE", help="7d, 12h, or the last day (UTC).", show_default=False
+            metavar="SPAN|DATE",
+            help="Time to contribute: 7d, 12h, or the last day (UTC).",
+            show_default=False,
         ),
     ],
-    method: Annotated[str, typer.Option(help="How contributions are combined.")] = "leaf-refit",
-    mode: Annotated[str, typer.Option(help="How the method's round is held.")] = "one-shot",
+    method: Annotated[
+        str, typer.Option(help="The method that combines the contributions.")
+    ] = "leaf-refit",
+    mode: Annotated[str, typer.Option(help="The mode of the method.")] = "one-shot",
     rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="Each finished round opens the next.")
+        int,
+        typer.Option(min=1, max=100, help="Number of rounds; each finished round opens the next."),
     ] = 1,
-    starts: Annotated[int | None, typer.Option(min=1, help="Starting shapes for a face.")] = None,
-    nu: Annotated[float | None, typer.Option(help="How far each tree corrects, up to 1.")] = None,
+    starts: Annotated[
+        int | None, typer.Option(min=1, help="Number of starting shapes for each face.")
+    ] = None,
+    nu: Annotated[
+        float | None, typer.Option(help="Share of the error that each tree corrects, up to 1.")
+    ] = None,
     thin: Annotated[
-        int | None, typer.Option(min=1, help="First reduce each level to so many trees.")
+        int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
     ] = None,
     min_count: Annotated[
-        int | None, typer.Option(min=1, help="Leaves with fewer samples send nothing.")
+        int | None,
+        typer.Option(min=1, help="Minimum samples in a leaf; other leaves are not sent."),
     ] = None,
     option: Annotated[
         list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
     ] = [],  # noqa: B006 (typer wants the default itself)
-    description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    description: Annotated[str, typer.Option(help="A description.")] = "",
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Ask sites to refine a model: each fits its leaves to its own faces and sends the changes.
 
-    ADDRESS is usually what 'poolctl merge wba-cascade --step 1.1' made. When all sites have
-    contributed, or the deadline has passed, any of them combines with 'poolctl rounds finish'.
+    ADDRESS is usually the result of 'poolctl merge wba-cascade --step 1.1'. When all sites have
+    contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
     """
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
@@ -122,7 +134,7 @@ def ls(
         typer.Option(help="Only rounds in this state."),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
     ] = 50,
 ) -> Reply:
     """List the rounds that your site takes part in, newest first."""
@@ -138,7 +150,7 @@ def ls(
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])
 def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
-    """Show a round: who was asked, who has contributed, who is missing, and the result."""
+    """Show a round: its sites, contributions and result."""
     with invocation.pool() as pool:
         found = pool.rounds.get(round_id)
     return Reply(found, _description(found), [found.round_id])
@@ -159,16 +171,18 @@ def contribute(
     data: Annotated[
         Path, typer.Option(metavar="FACES", help="Your annotated faces.", show_default=False)
     ],
-    site: Annotated[str, typer.Option(metavar="SITE", help="Your own when left out.")] = "",
+    site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
     parts: PartsOption = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the starting shapes.")] = 0,
-    threads: Annotated[int, typer.Option(min=0, help="0: as many as processors.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the starting shapes.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Number of threads; 0: one for each core.")
+    ] = 0,
     images: ImagesOption = None,
 ) -> Reply:
-    """Fit the round's model to your faces, and send what changed.
+    """Fit the round's model to your faces, and send the changes.
 
-    Faces and images stay here: what is sent are changes of leaves and the numbers of samples
-    they rest on. Run again after an interruption, it goes on where it stopped.
+    Only the changes of the leaves and their sample counts are sent, never faces or images. After an
+    interruption, run the command again to continue.
     """
     from site_agent.refinement.rounds import contribute_to_round
 
@@ -217,20 +231,26 @@ def finish(
     upload_to: Annotated[
         str,
         typer.Option(
-            "--upload-to", metavar="[SITE/]NAME", help="Your site and the base's name if left out."
+            "--upload-to",
+            metavar="[SITE/]NAME",
+            help="Name of the result. Default: your site and the name of the base.",
         ),
     ] = "",
     early: Annotated[
-        bool, typer.Option("--early", help="Do not wait for missing sites (who started it).")
+        bool,
+        typer.Option(
+            "--early",
+            help="Do not wait for missing sites (only for the site that started the round).",
+        ),
     ] = False,
     by_pool: Annotated[
-        bool, typer.Option("--by-pool", help="Let the pool combine: the same bytes.")
+        bool, typer.Option("--by-pool", help="Combine on the pool, which gives the same bytes.")
     ] = False,
 ) -> Reply:
-    """Combine what was contributed, and publish the result with its lineage.
+    """Combine the contributions, and publish the result with its lineage.
 
-    Any site of the round may; of several, the first ends it. Sites that did not contribute in
-    time are left out and named.
+    Any site of the round can do this; the first one ends the round. Sites that did not contribute
+    in time are listed and left out.
     """
     from site_agent.refinement.rounds import finish_round
 
@@ -267,10 +287,10 @@ def download(
     round_id: _RoundArgument,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Made if it is not there.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="A folder; created if missing.")
     ],
 ) -> Reply:
-    """Fetch the contributions of a round, to combine or replay them at home."""
+    """Download the contributions of a round, to combine or replay them here."""
     with invocation.pool() as pool:
         found = pool.rounds.get(round_id)
         contributions = found.contributions()
@@ -294,7 +314,7 @@ def cancel(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Call a round off, without a result. For the site that started it, and admins."""
+    """Cancel a round (the site that started it, and admins)."""
     with invocation.pool() as pool:
         found = pool.rounds.get(round_id)
         if dry_run:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pool_server.wire.models.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
-app = group("Search the pool's models, see one, its lineage.")
+app = group("Search, describe, share and withdraw models in the pool.")
 
 MOST_EVALUATIONS = 100
 
@@ -54,43 +54,47 @@ def ls(
             "--label",
             "-l",
             metavar="KEY[=VALUE]",
-            help="Has this label, or a bound such as 'images>=500'; give it several times.",
+            help="Has this label, or a label within a bound such as 'images>=500'; repeatable.",
         ),
     ] = [],  # noqa: B006 (typer wants the default itself)
     metric: Annotated[
-        list[str], typer.Option(metavar="BOUND", help='For example "mean_error<0.1".')
+        list[str],
+        typer.Option(
+            metavar="BOUND", help='Has a score within this bound, for example "mean_error<0.1".'
+        ),
     ] = [],  # noqa: B006
-    site: Annotated[str, typer.Option(metavar="SITE", help="Of this site only.")] = "",
-    name: Annotated[str, typer.Option(metavar="NAME", help="With this name only.")] = "",
+    site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Only models with this name.")] = "",
     text: Annotated[
-        str, typer.Option(metavar="WORDS", help="In name, site, description, labels.")
+        str, typer.Option(metavar="WORDS", help="Text in the name, site, description or labels.")
     ] = "",
     mergeable_with: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="Can be merged with this model.")
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="Only models that can be merged with this one."),
     ] = "",
     state: Annotated[
         Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
-        typer.Option(help="Available ones, and drafts of your own, when left out."),
+        typer.Option(help="State of the versions. Default: available ones, and your own drafts."),
     ] = None,
     latest: Annotated[
-        bool, typer.Option("--latest", help="Only the newest version of each.")
+        bool, typer.Option("--latest", help="Only the newest version of each model.")
     ] = False,
     sort: Annotated[
         str,
         typer.Option(
             metavar="ORDER",
-            help="created, name or metric.NAME; with - before it, the other way round. The newest "
-            "first when left out.",
+            help="created, name or metric.NAME; a leading - reverses the order. Default: "
+            "newest first.",
         ),
     ] = "",
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
     ] = 50,
     facets: Annotated[
-        bool, typer.Option("--facets", help="Count what they have in common, instead.")
+        bool, typer.Option("--facets", help="Show counts by property instead of models.")
     ] = False,
 ) -> Reply:
-    """List models; everything that is asked for has to hold."""
+    """List models. Several filters are combined."""
     from site_agent.pool.client import ModelQuery
 
     address, keys = _mergeable(mergeable_with)
@@ -193,7 +197,7 @@ def info(
     invocation: Invocation,
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
 ) -> Reply:
-    """Show everything the pool knows of one version: who made it, who measured what of it."""
+    """Show everything that the pool knows about a version."""
     from site_agent.pool.profiles import is_offline
 
     with invocation.pool() as pool:
@@ -266,13 +270,13 @@ def lineage(
     ],
     *,
     recipes: Annotated[
-        bool, typer.Option("--recipes", help="With --json: the recipe of every model.")
+        bool, typer.Option("--recipes", help="With --json: include the recipe of every model.")
     ] = False,
 ) -> Reply:
-    """Show what a model was merged from, and what was merged from it.
+    """Show the inputs of a merged model, and the models merged from it.
 
-    Models that were withdrawn are marked, and so are those that hold one. A file that is not in
-    the pool itself may be known there from recipes; ask for it by its digest.
+    Withdrawn models, and models that contain one, are marked. The pool may know a file that it does
+    not have from recipes; give its digest.
     """
     with invocation.pool() as pool:
         if address.startswith("sha256:"):

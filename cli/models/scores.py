@@ -34,14 +34,14 @@ def evaluations(
     invocation: Invocation,
     address: Annotated[
         str | None,
-        typer.Argument(metavar="ADDRESS", help="Of one version: everything that was measured."),
+        typer.Argument(metavar="ADDRESS", help="Show all evaluations of this version."),
     ] = None,
     *,
     score: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="mean_error or average_precision when left out.",
+            help="The score. Default: mean_error or average_precision.",
             show_default=False,
         ),
     ] = "",
@@ -52,20 +52,23 @@ def evaluations(
     site: Annotated[str, typer.Option(metavar="SITE", help="Models of this site only.")] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="Models of this name only.")] = "",
     measured_by: Annotated[
-        str, typer.Option(metavar="SITE", help="Measured by this site only.")
+        str, typer.Option(metavar="SITE", help="Only evaluations by this site.")
     ] = "",
-    protocol: Annotated[str, typer.Option(metavar="TEXT", help="Measured in this way only.")] = "",
+    protocol: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only evaluations by this protocol.")
+    ] = "",
     history: Annotated[
-        bool, typer.Option("--history", help="With ADDRESS: what was measured before, too.")
+        bool, typer.Option("--history", help="With ADDRESS: include earlier evaluations.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many models.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of models.")
     ] = 50,
 ) -> Reply:
-    """Show how models do on the private data of the sites: one score, models x sites.
+    """Compare models on the private data of the sites: one score, models by sites.
 
-    Every site measures at home and posts the scores with 'poolctl evaluate ... --post'. Of the
-    same data and protocol the newest counts. Compare within a column: data sets differ.
+    Every site evaluates at home and sends the scores with 'poolctl evaluate ... --post'. The newest
+    score for the same data and protocol is shown. Compare within a column only, because data sets
+    differ.
     """
     if address is not None:
         if score or kind or site or name or measured_by or protocol:

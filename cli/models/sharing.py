@@ -18,7 +18,7 @@ app = single()
 
 VisibilityOption = Annotated[
     Literal["private", "sites", "consortium"] | None,
-    typer.Option(help="Who sees it: your own site, listed sites, or all."),
+    typer.Option(help="Who sees it: your own site, listed sites, or all sites."),
 ]
 
 _RIGHTS = ("see", "download", "merge", "redistribute")
@@ -49,21 +49,22 @@ def share(
         typer.Option(
             "--with",
             metavar="SITE[=RIGHTS]",
-            help="List a site; several times for more. What is not listed sees nothing.",
+            help="Share with this site; repeatable. Other sites see nothing.",
         ),
     ] = [],  # noqa: B006 (typer wants the default itself)
     rights: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Of all who see it: download, merge, redistribute; '' for none."
+            metavar="A,B",
+            help="Rights of everyone who sees it: download, merge, redistribute; '' for none.",
         ),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Say who sees a model and what they may do with it; without options, show it.
+    """Set who sees a model and what they may do with it; without options, show it.
 
-    What is said here replaces what was before. Rights are those to see, download, merge and
-    redistribute (to hand on copies); whoever has one of them also sees the model.
+    The new settings replace the old ones. The rights are see, download, merge and redistribute
+    (pass on copies); every right includes see.
     """
     listed = dict(_read_site(word) for word in with_site)
     wanted = visibility or ("sites" if listed else None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = single()
 
 VersionArgument = Annotated[
-    str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION; the newest if left out.")
+    str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; default: the newest version.")
 ]
 
 
@@ -26,10 +26,10 @@ def queue(
     invocation: Invocation,
     *,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
     ] = 50,
 ) -> Reply:
-    """List drafts and quarantined versions that wait for you as a curator."""
+    """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.models.queue(), limit)
     table = TableText(
@@ -51,9 +51,9 @@ def queue(
 
 @command(app, "publish", examples=["models publish site-a/face-68@3"])
 def publish(invocation: Invocation, address: VersionArgument) -> Reply:
-    """Show a draft to everybody who may see its model.
+    """Publish a draft to everyone who may see its model.
 
-    In a curated pool that is for curators; elsewhere for whoever may upload to the site.
+    In a curated pool only curators can do this; in others, everyone who may upload to the site.
     """
     with invocation.pool() as pool:
         return _reply(pool.models.publish(address))
@@ -68,16 +68,16 @@ def quarantine(
     invocation: Invocation,
     address: VersionArgument,
     *,
-    reason: Annotated[str, typer.Option(help="What is doubted.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="The reason.", show_default=False)],
 ) -> Reply:
-    """Hide a version from other sites until it has been looked into. For curators."""
+    """Hide a version from other sites until it is checked (curators only)."""
     with invocation.pool() as pool:
         return _reply(pool.models.quarantine(address, reason))
 
 
 @command(app, "release", examples=["models release site-a/face-68@3"])
 def release(invocation: Invocation, address: VersionArgument) -> Reply:
-    """Show a quarantined version again. For curators."""
+    """Release a version from quarantine (curators only)."""
     with invocation.pool() as pool:
         return _reply(pool.models.release(address))
 
@@ -92,18 +92,21 @@ def rm(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
     *,
     all_versions: Annotated[
-        bool, typer.Option("--all-versions", help="The whole model, named without a version.")
+        bool,
+        typer.Option(
+            "--all-versions", help="Delete the whole model; give ADDRESS without a version."
+        ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also when something in the pool was made from it.")
+        bool, typer.Option("--force", help="Delete it although other models were made from it.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Delete a version of your own, or a model with all its versions, for good.
+    """Delete a version of your own, or a model with all its versions, permanently.
 
-    Names and numbers are never used again. To tell others that they should not use it any more,
-    withdraw it instead: that follows it through all merges.
+    Names and version numbers are never reused. To warn everyone who uses it, withdraw it instead: a
+    withdrawal follows the model through all merges.
     """
     from cli.frame.errors import UsageError
     from site_agent.pool.client import ModelQuery, parse_address

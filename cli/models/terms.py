@@ -21,20 +21,23 @@ TermOption = Annotated[
     typer.Option(
         "--term",
         metavar="CODE[=DETAIL]",
-        help="A term of use, for example DUO:0000042 or MOR=2027-01-31; give it several times.",
+        help="A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.",
     ),
 ]
 TermsFileOption = Annotated[
     Path | None,
-    typer.Option("--terms", metavar="FILE", help="Terms, one a line; FILE.terms when left out."),
+    typer.Option(
+        "--terms", metavar="FILE", help="A file with one term per line. Default: FILE.terms."
+    ),
 ]
 PurposeOption = Annotated[
     list[str],
     typer.Option(
         "--purpose",
         metavar="WORD",
-        help="What the merge is for: research, health, ancestry, methods, clinical, commercial, "
-        "or disease=NAME; refused where terms of an input exclude it.",
+        help="Purpose of the merge: research, health, ancestry, methods, clinical, "
+        "commercial, or disease=NAME. The merge is refused if the terms of an input "
+        "exclude it.",
     ),
 ]
 _DISEASE = "disease="

@@ -45,26 +45,26 @@ def withdraw(
     reason: Annotated[
         Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
         typer.Option(
-            help="After the first three nobody gets the file any more; after the others with a "
-            "warning. What is in quarantine, nobody gets after any.",
+            help="The first three stop all downloads of the file; the others add a "
+            "warning. A version in quarantine is never given out.",
             show_default=False,
         ),
     ],
-    explanation: Annotated[str, typer.Option(help="For those who used it.")] = "",
+    explanation: Annotated[str, typer.Option(help="An explanation for everyone who used it.")] = "",
     refuse: Annotated[
-        bool, typer.Option("--refuse", help="Give the file to nobody, whatever the reason.")
+        bool, typer.Option("--refuse", help="Stop all downloads, whatever the reason.")
     ] = False,
     successor: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="What to use instead, if anything.")
+        str, typer.Option(metavar="ADDRESS", help="The version to use instead.")
     ] = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Withdraw a version, for good, and flag everything that was merged from it.
+    """Withdraw a version permanently, and flag everything that was merged from it.
 
-    Owners of flagged models, and sites that have fetched any of it, find an event. Make a merged
-    model again without it by 'poolctl merge --replay RECIPE --without ADDRESS'. --dry-run says
-    what would be flagged and who would hear of it.
+    Owners of flagged models, and sites that downloaded any of them, get an event. 'poolctl merge
+    --replay RECIPE --without ADDRESS' makes a merged model again without it. --dry-run lists what
+    would be flagged and who would be notified.
     """
     with invocation.pool() as pool:
         foreseen = pool.withdrawals.preview(address)
@@ -103,14 +103,15 @@ def replace(
     *,
     successor: Annotated[
         str,
-        typer.Option("--by", metavar="ADDRESS", help="What to use instead.", show_default=False),
+        typer.Option(
+            "--by", metavar="ADDRESS", help="The version to use instead.", show_default=False
+        ),
     ],
 ) -> Reply:
-    """Send whoever asks for a version of your own to another one, of whatever site.
+    """Name the version that replaces one of your own; it can be of any site.
 
-    What you upload yourself after 'poolctl merge --replay RECIPE --without ADDRESS' is linked
-    without this. What another site made again is not: look at it first. There is an event
-    'version.successor-offered' when somebody has.
+    Not needed for what you upload after 'poolctl merge --replay RECIPE --without ADDRESS'. If
+    another site made a successor, an event 'version.successor-offered' names it; check it first.
     """
     with invocation.pool() as pool:
         done = pool.withdrawals.name_successor(address, successor)
@@ -124,12 +125,12 @@ def replace(
 def withdrawals(
     invocation: Invocation,
     *,
-    site: Annotated[str, typer.Option(metavar="SITE", help="Of this site only.")] = "",
+    site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
     ] = 50,
 ) -> Reply:
-    """List what was withdrawn, newest first, with reasons and with what replaces it."""
+    """List withdrawn versions, newest first, with reasons and replacements."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.withdrawals.list(site), limit)
     rows = [
@@ -166,14 +167,15 @@ def check(
     ] = None,
     *,
     report_file: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write all findings as JSON.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write all findings to this JSON file."),
     ] = None,
 ) -> Reply:
-    """Ask the pool whether model files on this machine were withdrawn.
+    """Check whether model files on this machine, or their inputs, were withdrawn.
 
-    Also whether they hold something that was: the pool knows what was merged from what, and a
-    recipe beside a file says so for merges that the pool has never seen. Nothing but digests is
-    sent. Ends with exit code 3 when there is something: fit for cron.
+    The pool knows what was merged from what; for merges that it has never seen, a recipe beside the
+    file is used. Only digests are sent. Exit code 3 if any file is affected, so that cron can
+    report it.
     """
     found = _named_files(invocation, files) if files else _cached_files()
     if not found:

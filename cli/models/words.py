@@ -31,13 +31,16 @@ app = single()
 def alias(
     invocation: Invocation,
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; the newest if left out.")
+        str,
+        typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; default: the newest version."),
     ],
-    name: Annotated[str, typer.Argument(metavar="ALIAS", help="Begins with a letter.")],
+    name: Annotated[
+        str, typer.Argument(metavar="ALIAS", help="The alias; it begins with a letter.")
+    ],
     *,
-    remove: Annotated[bool, typer.Option("--remove", help="Forget it.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the alias.")] = False,
 ) -> Reply:
-    """Let SITE/NAME@ALIAS mean a version, until it is moved to another."""
+    """Name a version SITE/NAME@ALIAS; an existing alias moves to it."""
     from site_agent.pool.client import parse_address
 
     where = parse_address(address)
@@ -65,15 +68,15 @@ def card(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
     *,
     edit: Annotated[
-        Path | None, typer.Option("--edit", metavar="FILE", help="Write it anew from this file.")
+        Path | None, typer.Option("--edit", metavar="FILE", help="Replace the card by this file.")
     ] = None,
     output: OutputFileOption = None,
     force: ForceOption = False,
 ) -> Reply:
-    """Show what people should know of a version: Markdown, with facts as YAML in front.
+    """Show the card of a version: Markdown with YAML front matter.
 
-    Where nobody wrote a card, the pool makes it of labels, metrics, terms, lineage and
-    evaluations. The YAML is laid out as in Hugging Face model cards, so that other tools read it.
+    If nobody wrote a card, the pool makes one from labels, metrics, terms, lineage and evaluations.
+    The YAML follows Hugging Face model cards.
     """
     if edit is not None and output is not None:
         raise UsageError("--edit writes the pool's card, --output a file; give one of them")
@@ -102,12 +105,12 @@ def vocabulary(
     invocation: Invocation,
     *,
     terms: Annotated[
-        bool, typer.Option("--terms", help="The terms of use instead of the labels.")
+        bool, typer.Option("--terms", help="List the terms of use instead of the labels.")
     ] = False,
 ) -> Reply:
-    """List the labels that mean the same at every site, and what values they take.
+    """List the labels with a common meaning at every site, and their values.
 
-    Any other label is free. Terms of use are codes of the Data Use Ontology (GA4GH DUO).
+    You can also use other labels. Terms of use are codes of the Data Use Ontology (GA4GH DUO).
     """
     with invocation.pool() as pool:
         known = pool.models.vocabulary()

@@ -17,7 +17,7 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from site_agent.bundles import BundleReport, ImportedVersion, ImportOutcome
 
-app = group("Carry models between pools in one file.")
+app = group("Move models between pools in one file.")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
 
@@ -34,21 +34,22 @@ def export(
     invocation: Invocation,
     addresses: Annotated[list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ],
     with_parents: Annotated[
         bool,
-        typer.Option("--with-parents", help="Everything that they were merged from, too."),
+        typer.Option("--with-parents", help="Include everything that they were merged from."),
     ] = False,
     evaluations: Annotated[
-        bool, typer.Option("--evaluations", help="With what sites measured of them.")
+        bool, typer.Option("--evaluations", help="Include the evaluations of all sites.")
     ] = False,
     force: ForceOption = False,
 ) -> Reply:
-    """Pack models into one file, with labels, terms, cards, recipes and signatures.
+    """Write models to one file, with labels, terms, cards, recipes and signatures.
 
-    The pool decides whether they may leave it: their owners must have granted the right to hand
-    them on, and their terms must not forbid it. It writes down who took which, and tells the
-    owners. Equal models give equal files.
+    The owners must have granted the right to redistribute the models, and the terms must allow it.
+    The pool records the export and notifies the owners. Equal models give equal files.
     """
     from site_agent.bundles import export_bundle
 
@@ -73,11 +74,10 @@ def export(
 
 @command(app, "inspect", examples=["bundle inspect merged.bundle"])
 def inspect(invocation: Invocation, file: FileArgument) -> Reply:
-    """Check a bundle as a whole, without any pool, and list what it holds.
+    """Verify a bundle without a pool, and list its models.
 
-    Every digest, recipe and signature in it is verified. Whether the keys are those of the sites
-    only the sites can say: compare fingerprints, and the bundle's own digest with that of whoever
-    made it.
+    Every digest, recipe and signature is verified. To make sure that the keys belong to the sites,
+    ask the sites for their fingerprints, and the sender for the bundle's digest.
     """
     from site_agent.bundles import inspect_bundle
 
@@ -102,21 +102,22 @@ def import_file(
     site_map: Annotated[
         list[str],
         typer.Option(
-            "--site-map", metavar="THERE=HERE", help="Under which site here; the same if not said."
+            "--site-map",
+            metavar="THERE=HERE",
+            help="The site here for a site there; repeatable. Default: the same name.",
         ),
     ] = [],  # noqa: B006 (typer wants the default itself)
     visibility: Annotated[
         Literal["private", "sites", "consortium"] | None,
-        typer.Option(help="Who sees new models; as the pool's settings say when left out."),
+        typer.Option(help="Who sees new models. Default: the pool's setting."),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Take the models of a bundle into the pool, signatures, lineage and all.
+    """Import the models of a bundle into the pool, with signatures and lineage.
 
-    The whole file is checked first; one that is damaged or contradicts itself changes nothing.
-    What the pool has already stays as it is: an import that was interrupted goes on where it
-    stopped. The keys of other pools come along as such: they sign nothing here, and who downloads
-    is told of them like of any key that is met for the first time.
+    The whole file is checked first; a damaged or inconsistent one changes nothing. Models that the
+    pool already has stay as they are, so an interrupted import can be run again. Keys of other
+    pools are imported for verification only; a download treats them like any new key.
     """
     from site_agent.bundles import import_bundle
 

@@ -16,7 +16,7 @@ from cli.frame.quantities import SIZE_UNITS, read_quantity
 if TYPE_CHECKING:
     from site_agent.pool.cache import CacheEntry, ModelCache
 
-app = group("The models kept on this machine.")
+app = group("List, verify and remove the models cached on this machine.")
 
 _AGE_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -50,7 +50,7 @@ def rm(
     invocation: Invocation,
     models: Annotated[
         list[str],
-        typer.Argument(metavar="DIGEST|ADDRESS", help="The start of a digest will do."),
+        typer.Argument(metavar="DIGEST|ADDRESS", help="A digest, its first digits, or an address."),
     ],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -68,15 +68,20 @@ def rm(
 def prune(
     invocation: Invocation,
     max_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Keep to this size, for example 10GB.")
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Remove the longest unused models until the cache is this small, for "
+            "example 10GB.",
+        ),
     ] = "",
     older_than: Annotated[
-        str, typer.Option(metavar="AGE", help="Remove what was not used for 12h, 30d, 8w.")
+        str, typer.Option(metavar="AGE", help="Remove models not used for this time: 12h, 30d, 8w.")
     ] = "",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Remove what was not used for long."""
+    """Remove models that were not used for a long time."""
     if not max_size and not older_than:
         raise UsageError("what may go? Give --max-size, --older-than or both")
     cache = _cache()
@@ -90,9 +95,9 @@ def prune(
 @command(app, "verify", examples=["cache verify", "cache verify --remove"])
 def verify(
     invocation: Invocation,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove what is damaged.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove damaged files.")] = False,
 ) -> Reply:
-    """Read every cached model and compare it with its digest."""
+    """Verify the digest of every cached model."""
     cache = _cache()
     entries = [entry for entry in cache.entries() if entry.complete]
     total = sum(entry.size_bytes for entry in entries)

@@ -36,24 +36,27 @@ def download(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="FILE|DIR", help="Here, as SITE--NAME--vN, when left out."
+            "--output",
+            "-o",
+            metavar="FILE|DIR",
+            help="File or folder to write. Default: SITE--NAME--vN, here.",
         ),
     ] = "",
     force: ForceOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Fetch models from the pool.
+    """Download models from the pool.
 
-    Files are verified against their digest and their site's signature, and kept in the cache: a
-    model that was fetched before costs one small request, and none with POOL_OFFLINE=1. An
-    interrupted download goes on where it stopped when the command is run again.
+    Files are verified against their digest and their site's signature, and kept in the cache. A
+    cached model needs one small request, and none with POOL_OFFLINE=1. To resume an interrupted
+    download, run the command again.
 
-    The keys of a site are remembered when they are first met; a signature by any other key, or
-    none where there should be one, is refused. POOL_SIGNATURES=require refuses everything that
-    is not signed, POOL_SIGNATURES=ignore looks at no signature.
+    The first download remembers the keys of a site. A signature by another key is refused, and so
+    is a missing signature of a site with keys. POOL_SIGNATURES=require refuses everything unsigned;
+    POOL_SIGNATURES=ignore checks no signatures.
 
-    A model that was withdrawn is refused, or comes with a warning, as the reason demands; one
-    that was merged from such a model comes with a warning.
+    A withdrawn model is refused or causes a warning, depending on the reason. A model that was
+    merged from one causes a warning.
     """
     is_folder = not output or output.endswith("/") or Path(output).is_dir()
     if len(addresses) > 1 and not is_folder:

@@ -34,15 +34,15 @@ app = single()
 
 MetricOption = Annotated[
     list[str],
-    typer.Option("--metric", "-m", metavar="KEY=NUMBER", help="What you measured."),
+    typer.Option("--metric", "-m", metavar="KEY=NUMBER", help="A score that you measured."),
 ]
 CardOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="What people should know of it: Markdown, YAML in front."),
+    typer.Option(metavar="FILE", help="The model card: Markdown with YAML front matter."),
 ]
 DraftOption = Annotated[
     bool,
-    typer.Option("--draft", help="For your own site's eyes until 'poolctl models publish'."),
+    typer.Option("--draft", help="Show it only to your own site until 'poolctl models publish'."),
 ]
 
 
@@ -70,18 +70,18 @@ class _Description:
 )
 def upload(
     invocation: Invocation,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model file of any known format.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The model file.")],
     *,
     name: Annotated[
         str,
-        typer.Option("--name", "-n", metavar="[SITE/]NAME", help="Your own site when left out."),
+        typer.Option("--name", "-n", metavar="[SITE/]NAME", help="The site. Default: your own."),
     ],
     label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
     metric: MetricOption = [],  # noqa: B006
-    description: Annotated[str, typer.Option(help="A sentence for people.")] = "",
+    description: Annotated[str, typer.Option(help="A description.")] = "",
     recipe: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of a merged model; FILE.recipe.json when left out."),
+        typer.Option(metavar="FILE", help="Recipe of a merged model. Default: FILE.recipe.json."),
     ] = None,
     term: TermOption = [],  # noqa: B006
     terms: TermsFileOption = None,
@@ -93,20 +93,20 @@ def upload(
         bool,
         typer.Option(
             "--sidecars/--no-sidecars",
-            help="Take labels, metrics, recipe and terms from the files beside the model.",
+            help="Read labels, metrics, recipe and terms from the files beside the model.",
         ),
     ] = True,
     sign: Annotated[
         bool,
-        typer.Option("--sign/--no-sign", help="Sign it, where you have a key for the site."),
+        typer.Option("--sign/--no-sign", help="Sign the version if you have a key for the site."),
     ] = True,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Send a model file to the pool as the next version of a model.
+    """Upload a model file to the pool as the next version of a model.
 
-    The pool checks digest and format before anybody sees the version. The same file sent again
-    gives the version that is there; an interrupted upload goes on where it stopped when the
-    command is run again. Images never leave this machine, only the file named.
+    The pool checks digest and format before anyone sees the version. If the pool has the same file,
+    its version is returned. To resume an interrupted upload, run the command again. Only the named
+    file leaves this machine.
     """
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file"

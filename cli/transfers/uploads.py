@@ -15,7 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from pool_server.wire.transfers.open_uploads import OpenUpload
 
-app = group("See uploads that are not complete, and end those that nobody goes on with.")
+app = group("List unfinished uploads, and cancel them.")
 
 _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 
@@ -25,16 +25,19 @@ def ls(
     invocation: Invocation,
     *,
     site: Annotated[
-        str, typer.Option(metavar="SITE", help="To this site; yours when left out (admin: all).")
+        str,
+        typer.Option(
+            metavar="SITE", help="Uploads of this site. Default: your site; for pool admins, all."
+        ),
     ] = "",
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="At most so many, newest first.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
     ] = 100,
 ) -> Reply:
-    """List what is on its way to your site, newest first.
+    """List unfinished uploads of your site, newest first.
 
-    An upload that was interrupted goes on when the same file is uploaded to the same name again.
-    One that nobody goes on with is cleared away by itself, at the moment that stands here.
+    To resume an upload, upload the same file to the same name again. Abandoned uploads are deleted
+    at the time shown here.
     """
     with invocation.pool() as pool:
         found = invocation.first_of(pool.uploads.list(site), limit)
@@ -53,7 +56,7 @@ def abort(
         list[str], typer.Argument(metavar="UPLOAD...", help="As 'poolctl uploads ls' shows it.")
     ],
 ) -> Reply:
-    """End uploads; the parts that arrived are thrown away. What became a model stays one."""
+    """Cancel uploads and delete the parts that arrived. Finished uploads do not change."""
     for each in uploads:
         if not _UPLOAD_ID.fullmatch(each):
             raise UsageError(f"{each!r} is no upload; 'poolctl uploads ls' lists them")

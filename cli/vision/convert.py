@@ -52,33 +52,39 @@ def convert(
             "--output",
             "-o",
             metavar="FILE",
-            help="Its format is told by the ending.",
+            help="The file to write; its suffix selects the format.",
             show_default=False,
         ),
     ],
     output_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="By the ending when left out.")
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="Format of the output. Default: by its suffix."
+        ),
     ] = "",
     detector_kind: Annotated[
         DetectorFile | None,
-        typer.Option(help="Detectors: for C++ programs, or for Python's; as it is if left out."),
+        typer.Option(
+            help="Detectors: the form for C++ or for Python programs. Default: unchanged."
+        ),
     ] = None,
     upsample: Annotated[
         int | None,
         typer.Option(
-            min=0, max=16, help="simple_object_detector: doublings of an image; as it is if absent."
+            min=0,
+            max=16,
+            help="simple_object_detector: how often images are doubled. Default: unchanged.",
         ),
     ] = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Write a model in another format that holds the same.
+    """Convert a model to another format without changing its result.
 
-    A detector (.svm) stays one, a landmark model becomes .dat or .forest, a network stays
-    .safetensors. Detectors: C++ programs read an object_detector, Python's
-    dlib.simple_object_detector(FILE) reads a simple_object_detector only (--detector-kind).
-    Landmark models: dlib reads .dat; a .forest file holds the same and opens at once. A forest
-    file of several forests (wba-final) has no .dat.
+    Detectors (.svm): C++ programs read an object_detector, and Python's
+    dlib.simple_object_detector(FILE) reads only a simple_object_detector (--detector-kind).
+    Landmark models: dlib reads .dat; a .forest file has the same content and opens instantly. A
+    file of several forests (wba-final) cannot become a .dat.
     """
     from aggregators.formats import read_model, recognise, write_model
     from aggregators.formats.conversion import convert_model

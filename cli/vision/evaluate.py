@@ -48,26 +48,36 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="MODEL... FACES",
-            help="Files or addresses, then annotations: imglab XML, COCO JSON, a .pts folder.",
+            help="Models (files or addresses), then annotations: imglab XML, COCO JSON, "
+            "or a folder of .pts files.",
         ),
     ],
     *,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Write JSON, CSV, Markdown and plots."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Write JSON, CSV, Markdown and plots to this folder.",
+        ),
     ] = None,
     upsample: Annotated[
         int | None,
-        typer.Option(min=0, max=4, help="Detectors: doublings; as the file says when left out."),
+        typer.Option(
+            min=0,
+            max=4,
+            help="Detectors: how often images are doubled. Default: as stored in the file.",
+        ),
     ] = None,
     threshold: Annotated[
-        float, typer.Option(help="Detectors: added to the score that a face needs.")
+        float, typer.Option(help="Detectors: added to the score that a detection needs.")
     ] = 0.0,
     normaliser: Annotated[
         str | None,
         typer.Option(
-            help="Landmarks: errors are divided by inter-ocular, outer-corners, box, none, "
-            "or the distance of two groups of parts: 36,39/42,45.",
+            help="Landmarks: errors are divided by inter-ocular, outer-corners, box, "
+            "none, or the distance between two groups of landmarks: 36,39/42,45.",
             show_default=False,
         ),
     ] = None,
@@ -75,52 +85,56 @@ def evaluate(
         str,
         typer.Option(
             metavar="A,B,...",
-            help="Landmarks: compare these only: eyes, mouth ..., 36-47, or names. All that a "
-            "model places when left out.",
+            help="Landmarks to compare: eyes, mouth ..., 36-47, or names. Default: all "
+            "that a model places.",
         ),
     ] = "",
     resamples: Annotated[
-        int, typer.Option(min=0, max=100_000, help="For the intervals; 0: none.")
+        int,
+        typer.Option(
+            min=0,
+            max=100_000,
+            help="Number of bootstrap samples for the intervals; 0: no intervals.",
+        ),
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     workers: Annotated[
-        int, typer.Option(min=0, help="Processes at once; 0: as many as processors.")
+        int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
     ] = 0,
     per_image: Annotated[
         bool,
-        typer.Option("--per-image", help="With --json and --out: each image or face, too."),
+        typer.Option("--per-image", help="With --json and --out: also list each image or face."),
     ] = False,
     save: Annotated[
         bool,
-        typer.Option("--save", help="Keep the metrics beside the model; upload takes them along."),
+        typer.Option(
+            "--save", help="Save the scores beside the model; 'poolctl upload' sends them."
+        ),
     ] = False,
     post: Annotated[
         bool,
-        typer.Option(
-            "--post", help="Send the scores, never the data, of models that the pool has."
-        ),
+        typer.Option("--post", help="Send the scores (never the data) to the pool."),
     ] = False,
     dataset_name: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="With --post: what to call your data; made of its digest if not."
+            metavar="NAME", help="With --post: a name for your data. Default: from its digest."
         ),
     ] = "",
     split: Annotated[
-        str, typer.Option(metavar="NAME", help="With --post: the part of the data, such as test.")
+        str,
+        typer.Option(metavar="NAME", help="With --post: the part of the data, for example test."),
     ] = "",
     images: ImagesOption = None,
 ) -> Reply:
-    """Score detectors and landmark models on annotated images, several at once.
+    """Score detectors and landmark models on annotated images.
 
-    Detectors: recall, precision, average precision; any detector of a file counts. Landmark
-    models: error over the distance of the eyes, its median, shares of failures, area under the
-    curve of errors (to 0.08), error of the eyes alone and of their openness (EAR). A model that
-    places a group of the 68 landmarks, such as the eyes, is known by its mean shape; any other
-    excerpt by its training record, or by --parts. Brackets are
-    95 % intervals from resampling images. With --post the scores go to the pool, with the data's
-    digest and the name that you give it; images, their names and places stay here. A model that was
-    trained on images of the test, by the record beside it, comes with a warning.
+    Detectors: recall, precision, average precision. Landmark models: mean and median error relative
+    to the eye distance, failure rates, area under the error curve (to 0.08), and the errors of the
+    eyes and of the eye aspect ratio. Brackets are 95 % intervals from resampling images. A model of
+    some of the 68 landmarks is recognised by its mean shape or its training record; otherwise give
+    --parts. A warning names models that were trained on the test images. With --post the scores are
+    sent to the pool, with the data's digest and name; images and their file names are not.
     """
     from aggregators.formats import file_digest
     from site_agent.datasets import dataset_digest

@@ -41,8 +41,8 @@ PartsOption = Annotated[
     str,
     typer.Option(
         metavar="A,B,...",
-        help="The model's landmarks, if the faces have more: eyes, mouth ..., 36-47, or names. "
-        "Such a group is known without, by the model's mean shape.",
+        help="The model's landmarks if the faces have more: eyes, mouth ..., 36-47, or "
+        "names. Default: recognised by the model's mean shape.",
     ),
 ]
 

@@ -33,13 +33,13 @@ def inspect(
     model: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A model of any format.")],
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="PNG", help="Draw the HOG weights, or the mean shape, to this file."),
+        typer.Option(metavar="PNG", help="Draw the HOG weights or the mean shape to this file."),
     ] = None,
 ) -> Reply:
-    """Say what a model file is: format, fingerprint, which methods merge it.
+    """Describe a model file: format, fingerprint, and methods that can merge it.
 
-    The format is recognised from the content, whatever the file is called. Two models can be
-    merged by a method when their keys for it are equal.
+    The format is recognised by the content, not by the name. A method can merge two models if their
+    keys for it are equal.
     """
     from aggregators.formats import file_digest, fingerprint, read_model, recognise
     from aggregators.methods import merge_keys

@@ -43,32 +43,39 @@ def predict(
         str,
         typer.Option(
             metavar="FILE|ADDRESS",
-            help="Finds the faces; 'stock' is dlib's own. Boxes of annotations when left out.",
+            help="Model that finds the faces; 'stock' is dlib's own. Default: the boxes "
+            "of the annotations.",
         ),
     ] = "",
     landmarks: Annotated[
-        str, typer.Option(metavar="FILE|ADDRESS", help="Places landmarks in each face.")
+        str, typer.Option(metavar="FILE|ADDRESS", help="Model that places the landmarks.")
     ] = "",
     upsample: Annotated[
         int | None,
-        typer.Option(min=0, max=4, help="Doublings first; as the file says when left out."),
+        typer.Option(
+            min=0, max=4, help="How often images are doubled. Default: as stored in the file."
+        ),
     ] = None,
-    threshold: Annotated[float, typer.Option(help="Added to the score that a face needs.")] = 0.0,
+    threshold: Annotated[
+        float, typer.Option(help="Added to the score that a detection needs.")
+    ] = 0.0,
     xml: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the faces as imglab annotations.")
     ] = None,
     overlay: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the faces into copies of the images.")
+        Path | None, typer.Option(metavar="DIR", help="Draw the faces on copies of the images.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="At once; 0: as many as processors.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
+    ] = 0,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
     """Find faces and landmarks in images.
 
-    Boxes are left, top, right, bottom in pixels, all edges inside the box; landmarks are x, y in
-    pixels, not rounded (--json). --xml and --overlay replace files only with --force, and never
-    one of the inputs.
+    Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
+    rounded (--json). --xml and --overlay replace existing files only with --force, and never an
+    input.
     """
     from site_agent.faces.prediction import predict_images, prediction_rows, write_predictions_xml
 

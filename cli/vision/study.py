@@ -44,38 +44,49 @@ DETECTOR_SETTINGS = SettingsOptions(
 _DatasetArgument = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FACES...", help="One data set that is split, or one for each part.",
+        metavar="FACES...", help="One data set, which is split, or one for each part.",
         show_default=False,
     ),
 ]  # fmt: skip
 _TestOption = Annotated[
-    Path, typer.Option(metavar="TEST", help="What all models are scored on.", show_default=False)
+    Path, typer.Option(metavar="TEST", help="The test set for all models.", show_default=False)
 ]
 _OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Of the study.")
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
 ]
 _SitesOption = Annotated[
     int | None,
-    typer.Option(min=2, max=50, help="Parts of one data set; 6 when left out.", show_default=False),
+    typer.Option(
+        min=2, max=50, help="Number of parts of one data set. Default: 6.", show_default=False
+    ),
 ]
-_ByOption = Annotated[Together, typer.Option(help="What stays in one part.")]
+_ByOption = Annotated[
+    Together,
+    typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
+]
 _PatternOption = Annotated[
     str | None,
-    typer.Option(metavar="REGEX", help="Finds the person in a file's name: its first group."),
+    typer.Option(
+        metavar="REGEX",
+        help="The first group of this pattern, applied to file names, is the person.",
+    ),
 ]
 _PersonsOption = Annotated[
     Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
 ]
 _NameOption = Annotated[
-    str, typer.Option(metavar="NAME", help="In the table; that of FACES when left out.")
+    str, typer.Option(metavar="NAME", help="Name of the data in the table. Default: that of FACES.")
 ]
 _SeedOption = Annotated[
-    int, typer.Option(min=0, help="Of the split, the orders, starting shapes, intervals.")
+    int,
+    typer.Option(
+        min=0, help="Seed of the split, the orders, the starting shapes and the intervals."
+    ),
 ]
 _WorkersOption = Annotated[
-    int, typer.Option(min=0, help="Steps at once; 0: as processors and memory allow.")
+    int, typer.Option(min=0, help="Number of parallel steps; 0: as cores and memory allow.")
 ]
-_RedoOption = Annotated[bool, typer.Option("--redo", help="Do finished steps again, too.")]
+_RedoOption = Annotated[bool, typer.Option("--redo", help="Repeat finished steps.")]
 
 
 @command(
@@ -106,15 +117,15 @@ def landmarks(
     images: ImagesOption = None,
     **settings: Any,
 ) -> Reply:
-    """Repeat table IV of the paper, and go beyond it, with your own faces.
+    """Repeat table IV of the paper with your own faces, with further kinds of models.
 
-    Landmark models of each part alone, of growing unions, and of all parts in one place; merged
-    by WBA in growing numbers, several orders, with weights, with one part twice; as a cascade
-    that any program using dlib runs; refined in rounds; thinned to the size of one model.
+    Trains landmark models on each part, on growing unions and on all parts, and merges them by WBA:
+    growing numbers, several orders, with weights, with one part twice; as a cascade that any
+    program using dlib runs, refined in rounds, and thinned to the size of one model.
 
-    FOLDER then holds the table (table.md, .csv, .json), pictures, every model with its recipe or
-    training record, and study.json: parts, digests, settings, seeds, versions. Run the same
-    command again to go on after an interruption; a step that fails stops no other.
+    FOLDER gets the table (table.md, .csv, .json), pictures, every model with its recipe or training
+    record, and study.json (parts, digests, settings, seeds, versions). After an interruption, run
+    the same command again to continue. If a step fails, the others continue.
     """
     chosen = LANDMARK_SETTINGS.take(settings)
     request = _Request(
@@ -164,12 +175,12 @@ def detectors(
 ) -> Reply:
     """Repeat table II of the paper with your own faces.
 
-    Detectors of each part alone, of growing unions, and of all parts in one place; merged by MWMA
-    in growing numbers, several orders, with weights, and with one part twice.
+    Trains detectors on each part, on growing unions and on all parts, and merges them by MWMA:
+    growing numbers, several orders, with weights, and with one part twice.
 
-    FOLDER then holds the table (table.md, .csv, .json), pictures, every model with its recipe or
-    training record, and study.json: parts, digests, settings, seeds, versions. Run the same
-    command again to go on after an interruption; a step that fails stops no other.
+    FOLDER gets the table (table.md, .csv, .json), pictures, every model with its recipe or training
+    record, and study.json (parts, digests, settings, seeds, versions). After an interruption, run
+    the same command again to continue. If a step fails, the others continue.
     """
     chosen = DETECTOR_SETTINGS.take(settings)
     request = _Request(
@@ -200,7 +211,7 @@ class StudyKind(StrEnum):
 @command(app, "settings", examples=["study settings landmarks > settings.toml"])
 def show_settings(
     _invocation: Invocation,
-    kind: Annotated[StudyKind, typer.Argument(help="What is studied.", show_default=False)],
+    kind: Annotated[StudyKind, typer.Argument(help="The kind of study.", show_default=False)],
 ) -> Reply:
     """Print a settings file with every setting of a study, its default and what it does.
 

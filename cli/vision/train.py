@@ -49,13 +49,16 @@ _LEFT_OUT_SHOWN = 20
 _ScoresOption = Annotated[
     bool,
     typer.Option(
-        "--training-scores/--no-training-scores", help="Score it on its own data at the end."
+        "--training-scores/--no-training-scores",
+        help="Score the model on its training data at the end.",
     ),
 ]
 _EvaluateOption = Annotated[
     Path | None,
     typer.Option(
-        "--evaluate", metavar="TEST", help="Score it on these annotations, and keep the scores."
+        "--evaluate",
+        metavar="TEST",
+        help="Score the model on these annotations, and save the scores beside it.",
     ),
 ]
 _UploadOption = Annotated[
@@ -63,7 +66,7 @@ _UploadOption = Annotated[
     typer.Option(
         "--upload",
         metavar="[SITE/]NAME",
-        help="Send it to the pool, with labels and scores; never the images.",
+        help="Upload the model with labels and scores, never the images.",
     ),
 ]
 
@@ -84,7 +87,9 @@ def hog_svm(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="FACES.svm when left out."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The model to write. Default: FACES.svm."
+        ),
     ] = None,
     training_scores: _ScoresOption = True,
     evaluate: _EvaluateOption = None,
@@ -96,9 +101,9 @@ def hog_svm(
 ) -> Reply:
     """Train a face detector (HOG features, linear SVM) and write it as a dlib file.
 
-    Images without boxes are used as background. Detectors can be merged when their windows are
-    equal, so leave the target size as it is unless all sites change it. With --by-label the file
-    holds one detector for each label of the boxes (front, left, right ...), as dlib's own.
+    Images without boxes are used as background. Detectors can be merged only if their windows are
+    equal, so change the target size only if all sites do. With --by-label the file has one detector
+    for each label of the boxes (front, left, right ...), like dlib's own.
     """
     from site_agent.training import train_hog_svm
 
@@ -131,7 +136,9 @@ def ert(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="FACES.dat when left out."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The model to write. Default: FACES.dat."
+        ),
     ] = None,
     training_scores: _ScoresOption = True,
     evaluate: _EvaluateOption = None,
@@ -143,7 +150,7 @@ def ert(
 ) -> Reply:
     """Train a landmark model (an ensemble of regression trees) and write it as a dlib file.
 
-    Models can be merged by wba-cascade when they have the same landmarks and the same number of
+    Models can be merged by wba-cascade if they have the same landmarks and the same number of
     levels (--cascade-depth).
     """
     from site_agent.training import train_ert
@@ -173,7 +180,7 @@ class ModelKind(StrEnum):
 @command(app, "settings", examples=["train settings ert > settings.toml"])
 def show_settings(
     _invocation: Invocation,
-    kind: Annotated[ModelKind, typer.Argument(help="What is trained.", show_default=False)],
+    kind: Annotated[ModelKind, typer.Argument(help="The kind of model.", show_default=False)],
 ) -> Reply:
     """Print a settings file with every training setting, its default and what it does.
 
