@@ -14,7 +14,7 @@ from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from site_agent.eyeblink.review.desk import ReviewDesk
+    from site_agent.eyeblink.review.review_session import ReviewSession
 
 app = single()
 
@@ -99,12 +99,12 @@ def review(
     corrections.jsonl has every action, blinks_reviewed.csv the reviewed blinks. The automatic
     result does not change. Stop with Ctrl-C.
     """
-    from site_agent.eyeblink.review.desk import open_desk
+    from site_agent.eyeblink.review.review_session import open_review
 
     if trace_only and video is not None:
         raise UsageError("--trace-only and --video contradict each other")
     model = _landmark_file(invocation, results, landmarks)
-    with open_desk(
+    with open_review(
         results,
         video=video,
         trace_only=trace_only,
@@ -112,12 +112,12 @@ def review(
         detector=model_file(invocation, detector).path if detector else None,
         reviewer=reviewer or None,
         start_over=start_over,
-    ) as desk:
-        for warning in desk.warnings:
+    ) as review:
+        for warning in review.warnings:
             invocation.warn(warning)
         if export is not None:
-            return _export(invocation, desk, export, export_scale)
-        _serve(invocation, desk, port, open_browser=not no_browser)
+            return _export(invocation, review, export, export_scale)
+        _serve(invocation, review, port, open_browser=not no_browser)
     return None
 
 
@@ -138,7 +138,7 @@ def _landmark_file(invocation: Invocation, results: Path, word: str) -> Path | N
         return None
 
 
-def _serve(invocation: Invocation, desk: ReviewDesk, port: int, *, open_browser: bool) -> None:
+def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_browser: bool) -> None:
     import webbrowser
 
     from site_agent.eyeblink.review.server import opening_page, serve_review
@@ -146,22 +146,22 @@ def _serve(invocation: Invocation, desk: ReviewDesk, port: int, *, open_browser:
     with ExitStack() as open_files:
 
         def tell(url: str) -> None:
-            folder = desk.log.path.parent
-            rows = [["page", url], ["corrections", str(folder)], ["reviewer", desk.reviewer]]
-            facts = {"url": url, "corrections": folder, "reviewer": desk.reviewer}
+            folder = review.log.path.parent
+            rows = [["page", url], ["corrections", str(folder)], ["reviewer", review.reviewer]]
+            facts = {"url": url, "corrections": folder, "reviewer": review.reviewer}
             invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
             invocation.note("stop with Ctrl-C; everything is kept as soon as it is done")
             if open_browser:
                 webbrowser.open(open_files.enter_context(opening_page(url)).as_uri())
 
-        serve_review(desk, port=port, on_ready=tell)
+        serve_review(review, port=port, on_ready=tell)
 
 
-def _export(invocation: Invocation, desk: ReviewDesk, path: Path, scale: int | None) -> Reply:
+def _export(invocation: Invocation, review: ReviewSession, path: Path, scale: int | None) -> Reply:
     from site_agent.eyeblink.review.training_export import export_training_set
 
     with invocation.progress(f"export {path.name}") as report:
-        written = export_training_set(desk, path, scale=scale, progress=report)
+        written = export_training_set(review, path, scale=scale, progress=report)
     rows = [
         ["training set", str(written.path)],
         ["frames", f"{written.images}, {written.corrected_images} with corrected landmarks"],

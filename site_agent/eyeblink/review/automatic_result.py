@@ -1,15 +1,13 @@
-"""The files of an analysis, read back for a review; nothing here ever writes to them."""
+"""The files of an analysis, read back for a review, which never changes them."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,6 @@ from site_agent.eyeblink.review.replay import ReviewEvent
 SIGNALS = ("ear", "ear_left", "ear_right", "fec", "fec_left", "fec_right", "confidence")
 BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
 _NUMBERS = ("timestamp_s", *SIGNALS, *BOX)
-_EVENT_COLUMNS = ("blink_id", "kind", "onset_s", "peak_s", "offset_s", "completeness")
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,78 +149,37 @@ def find_output(place: Path, name: str) -> Path:
 
 
 def _read_frames(path: Path) -> FrameColumns:
-    with _open(path) as file:
-        header, _, body = file.read().partition("\n")
-    names = header.strip().split(",")
-    places = _places(path, names, ("timestamp_s", "ear"))
-    if not body.strip():
-        raise ReviewFolderError(f"{path}: has no frames")
-    numbers = [name for name in _NUMBERS if name in places]
-    texts = ["reason"] if "reason" in places else []
-    # numpy's reader takes a fraction of the csv module's time, but wants no empty cells.
-    filled = body.replace(",,", ",nan,").replace(",,", ",nan,").replace(",\n", ",nan\n")
+    import pandas
+
     try:
-        table = np.loadtxt(
-            io.StringIO(filled),
-            dtype=[*((name, np.float64) for name in numbers), *((name, "U32") for name in texts)],
-            delimiter=",",
-            comments=None,
-            quotechar='"',
-            usecols=[places[name] for name in (*numbers, *texts)],
-            ndmin=1,
-        )
-    except ValueError as error:
-        raise ReviewFolderError(f"{path}: {error}; rows are counted below the header") from error
-    absent = np.full(len(table), np.nan)
-    columns = {
-        name: np.ascontiguousarray(table[name]) if name in places else absent for name in _NUMBERS
-    }
-    timestamps_s = columns["timestamp_s"]
+        table = pandas.read_csv(path, keep_default_na=False, na_values=[""])
+        table = table.reindex(columns=[*_NUMBERS, "reason"])
+        numbers = table[list(_NUMBERS)].astype(np.float64)
+    except (OSError, ValueError) as error:
+        raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
+    timestamps_s = numbers["timestamp_s"].to_numpy()
+    if len(timestamps_s) == 0:
+        raise ReviewFolderError(f"{path}: has no frames")
     if not np.isfinite(timestamps_s).all() or (np.diff(timestamps_s) <= 0).any():
         raise ReviewFolderError(f"{path}: the column timestamp_s does not increase throughout")
-    codes, reasons = _gap_codes(table["reason"] if texts else np.full(len(table), "nan"))
+    codes, reasons = pandas.factorize(table["reason"])
     return FrameColumns(
         timestamps_s=timestamps_s,
-        signals={name: columns[name] for name in SIGNALS},
-        boxes=np.stack([columns[name] for name in BOX], axis=1),
-        gap_codes=codes,
-        gap_reasons=reasons,
+        signals={name: numbers[name].to_numpy() for name in SIGNALS},
+        boxes=numbers[list(BOX)].to_numpy(),
+        gap_codes=(codes + 1).astype(np.uint8),
+        gap_reasons=("", *map(str, reasons)),
     )
 
 
-def _gap_codes(
-    texts: np.typing.NDArray[np.str_],
-) -> tuple[np.typing.NDArray[np.uint8], tuple[str, ...]]:
-    """Return a code for each text and the texts by code; 0 where the cell was empty."""
-    codes = np.zeros(len(texts), dtype=np.uint8)
-    reasons = [""]
-    given = texts != "nan"
-    for text in np.unique(texts[given])[:255].tolist():
-        codes[texts == text] = len(reasons)
-        reasons.append(str(text))
-    return codes, tuple(reasons)
-
-
 def _read_blinks(path: Path) -> tuple[tuple[str, ...], dict[int, dict[str, str]]]:
-    rows: dict[int, dict[str, str]] = {}
-    with _open(path) as file:
-        reader = csv.DictReader(file, strict=True)
-        columns = tuple(reader.fieldnames or ())
-        _places(path, columns, _EVENT_COLUMNS)
-        for row in reader:
-            try:
-                number = int(row["blink_id"])
-            except (TypeError, ValueError):
-                raise ReviewFolderError(
-                    f"{path}, line {reader.line_num}: blink_id is {row['blink_id']!r}, no number"
-                ) from None
-            if number in rows or None in row or None in row.values():
-                raise ReviewFolderError(
-                    f"{path}, line {reader.line_num}: is a second blink {number}, or has not as "
-                    "many cells as the header"
-                )
-            rows[number] = row
-    return columns, rows
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = {int(row["blink_id"]): row for row in reader}
+            return tuple(reader.fieldnames or ()), rows
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
 
 
 def _event(path: Path, row: Mapping[str, str]) -> ReviewEvent:
@@ -236,7 +192,7 @@ def _event(path: Path, row: Mapping[str, str]) -> ReviewEvent:
             offset_s=float(row["offset_s"]),
             completeness="partial" if row["completeness"] == "partial" else "complete",
         )
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ReviewFolderError(f"{path}, blink {row['blink_id']}: {error}") from error
 
 
@@ -245,29 +201,7 @@ def _read_provenance(path: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ReviewFolderError(f"{path}: is no provenance of an analysis")
-    return content
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[TextIO]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise ReviewFolderError(f"{path}: byte {error.start} is no text") from error
-    except csv.Error as error:
-        raise ReviewFolderError(f"{path}: is no table: {error}") from error
-    except OSError as error:
-        raise ReviewFolderError(f"{path}: {error.strerror or error}") from error
-
-
-def _places(path: Path, header: Sequence[str], needed: Sequence[str]) -> dict[str, int]:
-    missing = [name for name in needed if name not in header]
-    if missing:
-        raise ReviewFolderError(f"{path}: has no column {', '.join(missing)}")
-    return {name: place for place, name in enumerate(header)}
+    return dict(content)
 
 
 def model_address(place: Path | str, role: str) -> str | None:

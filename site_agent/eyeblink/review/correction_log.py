@@ -1,12 +1,12 @@
-"""corrections.jsonl: who did what and when, one line each, only ever added to.
+"""corrections.jsonl: who did what and when, one line each; lines are only added.
 
-The first line says which automatic result the corrections belong to::
+The first line names the automatic result that the corrections belong to::
 
     {"schema": "poolctl-blink-review/1", "blinks_sha256": "...", "created_utc": "..."}
     {"number": 1, "utc": "...", "reviewer": "...", "action": {"action": "accept", "blink_id": 3}}
 
-A line is written at once and flushed to the disk before anybody is told that it is done. A last
-line without its end was never confirmed: it is what a killed process left, and is cut off.
+An action is on disk before it is confirmed. A last line without its end is what a killed process
+left, was never confirmed, and is removed.
 """
 
 from __future__ import annotations
@@ -95,16 +95,10 @@ def _parse_header(path: Path, line: bytes) -> LogHeader:
 
 def _parse_entry(path: Path, number: int, line: bytes) -> LogEntry:
     try:
-        entry = LogEntry.model_validate_json(line)
+        return LogEntry.model_validate_json(line)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise ReviewFolderError(f"{path}, line {number + 1}: is damaged ({problem})") from error
-    if entry.number != number:
-        raise ReviewFolderError(
-            f"{path}, line {number + 1}: has the number {entry.number}, expected {number}; "
-            "lines are missing or were moved"
-        )
-    return entry
 
 
 class CorrectionLog:
@@ -231,17 +225,12 @@ def set_aside(folder: Path) -> Path | None:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Take the log for this process; the lock ends with the process, however that ends."""
+    """Lock the log for this process; the lock ends with the process."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise BusyError(
-            f"{path}: is being reviewed by another process; end that one first"
-        ) from error
-    except OSError as error:
-        raise ReviewFolderError(
-            f"{path}: cannot be locked ({error.strerror or error}); "
-            "put the results on a disk that supports locks"
+            f"{path}: another process has this review open; end that one first"
         ) from error
 
 

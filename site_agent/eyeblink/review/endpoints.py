@@ -1,4 +1,4 @@
-"""What the page asks of the desk, as JSON, pictures and numbers."""
+"""The endpoints of the review page: JSON, pictures and numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from starlette.staticfiles import StaticFiles
 from site_agent.errors import ReviewActionError, SiteAgentError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.review.actions import Action
-from site_agent.eyeblink.review.desk import ReviewDesk
 from site_agent.eyeblink.review.doubt import doubt_of
 from site_agent.eyeblink.review.replay import ReviewEvent
+from site_agent.eyeblink.review.review_session import ReviewSession
 from site_agent.eyeblink.review.suggestion import suggest_blink
 from site_agent.eyeblink.review.trace_windows import gap_runs, trace_window
 
@@ -31,7 +31,6 @@ STATIC = Path(__file__).parent / "static"
 DRAWN_SIGNALS = ("fec", "fec_left", "fec_right", "ear", "confidence")
 MOST_POINTS = 4000
 LARGEST_SIDE_PX = 4096
-MOST_BODY_BYTES = 100_000
 JPEG_QUALITY = 90
 
 Read = Callable[[Request], Response]
@@ -50,9 +49,9 @@ class _BadRequestError(Exception):
     """A query that makes no sense; only the page itself sends any."""
 
 
-def review_application(desk: ReviewDesk) -> Starlette:
+def review_application(review: ReviewSession) -> Starlette:
     """Return the application behind the guard."""
-    views = _Views(desk)
+    views = _Views(review)
     return Starlette(
         routes=[
             Route("/", _page, name="page"),
@@ -67,18 +66,18 @@ def review_application(desk: ReviewDesk) -> Starlette:
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={
-            ReviewActionError: _told(409),
-            SiteAgentError: _told(500),
-            _BadRequestError: _told(400),
+            ReviewActionError: _error_response(409),
+            SiteAgentError: _error_response(500),
+            _BadRequestError: _error_response(400),
         },
     )
 
 
-def _told(status: int) -> Callable[[Request, Exception], Response]:
-    def tell(request: Request, error: Exception) -> Response:  # noqa: ARG001
+def _error_response(status: int) -> Callable[[Request, Exception], Response]:
+    def respond(request: Request, error: Exception) -> Response:  # noqa: ARG001
         return JSONResponse({"error": str(error)}, status)
 
-    return tell
+    return respond
 
 
 def _page(request: Request) -> Response:  # noqa: ARG001
@@ -89,39 +88,39 @@ def _page(request: Request) -> Response:  # noqa: ARG001
 class _Views:
     """One method an address; those that compute run in threads."""
 
-    def __init__(self, desk: ReviewDesk) -> None:
-        self._desk = desk
+    def __init__(self, review: ReviewSession) -> None:
+        self._review = review
         self._doubts = {
-            event.blink_id: doubt_of(event, desk.result) for event in desk.result.events
+            event.blink_id: doubt_of(event, review.result) for event in review.result.events
         }
 
     def session(self, request: Request) -> Response:  # noqa: ARG002
         """What does not change during a review."""
-        desk = self._desk
-        frames = desk.result.frames
-        source = desk.result.source("video") or desk.result.source("trace") or {}
-        height_px, width_px = desk.video.picture(0).shape[:2] if desk.video else (None, None)
+        review = self._review
+        frames = review.result.frames
+        source = review.result.source("video") or review.result.source("trace") or {}
+        height_px, width_px = review.video.picture(0).shape[:2] if review.video else (None, None)
         return JSONResponse(
             {
-                "name": source.get("name", desk.result.folder.name),
-                "folder": desk.result.folder.resolve().name,
-                "reviewer": desk.reviewer,
+                "name": source.get("name", review.result.folder.name),
+                "folder": review.result.folder.resolve().name,
+                "reviewer": review.reviewer,
                 "frames": len(frames),
                 "first_s": float(frames.timestamps_s[0]),
                 "last_s": float(frames.timestamps_s[-1]),
-                "video": {"width_px": width_px, "height_px": height_px} if desk.video else None,
-                "landmarks": desk.finder is not None,
+                "video": {"width_px": width_px, "height_px": height_px} if review.video else None,
+                "landmarks": review.finder is not None,
                 "has_fec": bool(np.isfinite(frames.signals["fec"]).any()),
-                "complete_fec": desk.result.blink_setting("complete_fec", 0.75),
+                "complete_fec": review.result.blink_setting("complete_fec", 0.75),
                 "gaps": gap_runs(frames.timestamps_s, frames.gap_codes),
                 "gap_reasons": list(frames.gap_reasons),
-                "warnings": [*desk.warnings, *desk.result.provenance.get("warnings", ())],
+                "warnings": [*review.warnings, *review.result.provenance.get("warnings", ())],
             }
         )
 
     def timestamps(self, request: Request) -> Response:  # noqa: ARG002
         """Times of all frames: little-endian float64."""
-        data = self._desk.result.frames.timestamps_s.astype("<f8").tobytes()
+        data = self._review.result.frames.timestamps_s.astype("<f8").tobytes()
         return Response(data, media_type="application/octet-stream")
 
     def state(self, request: Request) -> Response:  # noqa: ARG002
@@ -129,7 +128,7 @@ class _Views:
 
     def trace(self, request: Request) -> Response:
         """Signals between two times, at most `points` of them."""
-        frames = self._desk.result.frames
+        frames = self._review.result.frames
         from_s, to_s = _number(request, "from_s"), _number(request, "to_s")
         points = int(min(max(_number(request, "points"), 16), MOST_POINTS))
         if not from_s < to_s:
@@ -148,7 +147,7 @@ class _Views:
     def frame(self, request: Request) -> Response:
         """What is known of one frame, and where the landmarks are in it."""
         number = self._frame_number(request)
-        frames = self._desk.result.frames
+        frames = self._review.result.frames
         box = frames.box(number)
         content: dict[str, Any] = {
             "frame": number,
@@ -158,11 +157,11 @@ class _Views:
             "landmarks": None,
             **{name: _finite(float(frames.signals[name][number])) for name in frames.signals},
         }
-        chosen = self._desk.state.frames.get(number)
+        chosen = self._review.state.frames.get(number)
         if chosen is not None and chosen.landmarks is not None:
             content["landmarks"] = [list(point) for point in chosen.landmarks]
         elif request.query_params.get("landmarks") == "1":
-            found = self._desk.landmarks(number)
+            found = self._review.landmarks(number)
             if found is not None:
                 content["landmarks"] = np.round(found.landmarks, 3).tolist()
                 content["box"] = [
@@ -172,7 +171,7 @@ class _Views:
 
     def picture(self, request: Request) -> Response:
         """One frame as JPEG, not larger than `side`."""
-        video = self._desk.video
+        video = self._review.video
         if video is None:
             raise _BadRequestError("there is no video")
         image = Image.fromarray(video.picture(self._frame_number(request)))
@@ -187,26 +186,24 @@ class _Views:
 
     def suggestion(self, request: Request) -> Response:
         """A blink around a frame, for the reviewer to add and correct."""
-        suggested = suggest_blink(self._desk.result, self._frame_number(request))
+        suggested = suggest_blink(self._review.result, self._frame_number(request))
         return JSONResponse(suggested.model_dump())
 
     async def act(self, request: Request) -> Response:
         body = await request.body()
-        if len(body) > MOST_BODY_BYTES:
-            raise _BadRequestError("the request is too large")
         try:
             asked = ActionRequest.model_validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
             raise _BadRequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        await run_in_threadpool(self._desk.act, asked.action, asked.revision)
+        await run_in_threadpool(self._review.act, asked.action, asked.revision)
         return JSONResponse(self._described_state())
 
     def _described_state(self) -> dict[str, Any]:
-        desk = self._desk
-        state = desk.state
+        review = self._review
+        state = review.state
         return {
-            "revision": desk.revision,
+            "revision": review.revision,
             "events": [self._described_event(event) for event in state.events],
             "training": [
                 {"frame": frame.frame, "moved": list(frame.moved)}
@@ -218,7 +215,7 @@ class _Views:
 
     def _described_event(self, event: ReviewEvent) -> dict[str, Any]:
         doubt = self._doubts.get(event.blink_id)
-        row = self._desk.result.rows.get(event.blink_id, {})
+        row = self._review.result.rows.get(event.blink_id, {})
         confidence = row.get("confidence", "")
         return {
             "id": event.blink_id,
@@ -235,7 +232,7 @@ class _Views:
 
     def _frame_number(self, request: Request) -> int:
         number = int(request.path_params["frame"])
-        count = len(self._desk.result.frames)
+        count = len(self._review.result.frames)
         if not 0 <= number < count:
             raise _BadRequestError(f"there is no frame {number}, only {count}")
         return number

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
@@ -15,15 +14,14 @@ from types import FrameType
 import uvicorn
 
 from site_agent.errors import BusyError
-from site_agent.eyeblink.review.desk import ReviewDesk
 from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.guard import Guard, new_token
+from site_agent.eyeblink.review.review_session import ReviewSession
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 30.0
 
 
-def serve_review(desk: ReviewDesk, *, port: int = 0, on_ready: Callable[[str], None]) -> None:
+def serve_review(review: ReviewSession, *, port: int = 0, on_ready: Callable[[str], None]) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
     Parameters
@@ -41,27 +39,7 @@ def serve_review(desk: ReviewDesk, *, port: int = 0, on_ready: Callable[[str], N
     token = new_token()
     with _listener(port) as listener:
         url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
-        _Server(_configuration(desk, token), lambda: on_ready(url)).run(sockets=[listener])
-
-
-@contextmanager
-def running_review(desk: ReviewDesk) -> Iterator[str]:
-    """Serve the page from a thread while the block runs; gives its address."""
-    token = new_token()
-    with _listener(0) as listener:
-        ready = threading.Event()
-        server = _Server(_configuration(desk, token), ready.set)
-        thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [listener]}, name="review server", daemon=True
-        )
-        thread.start()
-        try:
-            if not ready.wait(START_TIMEOUT_S):
-                raise BusyError("the server of the page did not start")
-            yield f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
-        finally:
-            server.should_exit = True
-            thread.join(START_TIMEOUT_S)
+        _Server(_configuration(review, token), lambda: on_ready(url)).run(sockets=[listener])
 
 
 @contextmanager
@@ -99,9 +77,9 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _configuration(desk: ReviewDesk, token: str) -> uvicorn.Config:
+def _configuration(review: ReviewSession, token: str) -> uvicorn.Config:
     return uvicorn.Config(
-        Guard(review_application(desk), token),
+        Guard(review_application(review), token),
         log_config=None,
         access_log=False,
         server_header=False,

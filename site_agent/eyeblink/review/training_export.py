@@ -24,8 +24,8 @@ from site_agent.errors import ReviewExportError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.openness.signal import LEFT_EYE, RIGHT_EYE
 from site_agent.eyeblink.records import Float64, UInt8
-from site_agent.eyeblink.review.desk import ReviewDesk
 from site_agent.eyeblink.review.replay import TrainingFrame
+from site_agent.eyeblink.review.review_session import ReviewSession
 from site_agent.eyeblink.video.seekable_images import SeekableFrames
 
 WANTED_EYE_WIDTH_PX = 60.0
@@ -43,7 +43,7 @@ class ExportedTrainingSet:
 
 
 def export_training_set(
-    desk: ReviewDesk,
+    review: ReviewSession,
     path: Path | str,
     *,
     scale: int | None = None,
@@ -73,8 +73,8 @@ def export_training_set(
     for target in (path, folder):
         if target.exists():
             raise ReviewExportError(f"{target}: exists already; give another name")
-    video = _video(desk)
-    chosen = _chosen(desk)
+    video = _video(review)
+    chosen = _chosen(review)
     scale = scale or _fitting_scale([landmarks for _, _, landmarks in chosen])
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=path.parent))
@@ -93,35 +93,37 @@ def export_training_set(
     placed = [
         AnnotatedImage(folder / i.path.name, i.boxes, i.width_px, i.height_px) for i in images
     ]
-    dataset = FaceDataset(path, "Reviewed frames", _comment(desk, scale), tuple(placed))
+    dataset = FaceDataset(path, "Reviewed frames", _comment(review, scale), tuple(placed))
     write_imglab_xml(dataset, path)
     corrected = sum(bool(frame.moved) for frame, _, _ in chosen)
     return ExportedTrainingSet(path, len(images), corrected, scale)
 
 
-def _video(desk: ReviewDesk) -> SeekableFrames:
-    if desk.video is None:
-        raise ReviewExportError(f"{desk.result.folder}: there is no video to take frames from")
-    return desk.video
+def _video(review: ReviewSession) -> SeekableFrames:
+    if review.video is None:
+        raise ReviewExportError(f"{review.result.folder}: there is no video to take frames from")
+    return review.video
 
 
-def _chosen(desk: ReviewDesk) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
-    frames = [desk.state.frames[number] for number in sorted(desk.state.frames)]
+def _chosen(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
+    frames = [review.state.frames[number] for number in sorted(review.state.frames)]
     if not frames:
         raise ReviewExportError(
-            f"{desk.result.folder}: no frame is chosen for training; choose some in the page "
+            f"{review.result.folder}: no frame is chosen for training; choose some in the page "
             "(key T) and correct their landmarks where they are off"
         )
-    return [(frame, *_face(desk, frame)) for frame in frames]
+    return [(frame, *_face(review, frame)) for frame in frames]
 
 
-def _face(desk: ReviewDesk, frame: TrainingFrame) -> tuple[records.FaceBox, Float64]:
-    box = desk.result.frames.box(frame.frame)
+def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox, Float64]:
+    box = review.result.frames.box(frame.frame)
     if frame.landmarks is not None and box is not None:
         return box, np.array(frame.landmarks, dtype=np.float64)
-    placed = desk.landmarks(frame.frame)
+    placed = review.landmarks(frame.frame)
     if placed is None:
-        what = "needs --landmarks FILE to place its landmarks" if desk.finder is None else "no face"
+        what = (
+            "needs --landmarks FILE to place its landmarks" if review.finder is None else "no face"
+        )
         raise ReviewExportError(f"frame {frame.frame}: {what}")
     if frame.landmarks is not None:
         return placed.box, np.array(frame.landmarks, dtype=np.float64)
@@ -169,10 +171,10 @@ def _scaled(coordinate: Any, scale: int) -> Any:
     return (coordinate + 0.5) * scale - 0.5
 
 
-def _comment(desk: ReviewDesk, scale: int) -> str:
-    source = desk.result.source("video") or desk.result.source("images") or {}
+def _comment(review: ReviewSession, scale: int) -> str:
+    source = review.result.source("video") or review.result.source("images") or {}
     larger = f", enlarged {scale} times" if scale > 1 else ""
     return (
-        f"Frames of {source.get('name', 'a video')} chosen and corrected by {desk.reviewer} "
+        f"Frames of {source.get('name', 'a video')} chosen and corrected by {review.reviewer} "
         f"in a review{larger}; video sha256 {source.get('sha256')}"
     )

@@ -17,7 +17,7 @@ import pytest
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.outputs import OUTPUTS, write_outputs
 from site_agent.eyeblink.review.actions import Delete
-from site_agent.eyeblink.review.desk import open_desk
+from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.session_labels import SessionLabels
 
@@ -99,8 +99,8 @@ def test_the_bids_validator_accepts_the_folder(labelled: AnalysedSession, tmp_pa
         labels = SessionLabels(f"{number + 1:02d}", "02")
         settings = replace(labelled.settings, labels=labels)
         write_outputs(replace(labelled, settings=settings), tmp_path / "out", outputs=ESSENTIAL)
-        with open_desk(tmp_path / "out" / f"sub-{labels.subject}", reviewer="Ada") as desk:
-            desk.act(Delete(blink_id=1))
+        with open_review(tmp_path / "out" / f"sub-{labels.subject}", reviewer="Ada") as review:
+            review.act(Delete(blink_id=1))
     reviews = list((tmp_path / "out").rglob("blinks_reviewed.csv"))
     assert len(reviews) == 2
     done = subprocess.run(

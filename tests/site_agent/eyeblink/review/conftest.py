@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from site_agent.eyeblink.review.endpoints import review_application
+from site_agent.eyeblink.review.guard import Guard, new_token
+from site_agent.eyeblink.review.review_session import ReviewSession
 from tests.made_once import made_once
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
@@ -58,3 +67,24 @@ def analysed_video(
 def video_session(analysed_video: Path, tmp_path: Path) -> Path:
     """Results of a video, for one test to change."""
     return shutil.copytree(analysed_video, tmp_path / "out")
+
+
+@contextmanager
+def running_review(review: ReviewSession) -> Iterator[str]:
+    """Serve the page from a thread while the block runs; yield its address."""
+    token = new_token()
+    app = Guard(review_application(review), token)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", lifespan="off"))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="review server", daemon=True
+        )
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/"
+        finally:
+            server.should_exit = True
+            thread.join()

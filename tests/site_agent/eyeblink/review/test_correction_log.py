@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from site_agent.errors import BusyError, ReviewFolderError, ReviewOutdatedError
@@ -31,6 +31,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
         assert log.entries[0].utc.endswith("+00:00")
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 400), st.binary(max_size=12))
 def test_a_torn_end_is_cut_off_and_the_rest_kept(
     tmp_path_factory: pytest.TempPathFactory, cut: int, rubbish: bytes
@@ -80,11 +81,10 @@ def test_only_one_process_writes(tmp_path: Path) -> None:
     ("line", "what"),
     [
         (b"no json\n", "line 3: is damaged"),
-        (b'{"number": 7, "utc": "", "reviewer": "", "action": {"action": "undo"}}\n', "number 7"),
         (b'{"number": 2, "utc": "", "reviewer": "", "action": {"action": "?"}}\n', "damaged"),
     ],
 )
-def test_damage_in_the_middle_is_told_not_repaired(tmp_path: Path, line: bytes, what: str) -> None:
+def test_damage_in_the_middle_is_refused(tmp_path: Path, line: bytes, what: str) -> None:
     with CorrectionLog(tmp_path, DIGEST) as log:
         log.append(Undo(), "Ada")
     data = log.path.read_bytes() + line

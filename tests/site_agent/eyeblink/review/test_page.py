@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.eyeblink.review.desk import open_desk
 from site_agent.eyeblink.review.replay import ReviewEvent
-from site_agent.eyeblink.review.server import running_review
+from site_agent.eyeblink.review.review_session import open_review
 from tests.site_agent.eyeblink.review.browser import Browser, missing_browser, running_browser
+from tests.site_agent.eyeblink.review.conftest import running_review
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,10 +30,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
-    with open_desk(trace_session, reviewer="Ada") as desk, running_review(desk) as url:
+    with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
 
         def event(number: int) -> ReviewEvent:
-            return next(each for each in desk.state.events if each.blink_id == number)
+            return next(each for each in review.state.events if each.blink_id == number)
 
         browser.open(url)
         browser.wait_for(READY)
@@ -51,18 +51,18 @@ def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
         assert event(second).status == "unreviewed"
         third = int(browser.run(f"return {SELECTED}")[1:])
         before = event(third)
-        peak = desk.result.frames.nearest(before.peak_s)
+        peak = review.result.frames.nearest(before.peak_s)
         browser.press("Left", "Left", "2")
         browser.wait_for(f"{STATUS}.includes('#{third} has its peak here')")
-        assert desk.result.frames.nearest(event(third).peak_s) == peak - 2
+        assert review.result.frames.nearest(event(third).peak_s) == peak - 2
         browser.press("c")
         browser.wait_for(f"{STATUS}.includes('#{third} is a closure')")
         browser.press("3")
         browser.wait_for(f"{STATUS}.includes('#{third} ends here')")
-        count = len(desk.state.events)
+        count = len(review.state.events)
         browser.press("m")
         browser.wait_for(f"{STATUS}.startsWith('Blink added')")
-        assert len(desk.state.events) == count + 1
+        assert len(review.state.events) == count + 1
         browser.press("?")
         browser.wait_for("document.getElementById('help').open")
         browser.press("Escape")
@@ -74,11 +74,11 @@ def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
 
 
 def test_an_onset_is_dragged(browser: Browser, trace_session: Path) -> None:
-    with open_desk(trace_session, reviewer="Ada") as desk, running_review(desk) as url:
+    with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
         browser.open(url)
         browser.wait_for(READY)
         number = int(browser.run(f"return {SELECTED}")[1:])
-        before = next(each for each in desk.state.events if each.blink_id == number)
+        before = next(each for each in review.state.events if each.blink_id == number)
         # The selected blink is in the middle of the window; 46 and 10 pixels are its margins.
         place = browser.run("return document.getElementById('trace').getBoundingClientRect()")
         shown_s = browser.run(
@@ -89,7 +89,7 @@ def test_an_onset_is_dragged(browser: Browser, trace_session: Path) -> None:
         y = place["top"] + place["height"] / 2
         browser.drag((x, y), (x - 0.1 * per_s, y))
         browser.wait_for(f"{STATUS}.includes('#{number}: onset moved')")
-        after = next(each for each in desk.state.events if each.blink_id == number)
+        after = next(each for each in review.state.events if each.blink_id == number)
         assert after.onset_s == pytest.approx(before.onset_s - 0.1, abs=0.03)
         assert after.peak_s == before.peak_s
         assert browser.problems() == []
@@ -99,8 +99,8 @@ def test_frames_are_shown_and_landmarks_corrected(
     browser: Browser, video_session: Path, recording: Path, landmark_file: Path
 ) -> None:
     with (
-        open_desk(video_session, video=recording, landmarks=landmark_file) as desk,
-        running_review(desk) as url,
+        open_review(video_session, video=recording, landmarks=landmark_file) as review,
+        running_review(review) as url,
     ):
         browser.open(url)
         browser.wait_for(READY)
@@ -111,18 +111,18 @@ def test_frames_are_shown_and_landmarks_corrected(
         browser.wait_for(painted)
         browser.wait_for("document.getElementById('readout').textContent.includes('FEC')")
         frame = int(browser.run("return import('./static/store.js').then(m => m.store.frame)"))
-        found = desk.landmarks(frame)
+        found = review.landmarks(frame)
         assert found is not None
         browser.press("l", "Tab", "Up", "Up", "Escape")
         browser.wait_for(f"{STATUS}.includes('Landmarks of frame {frame} kept')")
-        kept = desk.state.frames[frame]
+        kept = review.state.frames[frame]
         assert kept.moved == (37,)
         assert kept.landmarks is not None
         assert kept.landmarks[37][1] == pytest.approx(found.landmarks[37, 1] - 1.0, abs=0.01)
         assert kept.landmarks[36] == pytest.approx(found.landmarks[36], abs=0.01)
         browser.press("Right", "Right", "t")
         browser.wait_for(f"{STATUS} === 'Frame {frame + 2} is used for training'")
-        assert sorted(desk.state.frames) == [frame, frame + 2]
+        assert sorted(review.state.frames) == [frame, frame + 2]
         browser.press("t")
         browser.wait_for(f"{STATUS} === 'Frame {frame + 2} is not used for training'")
         browser.press(" ")

