@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from types import ModuleType
 
 from fastapi import APIRouter, FastAPI
@@ -45,7 +45,7 @@ from pool_server.people.sites.endpoints import pool_version
 from pool_server.people.tokens.service import create_first_admin as create_first_admin_in
 from pool_server.settings import PoolSettings
 from pool_server.storage import open_storage
-from pool_server.transfers.sweeping import recover_uploads, sweep_forever
+from pool_server.transfers.sweeping import recover_uploads, sweeping
 
 API_PREFIX = "/api/v1"
 NOUNS: tuple[ModuleType, ...] = (
@@ -194,14 +194,10 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     """Recover from a kill, sweep from time to time, and close what was opened."""
     parts: ServerParts = app.state.parts
     await asyncio.to_thread(recover_uploads, parts)
-    sweeping = asyncio.create_task(sweep_forever(parts))
     try:
-        async with merging(parts), delivering(parts):
+        async with sweeping(parts), merging(parts), delivering(parts):
             yield
     finally:
-        sweeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeping
         parts.database.close()
 
 

@@ -142,7 +142,6 @@ class PoolSettings(BaseSettings):
     upload_memory_s: int = Field(
         default=7 * 24 * 3600, ge=1, description="How long finished uploads are remembered."
     )
-    sweep_interval_s: float = Field(default=600, gt=0)
 
     failed_logins_per_minute: int = Field(
         default=30, ge=1, description="Refused tokens from one address, for each server process."
@@ -175,11 +174,14 @@ class PoolSettings(BaseSettings):
         default=4 * GIB, ge=64 * MIB, description="Memory of the format check, beside the model."
     )
     check_time_s: float = Field(default=180, gt=0, description="Time limit of the format check.")
-    check_claim_s: float = Field(
+    lease_s: float = Field(
         default=30,
-        ge=1,
-        description="An upload whose checking process said nothing for so long may be completed "
-        "through another.",
+        ge=3,
+        description="A check or merge whose process was silent for so long is taken over by "
+        "another process.",
+    )
+    poll_interval_s: float = Field(
+        default=1, gt=0, description="How often a process looks for merges and webhooks."
     )
 
     central_merges: bool = Field(
@@ -193,14 +195,6 @@ class PoolSettings(BaseSettings):
         default=4 * GIB, ge=64 * MIB, description="Memory of a merge, beside its models."
     )
     merge_time_s: float = Field(default=3600, gt=0, description="Time limit of a merge.")
-    merge_claim_s: float = Field(
-        default=30,
-        ge=3,
-        description="A merge whose process said nothing for so long is begun anew by another.",
-    )
-    merge_poll_interval_s: float = Field(
-        default=1, gt=0, description="How often each process looks for merges to make."
-    )
 
     require_signatures: bool = Field(
         default=False, description="Whether versions without a site's signature are refused."
@@ -226,9 +220,6 @@ class PoolSettings(BaseSettings):
     )
     webhook_timeout_s: float = Field(
         default=10, gt=0, description="Longest that one call of a webhook may take."
-    )
-    webhook_poll_interval_s: float = Field(
-        default=2, gt=0, description="How often a server looks for events to deliver."
     )
     webhook_attempts: int = Field(
         default=10, ge=1, description="Failures of one event after which a webhook is disabled."

@@ -7,22 +7,19 @@ dies, its claim runs out and another begins the job anew; the result is the same
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from aggregators.methods import Recipe
-from pool_server.database.records import MergeJobRecord, TokenRecord, now_utc
+from pool_server.database.records import MergeJobRecord, ModelVersionRecord, TokenRecord
 from pool_server.errors import (
+    FormatRefusedError,
     MergeRefusedError,
     NotAllowedError,
     NotAuthenticatedError,
@@ -33,7 +30,10 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_of, look_again, require_valid
 from pool_server.http.session import ServerParts
-from pool_server.jobs.child import MergeStoppedError, run_merge
+from pool_server.jobs.helper import StoppedError
+from pool_server.jobs.lease import lease_end, renewing
+from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
+from pool_server.jobs.worker import working
 from pool_server.lineage.withdrawals.successors import link_made
 from pool_server.merges import repository
 from pool_server.merges.inputs import find_inputs
@@ -50,8 +50,6 @@ log = logging.getLogger("pool_server.merges")
 
 MOST_ATTEMPTS = 3
 LONGEST_STOP_S = 10.0
-# So many signs of life fit into the life of a claim: two may get lost.
-SIGNS_PER_CLAIM = 3
 _ABANDONED: dict[str, object] = {
     "code": "merge_refused",
     "message": f"the server ended {MOST_ATTEMPTS} times while it carried this merge out; the "
@@ -67,16 +65,9 @@ class MergeWorker:
     name: str = field(default_factory=lambda: secrets.token_hex(8))
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    def run(self) -> None:
-        """Work until `stopping`; a database that does not answer is asked again later."""
-        while not self.stopping.is_set():
-            try:
-                did_something = self.run_next()
-            except (PoolError, SQLAlchemyError):
-                log.exception("merge jobs cannot be asked for; it is tried again later")
-                did_something = False
-            if not did_something:
-                self.stopping.wait(self.parts.settings.merge_poll_interval_s)
+    def step(self, stopping: threading.Event) -> bool:
+        self.stopping = stopping
+        return self.run_next()
 
     def run_next(self) -> bool:
         """Carry out one job; False when none waits."""
@@ -85,7 +76,9 @@ class MergeWorker:
                 return False
         with self.parts.database.write() as session:
             repository.fail_abandoned(session, MOST_ATTEMPTS, _ABANDONED)
-            job = repository.claim_next(session, self.name, self._claim_end(), MOST_ATTEMPTS)
+            job = repository.claim_next(
+                session, self.name, lease_end(self.parts.settings), MOST_ATTEMPTS
+            )
         if job is None:
             return False
         log.info("merge %s begins (attempt %d)", job.key, job.attempts)
@@ -93,7 +86,7 @@ class MergeWorker:
             with self.held(job):
                 upload = self._carry_out(job)
             self._end(job, repository.FINISHED, upload=upload)
-        except MergeStoppedError:
+        except StoppedError:
             self._after_stop(job)
         except PoolError as error:
             self._end(job, repository.FAILED, error=error)
@@ -103,25 +96,15 @@ class MergeWorker:
             self._end(job, repository.FAILED, error=refusal)
         return True
 
-    @contextmanager
-    def held(self, job: MergeJobRecord) -> Iterator[None]:
+    def held(self, job: MergeJobRecord) -> AbstractContextManager[None]:
         """Keep a job for this worker, however long a step takes: fetching inputs, publishing."""
-        over = threading.Event()
-        keeper = threading.Thread(target=self._keep, args=(job, over), daemon=True)
-        keeper.start()
-        try:
-            yield
-        finally:
-            over.set()
-            keeper.join()
 
-    def _keep(self, job: MergeJobRecord, over: threading.Event) -> None:
-        while not over.wait(self.parts.settings.merge_claim_s / SIGNS_PER_CLAIM):
-            try:
-                with self.parts.database.write() as session:
-                    repository.renew_claim(session, job.id, self.name, self._claim_end())
-            except TransactionError:
-                log.exception("the claim of merge %s could not be renewed", job.key)
+        def renew() -> None:
+            with self.parts.database.write() as session:
+                end = lease_end(self.parts.settings)
+                repository.renew_claim(session, job.id, self.name, end)
+
+        return renewing(self.parts.settings, f"merge {job.key}", renew)
 
     def _carry_out(self, job: MergeJobRecord) -> UploadResponse:
         """Merge and publish; every step may be repeated by another process.
@@ -130,7 +113,7 @@ class MergeWorker:
         ------
         PoolError
             It is refused for good.
-        MergeStoppedError
+        StoppedError
             Cancelled, or this process stops, or lost the job.
         """
         parts = self.parts
@@ -149,22 +132,72 @@ class MergeWorker:
             ScratchFolder(parts.settings.scratch_folder).room() as folder,
             ExitStack() as stack,
         ):
-            files: dict[str, Any] = {}
+            paths: dict[str, Path] = {}
             for digest, version in inputs.items():
                 self._go_on(job, 0.0, f"fetching {version.file_name}")
-                path = stack.enter_context(parts.storage.content_file(digest))
-                files[digest] = {"path": str(path), "file_name": version.file_name}
+                paths[digest] = stack.enter_context(parts.storage.content_file(digest))
             result = folder / "result"
-            made = run_merge(
-                {"recipe": request.recipe, "format": request.format, "inputs": files},
-                result,
-                size_bytes=size_bytes,
-                settings=parts.settings,
-                listen=lambda progress, activity: self._report(job, progress, activity),
-            )
+            files = [(inputs[each.digest], paths[each.digest]) for each in recipe.inputs]
+            made = self._merge(job, request, files, result)
             upload = self._publish(job, caller, request, made, result)
         self._link(caller, upload, Recipe.model_validate(made["recipe"]))
         return upload
+
+    def _merge(
+        self,
+        job: MergeJobRecord,
+        request: MergeRequest,
+        files: Sequence[tuple[ModelVersionRecord, Path]],
+        result: Path,
+    ) -> dict[str, Any]:
+        """Merge `files`, which are those of the recipe's inputs in their order."""
+        recipe = Recipe.model_validate(request.recipe)
+        promised = recipe.output
+        plan = {
+            "method": recipe.method.name,
+            "options": recipe.options,
+            "format": request.format or (promised.format if promised else None),
+            "result": str(result),
+            "inputs": [
+                {
+                    "path": str(path),
+                    "file_name": entry.file_name or version.file_name,
+                    "address": entry.address,
+                    "weight": entry.weight,
+                }
+                for entry, (version, path) in zip(recipe.inputs, files, strict=True)
+            ],
+            "promised_digest": promised.digest if promised else None,
+            "successor_of": recipe.model_dump(mode="json", by_alias=True).get("successor_of"),
+        }
+        settings = self.parts.settings
+        size_bytes = sum(version.size_bytes for version in {version for version, _ in files})
+        limits = Limits(
+            settings.merge_memory_bytes + MEMORY_FACTOR * size_bytes,
+            settings.merge_time_s,
+            settings.max_model_bytes,
+        )
+
+        def listen(progress: float, activity: str) -> bool:
+            try:
+                return self._report(job, progress, activity)
+            except TransactionError:
+                log.exception("progress of merge %s could not be written", job.key)
+                return not self.stopping.is_set()
+
+        try:
+            made = run_limited(
+                "pool_server.merges.merge_program",
+                plan,
+                limits,
+                activity="the merge",
+                listen=listen,
+            )
+        except FormatRefusedError as error:
+            raise MergeRefusedError(error.message) from error
+        if not made["accepted"]:
+            raise MergeRefusedError(str(made["message"]))
+        return made
 
     def _publish(
         self,
@@ -225,7 +258,7 @@ class MergeWorker:
 
     def _go_on(self, job: MergeJobRecord, progress: float, activity: str) -> None:
         if not self._report(job, progress, activity):
-            raise MergeStoppedError
+            raise StoppedError
 
     def _report(self, job: MergeJobRecord, progress: float, activity: str) -> bool:
         """Write the progress; False when the job is cancelled, lost, or this process stops."""
@@ -238,11 +271,8 @@ class MergeWorker:
                 self.name,
                 progress=progress,
                 activity=activity,
-                claim_end=self._claim_end(),
+                claim_end=lease_end(self.parts.settings),
             )
-
-    def _claim_end(self) -> datetime:
-        return now_utc() + timedelta(seconds=self.parts.settings.merge_claim_s)
 
     def _after_stop(self, job: MergeJobRecord) -> None:
         with self.parts.database.write() as session:
@@ -306,11 +336,10 @@ async def merging(parts: ServerParts) -> AsyncIterator[None]:
     if not parts.settings.central_merges:
         yield
         return
-    worker = MergeWorker(parts)
-    thread = threading.Thread(target=worker.run, name="merge worker", daemon=True)
-    thread.start()
-    try:
+    async with working(
+        "merges",
+        MergeWorker(parts).step,
+        interval_s=parts.settings.poll_interval_s,
+        longest_stop_s=LONGEST_STOP_S,
+    ):
         yield
-    finally:
-        worker.stopping.set()
-        await asyncio.to_thread(thread.join, LONGEST_STOP_S)

@@ -6,20 +6,22 @@ participant combined at home; the bytes are the same.
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aggregators.methods.registry import find_method
 from pool_server.database.records import RoundRecord
 from pool_server.errors import FormatRefusedError, RefusedError
 from pool_server.http.identity import Caller, look_again
 from pool_server.http.session import ServerParts
+from pool_server.jobs.limited import run_limited
 from pool_server.rounds import repository, service
 from pool_server.rounds.finishing import announce_result, complete_result
 from pool_server.settings import PoolSettings
 from pool_server.storage.scratch import ScratchFolder
-from pool_server.transfers.checking import run_limited
+from pool_server.transfers.checking import check_limits
 from pool_server.transfers.own_files import store_parts
 from pool_server.wire.rounds import FinishRequest, ResultRequest, RoundResponse
 
@@ -102,29 +104,37 @@ def _run_combination(parts: ServerParts, found: RoundRecord, result: Path) -> di
     """Combine in another process, for contributions are strangers' bytes."""
     base = found.base_version
     size_bytes = base.size_bytes + sum(each.size_bytes for each in found.contributions)
+    possible = find_method(found.method).output_formats
     with ExitStack() as stack:
         inputs = [
             {
                 "path": str(stack.enter_context(parts.storage.content_file(digest))),
                 "file_name": file_name,
                 "address": address,
+                "weight": 1.0,
             }
             for digest, file_name, address in [
                 (base.digest, base.file_name, service.address_of(base)),
                 *((each.digest, each.file_name, None) for each in found.contributions),
             ]
         ]
-        plan = result.with_name("plan.json")
-        plan.write_text(
-            json.dumps({"method": found.method, "format": base.format, "inputs": inputs}),
-            encoding="utf-8",
-        )
+        plan: dict[str, Any] = {
+            "method": found.method,
+            "options": {},
+            "format": base.format if base.format in possible else possible[0],
+            "result": str(result),
+            "inputs": inputs,
+            "promised_digest": None,
+            "successor_of": None,
+        }
         answer = run_limited(
-            "pool_server.rounds.combination",
-            [str(plan), str(result), f"--most-output-bytes={parts.settings.max_model_bytes}"],
-            subject=f"the result of round {found.key}",
-            size_bytes=size_bytes,
-            settings=parts.settings,
+            "pool_server.merges.merge_program",
+            plan,
+            replace(
+                check_limits(parts.settings, size_bytes),
+                output_bytes=parts.settings.max_model_bytes,
+            ),
+            activity=f"combining the contributions of round {found.key}",
         )
     if not answer["accepted"]:
         raise FormatRefusedError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +27,7 @@ from pool_server.errors import (
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
+from pool_server.jobs.limited import run_limited
 from pool_server.people.sites.quotas import require_room
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
@@ -39,7 +38,7 @@ from pool_server.transfers.announcing import (
     new_upload,
     require_size,
 )
-from pool_server.transfers.checking import run_limited
+from pool_server.transfers.checking import check_limits
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.destinations import Destination
 from pool_server.transfers.service import describe_upload, get_upload
@@ -186,13 +185,17 @@ def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> 
     with parts.database.read() as session:
         found = repository.get_round(session, round_of(upload))
     base = found.base_version
-    with parts.storage.content_file(base.digest) as base_path, settings_file(found) as settings:
+    with parts.storage.content_file(base.digest) as base_path:
         answer = run_limited(
             "pool_server.rounds.contribution_check",
-            [str(path), f"--name={upload.file_name}", f"--base={base_path}", f"--round={settings}"],
-            subject=upload.file_name,
-            size_bytes=upload.size_bytes + base.size_bytes,
-            settings=parts.settings,
+            {
+                "path": str(path),
+                "name": upload.file_name,
+                "base": str(base_path),
+                "options": found.options,
+            },
+            check_limits(parts.settings, upload.size_bytes + base.size_bytes),
+            activity=f"{upload.file_name}: reading the file",
         )
     if not answer["accepted"]:
         raise RefusedError(
@@ -257,15 +260,6 @@ def get_upload_of(
 def round_of(upload: UploadRecord) -> int:
     assert upload.round_id is not None, f"upload {upload.id} belongs to no round"
     return upload.round_id
-
-
-@contextmanager
-def settings_file(found: RoundRecord) -> Iterator[Path]:
-    """Give a round's settings to another process as a file of JSON."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump({"method": found.method, "mode": found.mode, "options": found.options}, file)
-        file.flush()
-        yield Path(file.name)
 
 
 def _require_participant(caller: Caller, found: RoundRecord, site: str) -> None:

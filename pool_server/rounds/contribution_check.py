@@ -1,7 +1,6 @@
-"""Look at an uploaded contribution beside its base, in a process with little memory and time.
+"""Compare a contribution with its base: a program that the helper process runs.
 
-Run by the server as ``python -m pool_server.rounds.contribution_check``. Writes one JSON object
-to standard output::
+It answers::
 
     {"accepted": true, "summary": {"leaves": ..., "parts": ..., ...}}
     {"accepted": false, "message": "what was found and what was expected"}
@@ -9,40 +8,31 @@ to standard output::
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pool_server.transfers.model_check import limit_resources, write_answer
 
 if TYPE_CHECKING:
     from aggregators.models import LeafContribution, ShapePredictor
 
 
-def check_contribution(
-    path: Path, name: str, base_path: Path, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Read a contribution and hold it against the base and the round's options.
+def run(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the contribution `path` and compare it with the round's base and options.
 
-    Parameters
-    ----------
-    name : str
-        What to call the file in messages; its path means nothing to the uploader.
+    Messages call the file `name`; its path means nothing to the uploader.
     """
     from aggregators.errors import AggregatorError, FormatError
     from aggregators.formats import read_model
     from aggregators.methods.refitting import read_contribution
     from aggregators.models import ShapePredictor
 
+    path, name, base_path = Path(plan["path"]), plan["name"], Path(plan["base"])
     try:
         contribution = read_contribution(path)
         base = read_model(base_path, max_bytes=base_path.stat().st_size)
         if not isinstance(base, ShapePredictor):
             return refusal(name, "the base is no single landmark model")
-        problem = find_misfit(contribution, base, options)
+        problem = find_misfit(contribution, base, plan["options"])
         if problem is not None:
             return refusal(name, problem)
         return {"accepted": True, "summary": describe_contribution(contribution)}
@@ -50,8 +40,6 @@ def check_contribution(
         return {"accepted": False, "message": str(error.about(name))}
     except AggregatorError as error:
         return refusal(name, str(error))
-    except MemoryError:
-        return refusal(name, "reading the file needs more memory than the pool allows")
 
 
 def refusal(name: str, problem: str) -> dict[str, Any]:
@@ -93,22 +81,3 @@ def describe_contribution(contribution: LeafContribution) -> dict[str, Any]:
         "leaves_changed": int((contribution.counts > 0).sum()),
         "settings": dict(contribution.settings),
     }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("path", type=Path)
-    parser.add_argument("--name", default="the file")
-    parser.add_argument("--base", type=Path, required=True)
-    parser.add_argument("--round", type=Path, required=True)
-    parser.add_argument("--memory-bytes", type=int, required=True)
-    parser.add_argument("--time-s", type=float, required=True)
-    options = parser.parse_args(arguments)
-    limit_resources(options.memory_bytes, options.time_s)
-    settings = json.loads(options.round.read_text(encoding="utf-8"))["options"]
-    write_answer(check_contribution(options.path, options.name, options.base, settings))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

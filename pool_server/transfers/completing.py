@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import write_with_retry
-from pool_server.database.records import ModelVersionRecord, UploadRecord
+from pool_server.database.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.errors import (
     ConflictError,
     MissingError,
     PoolError,
     RefusedError,
+    TransactionError,
     UploadClosedError,
     UploadIncompleteError,
 )
@@ -20,11 +24,12 @@ from pool_server.http.audit import record_act
 from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.jobs.claims import claimed
+from pool_server.jobs.lease import lease_end, renewing
 from pool_server.transfers import repository
 from pool_server.transfers.destinations import VERSION, Destination
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.service import (
+    busy,
     describe_upload,
     discard_quietly,
     get_upload,
@@ -33,6 +38,8 @@ from pool_server.transfers.service import (
     version_of,
 )
 from pool_server.wire.transfers.uploads import UploadResponse
+
+log = logging.getLogger("pool_server.uploads")
 
 MOST_NAMED_PARTS = 20
 
@@ -65,7 +72,7 @@ def complete_upload(
     require_open(upload)
     if upload.state == repository.RECEIVING:
         _require_all_parts(parts, upload)
-    with claimed(parts, upload.id):
+    with leased(parts, upload.id):
         try:
             version = _publish(parts, caller, upload, destination)
         except (UploadClosedError, UploadIncompleteError):
@@ -76,6 +83,29 @@ def complete_upload(
     discard_quietly(parts, upload)
     upload.state = repository.COMPLETE
     return describe_upload(parts, upload, version)
+
+
+@contextmanager
+def leased(parts: ServerParts, upload_id: str) -> Iterator[None]:
+    """Hold an upload while it is checked, and release it if the block fails."""
+    with parts.database.write() as session:
+        if not repository.claim(session, upload_id, now_utc(), lease_end(parts.settings)):
+            raise busy()
+
+    def renew() -> None:
+        with parts.database.write() as session:
+            repository.renew_claim(session, upload_id, lease_end(parts.settings))
+
+    with renewing(parts.settings, f"upload {upload_id}", renew):
+        try:
+            yield
+        except BaseException:
+            try:
+                with parts.database.write() as session:
+                    repository.release(session, upload_id)
+            except TransactionError:
+                log.exception("upload %s stays leased until its lease ends", upload_id)
+            raise
 
 
 def _publish(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from pool_server.database.records import now_utc
-from pool_server.errors import PoolError, StorageError
+from pool_server.errors import StorageError
 from pool_server.http.session import ServerParts
+from pool_server.jobs.worker import working
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import repository
 
@@ -16,6 +19,8 @@ log = logging.getLogger("pool_server.sweeps")
 
 # Files without an upload are left alone for so long: their record may be about to be written.
 ORPHAN_AGE = timedelta(hours=1)
+SWEEP_INTERVAL_S = 600.0
+LONGEST_STOP_S = 10.0
 
 
 def sweep_uploads(parts: ServerParts) -> int:
@@ -65,10 +70,13 @@ def recover_uploads(parts: ServerParts) -> None:
         log.exception("the storage does not answer; stale uploads are swept later")
 
 
-async def sweep_forever(parts: ServerParts) -> None:
-    while True:
-        await asyncio.sleep(parts.settings.sweep_interval_s)
-        try:
-            await asyncio.to_thread(sweep_uploads, parts)
-        except PoolError:
-            log.exception("sweeping stale uploads failed; it is tried again later")
+@asynccontextmanager
+async def sweeping(parts: ServerParts) -> AsyncIterator[None]:
+    """Sweep from time to time while the block runs."""
+
+    def step(_stopping: threading.Event) -> bool:
+        sweep_uploads(parts)
+        return False
+
+    async with working("sweeps", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S):
+        yield

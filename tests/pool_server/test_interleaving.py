@@ -24,7 +24,6 @@ from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRe
 from pool_server.http.session import ServerParts
 from pool_server.lineage.withdrawals import service as withdrawals
 from pool_server.merges import repository as merges
-from pool_server.merges.running import MergeWorker
 from pool_server.models.aliases import service as aliases
 from pool_server.models.curation import service as curation
 from pool_server.models.registry.repository import hold_families, lock_model
@@ -37,7 +36,7 @@ from pool_server.signatures.service import revoke_key
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
-from tests.pool_server.activity.events.receiver import receiving, wait_until
+from tests.pool_server.activity.events.receiver import receiving
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.interleaving import ADMIN, overtaken, wait_for_locks
 from tests.pool_server.model_files import network_bytes, sha256
@@ -217,7 +216,7 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
 
 def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) -> None:
     limits = {"max_open_merges_per_site": 1, "max_webhooks_per_site": 1}
-    with open_pool(tmp_path, merge_poll_interval_s=1000.0, **limits) as pool:
+    with open_pool(tmp_path, poll_interval_s=1000.0, **limits) as pool:
         member, admin = pool.member(SITE), pool.member(SITE, "admin")
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(62))))
         webhook = {"url": "https://lab.example/events"}
@@ -233,7 +232,7 @@ def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) ->
 def test_a_merge_is_cancelled_while_its_process_gives_it_back(
     open_pool: OpenPool, tmp_path: Path
 ) -> None:
-    with open_pool(tmp_path, merge_poll_interval_s=1000.0) as pool:
+    with open_pool(tmp_path, poll_interval_s=1000.0) as pool:
         member = pool.member(SITE)
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(63))))
         job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()
@@ -250,29 +249,10 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
         assert member.post(cancel).json()["ended_at"] == cancelled.json()["ended_at"]
 
 
-def test_a_merge_is_held_however_long_its_steps_take(open_pool: OpenPool, tmp_path: Path) -> None:
-    with (
-        open_pool(tmp_path, merge_poll_interval_s=1000.0, merge_claim_s=3) as pool,
-        closing_parts(pool) as parts,
-    ):
-        member = pool.member(SITE)
-        version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(64))))
-        assert member.post("/api/v1/merges", json=merge_of(version["digest"])).status_code == 202
-        worker = MergeWorker(parts)
-        soon = now_utc() + timedelta(seconds=3)
-        with parts.database.write() as session:
-            job = merges.claim_next(session, worker.name, soon, 3)
-        assert job is not None
-        with worker.held(job):
-            wait_until(lambda: now_utc() > soon)
-            with parts.database.write() as session:
-                assert merges.claim_next(session, "another", soon, 3) is None
-
-
 def test_an_address_is_given_up_once_and_with_all_that_waits(
     open_pool: OpenPool, tmp_path: Path
 ) -> None:
-    quiet = {"webhook_poll_interval_s": 1000.0, "webhook_attempts": 1}
+    quiet = {"poll_interval_s": 1000.0, "webhook_attempts": 1}
     reachable = {"webhook_allow_http": True, "webhook_allow_private": True}
     with (
         open_pool(tmp_path, **quiet, **reachable) as pool,

@@ -99,7 +99,7 @@ def processes(
             s3_endpoint_url=servers_line.url,
             s3_public_endpoint_url=straight.url,
             part_bytes=PART_BYTES,
-            check_claim_s=6,
+            lease_s=6,
         )
         url = postgres.make_pool_database()
         driver = stack.enter_context(pool_of_processes(folder, url, count=3, **fields))

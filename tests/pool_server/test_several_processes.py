@@ -81,7 +81,7 @@ def processes(
 ) -> Iterator[PoolDriver]:
     """A pool of three processes that share a folder: enough for two to be killed."""
     url, folder = postgres.make_pool_database(), tmp_path_factory.mktemp("processes")
-    settings = {"part_bytes": PART_BYTES, "check_claim_s": 6}
+    settings = {"part_bytes": PART_BYTES, "lease_s": 6}
     with pool_of_processes(folder, url, count=3, **settings) as pool:
         for site in ("both", "middle", "check"):
             pool.secret(site, "contributor")
@@ -164,7 +164,7 @@ def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     opened = announce(one, "check/gaze", content).json()
     send_parts(one, opened, content)
     # The check does not end before the process does.
-    helper = child_of(pair.process.pid, "pool_server.jobs.warm_main")
+    helper = child_of(pair.process.pid, "pool_server.jobs.helper_main")
     os.kill(helper, signal.SIGSTOP)
     thread = threading.Thread(target=complete_until_killed, args=(one, opened))
     thread.start()

@@ -51,7 +51,7 @@ def live_consortium(folder: Path, postgres: PostgresServer) -> Iterator[LivePool
     place = server.pool_settings(
         server.make_bucket("pool"), database_url=postgres.make_pool_database()
     )
-    with pool_of_processes(folder, **place, merge_poll_interval_s=0.05) as driver:
+    with pool_of_processes(folder, **place, poll_interval_s=0.05) as driver:
         url, secret = driver.url, driver.admin_secret
         tokens = _make_tokens(url, secret, folder / "no-cache")
         yield LivePool(url, secret, tokens, driver.others[0])

@@ -7,16 +7,14 @@ receivers tell repetitions by ``X-Pool-Delivery``.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import repository
@@ -26,9 +24,9 @@ from pool_server.activity.events.service import hold_events, tell
 from pool_server.activity.events.webhooks import is_success, send_event
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import AuditRecord, WebhookDeliveryRecord, WebhookRecord, now_utc
-from pool_server.errors import PoolError
 from pool_server.http.metrics import CallOutcome
 from pool_server.http.session import ServerParts
+from pool_server.jobs.worker import working
 
 log = logging.getLogger("pool_server.webhooks")
 
@@ -43,24 +41,17 @@ Claim = tuple[str, int]
 
 @dataclass
 class Courier:
-    """Delivers what is due until it is told to stop."""
+    """Delivers what is due."""
 
     parts: ServerParts
-    stopping: threading.Event = field(default_factory=threading.Event)
 
-    def run(self) -> None:
-        """Work until `stopping`; a database that does not answer is asked again later."""
+    def step(self, _stopping: threading.Event) -> bool:
+        """Deliver some of what is due; False where nothing is."""
+        claims = self.claim_due()
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webhooks") as workers:
-            while not self.stopping.is_set():
-                try:
-                    claims = self.claim_due()
-                    for done in [workers.submit(self.deliver, claim) for claim in claims]:
-                        done.result()
-                except (PoolError, SQLAlchemyError):
-                    log.exception("events cannot be delivered; it is tried again later")
-                    claims = []
-                if not claims:
-                    self.stopping.wait(self.parts.settings.webhook_poll_interval_s)
+            for done in [workers.submit(self.deliver, claim) for claim in claims]:
+                done.result()
+        return bool(claims)
 
     def claim_due(self) -> list[Claim]:
         """Take some of what is due for this process."""
@@ -157,11 +148,10 @@ def disable(
 @asynccontextmanager
 async def delivering(parts: ServerParts) -> AsyncIterator[None]:
     """Deliver events in the background while the block runs; calls under way are waited for."""
-    courier = Courier(parts)
-    thread = threading.Thread(target=courier.run, name="webhooks", daemon=True)
-    thread.start()
-    try:
+    async with working(
+        "webhooks",
+        Courier(parts).step,
+        interval_s=parts.settings.poll_interval_s,
+        longest_stop_s=parts.settings.webhook_timeout_s + CLAIM_MARGIN_S,
+    ):
         yield
-    finally:
-        courier.stopping.set()
-        await asyncio.to_thread(thread.join, parts.settings.webhook_timeout_s + CLAIM_MARGIN_S)

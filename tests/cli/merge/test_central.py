@@ -15,7 +15,7 @@ from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path_factory.mktemp("pool"), merge_poll_interval_s=0.05) as driver:
+    with pool_in_thread(tmp_path_factory.mktemp("pool"), poll_interval_s=0.05) as driver:
         for site, seed in (("site-a", 1), ("site-b", 4)):
             content = bytes(encode_model(make_predictor(seed)))
             upload(driver.member(site), f"{site}/face", content, file_name="face.dat")
@@ -66,7 +66,7 @@ def test_who_signs_is_told_that_the_pool_does_not(site_a: Run) -> None:
 def test_what_only_signed_sites_may_publish_waits_for_a_signature(
     poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"require_signatures": True, "merge_poll_interval_s": 0.05}
+    settings = {"require_signatures": True, "poll_interval_s": 0.05}
     with pool_in_thread(tmp_path / "pool", **settings) as pool:
         monkeypatch.setenv("POOL_ENDPOINT", pool.url)
         monkeypatch.setenv("POOL_TOKEN", pool.secret("site-a", "contributor"))

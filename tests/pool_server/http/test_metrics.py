@@ -73,7 +73,7 @@ def test_made_up_methods_make_no_series(embedded_pool: PoolDriver) -> None:
 
 
 def test_what_is_kept_refused_and_called(tmp_path: Path) -> None:
-    quick = {"webhook_poll_interval_s": 0.05, "webhook_first_wait_s": 0.05}
+    quick = {"poll_interval_s": 0.05, "webhook_first_wait_s": 0.05}
     with (
         pool_in_thread(
             tmp_path, webhook_allow_http=True, webhook_allow_private=True, **quick

@@ -53,6 +53,6 @@ def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str,
         time.sleep(0.1)
 
 
-def merge_process_of(server_process_id: int) -> int:
-    """Return the child of a server that carries a merge out, once it is there."""
-    return child_of(server_process_id, "pool_server.jobs.merge_process")
+def helper_of(server_process_id: int) -> int:
+    """Return the child of a server that forks for each program, once it is there."""
+    return child_of(server_process_id, "pool_server.jobs.helper_main")

@@ -7,30 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.jobs.child import MergeStoppedError, run_merge
-from pool_server.settings import PoolSettings
+from pool_server.jobs.helper import StoppedError
+from pool_server.jobs.limited import Limits, run_limited
 from tests.pool_server.http.test_metrics import samples
 from tests.pool_server.merges.merge_driver import (
-    CASCADE,
     OVER,
     ask,
     landmark_bytes,
     recipe_of,
     wait_for,
 )
-from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import pool_in_thread, upload
 
 MIB = 1024**2
 
 
 def test_a_merge_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, merge_poll_interval_s=0.05, merge_memory_bytes=64 * MIB) as pool:
+    with pool_in_thread(tmp_path, poll_interval_s=0.05, merge_memory_bytes=64 * MIB) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)
         assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
-        assert "67,108,864 bytes (POOL_SERVER_MERGE_MEMORY_BYTES)" in job["refusal"]["message"]
+        assert job["refusal"]["message"].startswith("the merge needs more memory than the ")
         assert member.get("/api/v1/models/merges/merged").status_code == 404
         counted = samples(pool.admin.get("/metrics").text)
         assert {
@@ -41,22 +39,20 @@ def test_a_merge_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
 
 def test_progress_is_told_while_a_merge_runs(tmp_path: Path) -> None:
     paths = [tmp_path / "first.dat", tmp_path / "second.dat"]
-    contents = [landmark_bytes(seed) for seed in (1, 4)]
-    paths[0].write_bytes(contents[0])
+    paths[0].write_bytes(landmark_bytes(1))
     # Who opens a pipe into which nobody writes waits: the merge stops at its second input.
     os.mkfifo(paths[1])
-    digests = [sha256(content) for content in contents]
     plan = {
-        "recipe": {
-            "schema": "poolctl-recipe/1",
-            "method": CASCADE,
-            "inputs": [{"digest": digest} for digest in digests],
-        },
+        "method": "wba-cascade",
+        "options": {},
         "format": None,
-        "inputs": {
-            digest: {"path": str(path), "file_name": path.name}
-            for digest, path in zip(digests, paths, strict=True)
-        },
+        "result": str(tmp_path / "result"),
+        "inputs": [
+            {"path": str(path), "file_name": path.name, "address": None, "weight": 1.0}
+            for path in paths
+        ],
+        "promised_digest": None,
+        "successor_of": None,
     }
     told: list[tuple[float, str]] = []
 
@@ -64,12 +60,12 @@ def test_progress_is_told_while_a_merge_runs(tmp_path: Path) -> None:
         told.append((progress, activity))
         return progress == 0
 
-    with pytest.raises(MergeStoppedError):
-        run_merge(
+    with pytest.raises(StoppedError):
+        run_limited(
+            "pool_server.merges.merge_program",
             plan,
-            tmp_path / "result",
-            size_bytes=sum(map(len, contents)),
-            settings=PoolSettings(merge_time_s=60),
+            Limits(4096 * MIB, 60),
+            activity="the merge",
             listen=listen,
         )
     progress, activity = told[-1]

@@ -79,11 +79,11 @@ def merge_of(client: httpx.Client) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("step", "shut_out", "words"),
     [
-        ("run_merge", revoke, "this token was revoked"),
-        ("run_merge", expire, "this token expired"),
-        ("run_merge", disable, "user merges/ada is disabled"),
-        ("run_merge", demote, "a viewer token cannot upload"),
-        ("run_merge", suspend, "site 'merges' is suspended"),
+        ("run_limited", revoke, "this token was revoked"),
+        ("run_limited", expire, "this token expired"),
+        ("run_limited", disable, "user merges/ada is disabled"),
+        ("run_limited", demote, "a viewer token cannot upload"),
+        ("run_limited", suspend, "site 'merges' is suspended"),
         ("store_parts", revoke, "this token was revoked"),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_merge_is_not_published(
     shut_out: Callable[[PoolDriver], None],
     words: str,
 ) -> None:
-    with pool_in_thread(tmp_path, merge_poll_interval_s=0.05) as pool:
+    with pool_in_thread(tmp_path, poll_interval_s=0.05) as pool:
         after(monkeypatch, running, step, lambda: shut_out(pool))
         asked = merge_of(join(pool, "merges", "ada"))
         job = wait_for(pool.admin, asked["merge_id"], OVER)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 
 from pool_server.errors import FormatRefusedError
 from pool_server.settings import PoolSettings
-from pool_server.transfers.checking import check_environment, run_check
+from pool_server.transfers.checking import run_check
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, complete, send_parts
 
@@ -66,29 +63,3 @@ def test_a_check_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path, check_time_s=0.001)
     with pytest.raises(FormatRefusedError, match=r"slow\.dat: .* longer than the 0\.001 s"):
         run_check(tmp_path / "model", "slow.dat", 10, settings)
-
-
-def test_a_check_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
-    file = tmp_path / "model"
-    file.write_bytes(network_bytes())
-    command = [
-        *(sys.executable, "-m", "pool_server.transfers.model_check", str(file)),
-        *("--memory-bytes=20000000", "--time-s=5"),
-    ]
-    ended = subprocess.run(
-        command, capture_output=True, env=check_environment(), check=False, text=True
-    )
-    assert ended.returncode != 0 or not json.loads(ended.stdout)["accepted"]
-
-
-def test_the_check_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOL_TOKEN", "pool_secret")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert not {"POOL_TOKEN", "AWS_SECRET_ACCESS_KEY"} & set(check_environment())
-
-
-def test_file_names_are_no_options_of_the_check(tmp_path: Path) -> None:
-    file = tmp_path / "model"
-    file.write_bytes(b"no model")
-    with pytest.raises(FormatRefusedError, match=r"^--help: "):
-        run_check(file, "--help", 8, PoolSettings(data_folder=tmp_path))

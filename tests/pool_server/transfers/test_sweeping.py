@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,7 @@ from sqlalchemy import func, select, update
 from pool_server.app import open_parts
 from pool_server.database.records import UploadRecord, now_utc
 from pool_server.errors import UploadBusyError
-from pool_server.http.session import ServerParts
-from pool_server.jobs.claims import claimed
+from pool_server.transfers.completing import leased
 from pool_server.transfers.sweeping import recover_uploads, sweep_uploads
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
@@ -119,36 +118,14 @@ def test_a_server_that_starts_leaves_the_claims_of_others_alone(
         parts.database.close()
 
 
-def test_a_check_that_lasts_keeps_its_claim(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, check_claim_s=6) as pool:
-        content = network_bytes()
-        opened = announce(pool.admin, "admin/gaze", content).json()
+def test_one_process_at_a_time_checks_an_upload(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool:
+        opened = announce(pool.admin, "admin/gaze", network_bytes()).json()
         parts = open_parts(pool.settings)
-        with pytest.raises(RuntimeError):
-            fail_after_long(parts, opened["upload_id"])
-        with claimed(parts, opened["upload_id"]):
-            pass  # it was given back
+        with suppress(RuntimeError), leased(parts, opened["upload_id"]):
+            with pytest.raises(UploadBusyError), leased(parts, opened["upload_id"]):
+                pytest.fail("two held it")
+            raise RuntimeError
+        with leased(parts, opened["upload_id"]):
+            pass  # it was released
         parts.database.close()
-
-
-def fail_after_long(parts: ServerParts, upload_id: str) -> None:
-    """Hold an upload for longer than a claim is good, alone, and fail in the end."""
-    with claimed(parts, upload_id):
-        wait_for_renewal(parts)
-        with pytest.raises(UploadBusyError), claimed(parts, upload_id):
-            pytest.fail("two held it")
-        raise RuntimeError
-
-
-def wait_for_renewal(parts: ServerParts) -> None:
-    first, end = claim_end(parts), time.monotonic() + 60
-    while claim_end(parts) <= first:
-        assert time.monotonic() < end, "the claim was not renewed"
-        time.sleep(0.05)
-
-
-def claim_end(parts: ServerParts) -> datetime:
-    with parts.database.read() as session:
-        found = session.scalars(select(UploadRecord.claim_expires_at)).one()
-    assert found is not None
-    return found

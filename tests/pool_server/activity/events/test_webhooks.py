@@ -29,7 +29,7 @@ def calling_pool(
         tmp_path_factory.mktemp("pool"),
         webhook_allow_http=True,
         webhook_allow_private=True,
-        webhook_poll_interval_s=0.05,
+        poll_interval_s=0.05,
         webhook_first_wait_s=0.05,
         webhook_attempts=3,
     ) as pool:

@@ -1,10 +1,9 @@
-"""Running limited programs from a process that has everything loaded already (`warm_main`)."""
+"""The server's side of the helper process that forks for each program (`helper_main`)."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import logging
 import os
 import select
@@ -14,15 +13,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO
+
+import pool_server
 
 log = logging.getLogger("pool_server.checks")
 
 TRIES = 2
+LISTEN_STEP_S = 1.0
+_SECRET_PREFIXES = ("POOL", "AWS_", "PG")
 
 
-class WarmProcess:
+class StoppedError(Exception):
+    """A program was ended because its caller wanted no more."""
+
+
+class Helper:
     """One helper process of this server; started when it is first needed, and again if it ended.
 
     Any number of threads may run programs at once.
@@ -35,44 +43,41 @@ class WarmProcess:
 
     def run(
         self,
-        module: str,
-        arguments: Sequence[str],
+        files: Sequence[IO[bytes]],
         *,
-        output: IO[bytes],
-        errors: IO[bytes],
         timeout_s: float,
-        environment: Mapping[str, str],
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Run ``module.main(arguments)`` in a process of its own and return how it ended.
+        """Run a program in a process of its own and return how it ended.
 
         Parameters
         ----------
-        output, errors : file
-            Where the program writes to.
+        files : sequence of file
+            Standard input with the request, output, and error output.
         timeout_s : float
             After it the program is killed.
-        environment : mapping
-            Used when the helper is started; later it has the one it was started with.
+        goes_on : callable
+            Asked about every second; the program is killed when it returns False.
 
         Returns
         -------
         int
             Exit code, or the negative number of the signal that ended it.
+
+        Raises
+        ------
+        StoppedError
+            `goes_on` returned False.
         """
-        request = json.dumps({"module": module, "arguments": list(arguments)}).encode()
         for _ in range(TRIES):
-            code = self._try(request, output, errors, timeout_s, environment)
+            os.lseek(files[0].fileno(), 0, os.SEEK_SET)
+            code = self._try(files, timeout_s, goes_on)
             if code is not None:
                 return code
         return -signal.SIGKILL
 
     def _try(
-        self,
-        request: bytes,
-        output: IO[bytes],
-        errors: IO[bytes],
-        timeout_s: float,
-        environment: Mapping[str, str],
+        self, files: Sequence[IO[bytes]], timeout_s: float, goes_on: Callable[[], bool]
     ) -> int | None:
         """Return how the program ended; None when the helper itself was gone."""
         reading, writing = os.pipe()
@@ -80,12 +85,11 @@ class WarmProcess:
             code = requests = None
             try:
                 with self._lock:
-                    requests = self._started(environment)
-                    descriptors = [output.fileno(), errors.fileno(), writing]
-                    socket.send_fds(requests, [request], descriptors)
+                    requests = self._started()
+                    socket.send_fds(requests, [b"!"], [*(each.fileno() for each in files), writing])
                 os.close(writing)
                 writing = -1
-                code = _wait(answers, time.monotonic() + timeout_s)
+                code = _wait(answers, time.monotonic() + timeout_s, goes_on)
             except OSError:
                 log.warning("the helper process for checks is gone; it is started again")
             finally:
@@ -97,25 +101,20 @@ class WarmProcess:
                         self._forget()
             return code
 
-    def _started(self, environment: Mapping[str, str]) -> socket.socket:
+    def _started(self) -> socket.socket:
         if self._requests is not None and self._process is not None:
             if self._process.poll() is None:
                 return self._requests
             self._forget()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        module = "pool_server.jobs.helper_main"
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "pool_server.jobs.warm_main",
-                    str(theirs.fileno()),
-                ],
+                [sys.executable, "-P", "-m", module, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env=dict(environment),
+                env=helper_environment(),
                 pass_fds=[theirs.fileno()],
             )
         self._requests = ours
@@ -140,25 +139,50 @@ class WarmProcess:
             self._forget()
 
 
-def _wait(answers: IO[bytes], end_s: float) -> int | None:
+def _wait(answers: IO[bytes], end_s: float, goes_on: Callable[[], bool]) -> int | None:
     """Return the second line of the helper's answer; the first is the process to kill."""
     text = b""
     # Not select(), which takes no descriptor above 1023: a busy server has more open.
     watched = select.poll()
     watched.register(answers, select.POLLIN)
     while text.count(b"\n") < 2:
-        left_s = end_s - time.monotonic()
-        if not watched.poll(1000 * max(0.0, left_s)):
-            if b"\n" in text:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(text.split(b"\n")[0]), signal.SIGKILL)
+        left_s = max(0.0, end_s - time.monotonic())
+        if watched.poll(1000 * min(left_s, LISTEN_STEP_S)):
+            chunk = answers.read(64)
+            if not chunk:
+                return None
+            text += chunk
+            continue
+        is_wanted = False
+        try:
+            is_wanted = goes_on()
+        finally:
+            if left_s == 0 or not is_wanted:
+                _kill(text)
+        if not is_wanted:
+            raise StoppedError
+        if left_s == 0:
             return -signal.SIGALRM
-        chunk = answers.read(64)
-        if not chunk:
-            return None
-        text += chunk
     return int(text.split(b"\n")[1])
 
 
-WARM = WarmProcess()
-atexit.register(WARM.close)
+def _kill(text: bytes) -> None:
+    if b"\n" in text:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(text.split(b"\n")[0]), signal.SIGKILL)
+
+
+def helper_environment() -> dict[str, str]:
+    """Return the environment of the helper: the server's own, without its secrets."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(_SECRET_PREFIXES)
+    }
+    # Each thread of a numerical library reserves address space, which is limited.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        environment[name] = "1"
+    environment["PYTHONPATH"] = str(Path(pool_server.__path__[0]).parent)
+    return environment
+
+
+HELPER = Helper()
+atexit.register(HELPER.close)

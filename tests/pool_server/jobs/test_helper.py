@@ -1,0 +1,144 @@
+"""The process that forks for each file: it comes back, it serves many, it ends with the server."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool_server.errors import FormatRefusedError
+from pool_server.jobs.helper import HELPER, helper_environment
+from pool_server.jobs.limited import Limits, run_limited
+from tests.conftest import PROJECT_ROOT
+from tests.pool_server.model_files import detector_bytes
+
+CHECK = "pool_server.transfers.model_check"
+LIMITS = Limits(4 * 1024**3, 60)
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("helper") / "model.svm"
+    path.write_bytes(detector_bytes())
+    return path
+
+
+def check(path: Path, limits: Limits = LIMITS, module: str = CHECK) -> dict[str, Any]:
+    plan = {"path": str(path), "name": "it"}
+    return run_limited(module, plan, limits, activity="reading it")
+
+
+def helper_of(model_file: Path) -> int:
+    assert check(model_file)["accepted"]
+    assert HELPER._process is not None
+    return HELPER._process.pid
+
+
+def test_many_threads_at_once_each_get_their_own_answer(tmp_path: Path, model_file: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"no model")
+
+    def look(number: int) -> bool:
+        return bool(check(model_file if number % 2 else other)["accepted"])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(look, range(16))) == [False, True] * 8
+
+
+def test_a_server_with_many_files_open_checks_as_well(model_file: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip(f"only {hard} files may be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    HELPER.close()
+    try:
+        with ExitStack() as stack:
+            for _ in range(1100):
+                stack.enter_context(Path(os.devnull).open("rb"))
+            assert check(model_file)["accepted"]
+    finally:
+        HELPER.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_program_that_is_not_on_the_list_is_not_run(model_file: Path) -> None:
+    with pytest.raises(FormatRefusedError, match="reading it failed"):
+        check(model_file, module="antigravity")
+
+
+def test_a_failure_ends_the_child_alone(model_file: Path, tmp_path: Path) -> None:
+    before = helper_of(model_file)
+    with pytest.raises(FormatRefusedError, match="failed"):
+        check(tmp_path / "missing")
+    assert helper_of(model_file) == before
+
+
+def test_a_killed_helper_is_started_again(model_file: Path) -> None:
+    before = helper_of(model_file)
+    os.kill(before, signal.SIGKILL)
+    assert helper_of(model_file) != before
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (Limits(4 * 1024**3, 0.2), "took longer than the 0.2 s"),
+        (Limits(1024**2, 60), "needs more memory than the 1,048,576 bytes"),
+    ],
+)
+def test_a_program_that_exceeds_its_limits_is_ended(
+    tmp_path: Path, limits: Limits, message: str
+) -> None:
+    large = tmp_path / "model"
+    if limits.time_s < 1:
+        os.mkfifo(large)
+    else:
+        large.write_bytes(bytes(64 * 1024**2))
+    merging = {
+        "method": "mwma", "options": {}, "format": None, "result": str(tmp_path / "result"),
+        "inputs": [{"path": str(large), "file_name": "x", "address": None, "weight": 1.0}] * 2,
+        "promised_digest": None, "successor_of": None,
+    }  # fmt: skip
+    with pytest.raises(FormatRefusedError, match=message):
+        run_limited("pool_server.merges.merge_program", merging, limits, activity="the merge")
+
+
+def test_the_helper_has_no_secrets_and_ends_with_the_server() -> None:
+    program = """
+import tempfile, time
+from pool_server.jobs.helper import HELPER
+with tempfile.TemporaryFile() as file:
+    HELPER.run((file, file, file), timeout_s=60)
+print(HELPER._process.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT_ROOT,
+        env={**os.environ, "POOL_SERVER_DATABASE_URL": "sqlite://secret"},
+    ) as server:
+        assert server.stdout is not None
+        helper = int(server.stdout.readline())
+        assert b"sqlite://secret" not in Path(f"/proc/{helper}/environ").read_bytes()
+        server.kill()
+    end = time.monotonic() + 20
+    while Path(f"/proc/{helper}").exists():
+        assert time.monotonic() < end, "the helper outlives its server"
+        time.sleep(0.05)
+
+
+def test_the_environment_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_TOKEN", "pool_secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert not {"POOL_TOKEN", "AWS_SECRET_ACCESS_KEY"} & set(helper_environment())
