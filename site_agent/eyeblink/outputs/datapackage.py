@@ -25,18 +25,9 @@ from site_agent.eyeblink.outputs.tables import (
 from site_agent.eyeblink.session import AnalysedSession
 
 
-class DataPackageJson:
-    """One resource a table, with types, units, meanings and the value that stands for missing."""
-
-    name = "datapackage"
-    file_name = "datapackage.json"
-    essential = True
-
-    def wanted(self, _: AnalysedSession, /) -> bool:
-        return True
-
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        write_json(path, describe_package(session))
+def write_data_package(session: AnalysedSession, path: Path) -> None:
+    """Write types, units, meanings and the missing value of each table."""
+    write_json(path, describe_package(session))
 
 
 def describe_package(session: AnalysedSession) -> dict[str, Any]:

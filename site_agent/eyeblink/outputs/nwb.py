@@ -37,27 +37,18 @@ SPECIES = "Homo sapiens"
 AGE_UNKNOWN = "P0D/"
 
 
-class NwbFile:
-    """FEC and EAR with their times, blinks and trials; passes pynwb's validation."""
-
-    name = "nwb"
-    file_name = "session.nwb"
-    essential = False
-
-    def wanted(self, session: AnalysedSession, /) -> bool:
-        return self.name in session.settings.outputs
-
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        try:
-            from pynwb import NWBHDF5IO
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("pynwb", "nwb") from error
-        nwb_file = describe_nwb(session)
-        with warnings.catch_warnings():
-            # Of the library about its own dependencies; nothing a user could act on.
-            warnings.simplefilter("ignore")
-            with NWBHDF5IO(str(path), "w") as io:
-                io.write(nwb_file)
+def write_nwb(session: AnalysedSession, path: Path) -> None:
+    """Write FEC and EAR with their times, blinks and trials."""
+    try:
+        from pynwb import NWBHDF5IO
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pynwb", "nwb") from error
+    nwb_file = describe_nwb(session)
+    with warnings.catch_warnings():
+        # Of the library about its own dependencies; nothing a user could act on.
+        warnings.simplefilter("ignore")
+        with NWBHDF5IO(str(path), "w") as io:
+            io.write(nwb_file)
 
 
 def describe_nwb(session: AnalysedSession) -> NWBFile:

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.conditioning.trials import TrialType
 from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.openness.signal import eyes_of
-from site_agent.eyeblink.outputs.lettering import BLACK, WHITE, lettering
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.video.frames import Frame
@@ -29,6 +29,8 @@ from site_agent.eyeblink.video.read_ahead import read_ahead
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.video.stream import VideoStream
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 LARGEST_SIDE_PX = 1280
 SMALLEST_SIDE_PX = 320
@@ -40,38 +42,30 @@ BAR_SPACING = 3.6
 
 FRAMES_AHEAD = 8
 
+WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 YELLOW, BLUE, GREY = (255, 221, 51), (102, 204, 255), (150, 150, 150)
 
 
-class OverlayVideo:
-    """Face box, landmarks, bars of closure, blink and stimulus marks on every frame."""
+def write_overlay(session: AnalysedSession, path: Path) -> None:
+    """Draw face box, landmarks, bars of closure, blinks and stimuli on every frame."""
+    import av
 
-    name = "overlay"
-    file_name = "overlay.mp4"
-    essential = False
-
-    def wanted(self, session: AnalysedSession, /) -> bool:
-        return self.name in session.settings.outputs
-
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        import av
-
-        if session.footage is None:
-            raise BlinkAnalysisError("there are no pictures: the analysis began with a trace")
-        pictures = session.footage.pictures()
-        facts = _FrameFacts.of(session)
-        try:
-            # The index comes first, so that a browser can begin to play; the begin of a video
-            # that does not start at zero is kept to the tick, not to the millisecond.
-            options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
-            # Frames are read and drawn while others are encoded.
-            with (
-                av.open(str(path), "w", options=options) as container,
-                closing(read_ahead(lambda: _drawn(pictures, facts), FRAMES_AHEAD)) as drawn,
-            ):
-                _encode(container, drawn)
-        except av.error.FFmpegError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+    if session.footage is None:
+        raise BlinkAnalysisError("there are no pictures: the analysis began with a trace")
+    pictures = session.footage.pictures()
+    facts = _FrameFacts.of(session)
+    try:
+        # The index comes first, so that a browser can begin to play; the begin of a video
+        # that does not start at zero is kept to the tick, not to the millisecond.
+        options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
+        # Frames are read and drawn while others are encoded.
+        with (
+            av.open(str(path), "w", options=options) as container,
+            closing(read_ahead(lambda: _drawn(pictures, facts), FRAMES_AHEAD)) as drawn,
+        ):
+            _encode(container, drawn)
+    except av.error.FFmpegError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +172,8 @@ def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
     size = picture.size
     place, time_s = frame.index, frame.timestamp_s
     text_px = max(11, round(min(size) / 28))
-    letters = lettering(text_px)
+    font = _font(text_px)
+    draw = ImageDraw.Draw(picture)
     ear = float(facts.ear[place])
     gap = Gap(int(facts.gaps[place])).text
     lines = [
@@ -194,7 +189,7 @@ def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
     if stimulus:
         lines.append(f"** {stimulus} **")
     for row, line in enumerate(lines):
-        letters.write(picture, text_px * 0.5, text_px * (0.4 + 1.35 * row), line)
+        _write(draw, (text_px * 0.5, text_px * (0.4 + 1.35 * row)), line, font)
     bars = (("R", float(facts.fec_right[place])), ("L", float(facts.fec_left[place])))
     if size[1] < 8 * text_px:
         return
@@ -203,8 +198,18 @@ def _draw_texts(picture: Image.Image, frame: Frame, facts: _FrameFacts) -> None:
         bar = (left, size[1] * 0.45, left + text_px * 0.9, size[1] - text_px * 2.6)
         _draw_bar(picture, fec, bar, YELLOW if facts.calibrated else GREY)
         for row, line in enumerate((name, f"{fec:.2f}" if math.isfinite(fec) else "?")):
-            middle = left + (text_px * 0.9 - letters.width_px(line)) / 2
-            letters.write(picture, middle, bar[3] + 2 + 1.1 * row * text_px, line)
+            middle = left + (text_px * 0.9 - font.getlength(line)) / 2
+            _write(draw, (middle, bar[3] + 2 + 1.1 * row * text_px), line, font)
+
+
+@lru_cache(maxsize=4)
+def _font(size_px: int) -> Font:
+    return ImageFont.load_default(size=size_px)
+
+
+def _write(draw: ImageDraw.ImageDraw, at_px: tuple[float, float], text: str, font: Font) -> None:
+    """Write white text with a black rim, which is readable on any picture."""
+    draw.text(at_px, text, font=font, fill=WHITE, stroke_width=2, stroke_fill=BLACK)
 
 
 def _draw_bar(

@@ -38,18 +38,9 @@ NOTES = (
 )
 
 
-class ProvenanceJson:
-    """Digests of all inputs, every setting, versions, counts and warnings."""
-
-    name = "provenance"
-    file_name = "provenance.json"
-    essential = True
-
-    def wanted(self, _: AnalysedSession, /) -> bool:
-        return True
-
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        write_json(path, describe(session))
+def write_provenance(session: AnalysedSession, path: Path) -> None:
+    """Write digests of all inputs, every setting, versions, counts and warnings."""
+    write_json(path, describe(session))
 
 
 def describe(session: AnalysedSession) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The table of outputs, and how they come into their folder: whole or not at all."""
+"""The table of outputs, and writing them into their folder: all or nothing."""
 
 from __future__ import annotations
 
@@ -12,39 +12,35 @@ from pathlib import Path
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.outputs.bids import write_bids_files
-from site_agent.eyeblink.outputs.blinks_csv import BlinksCsv
 from site_agent.eyeblink.outputs.contract import BlinkOutput
-from site_agent.eyeblink.outputs.datapackage import DataPackageJson
-from site_agent.eyeblink.outputs.frames_csv import FramesCsv
-from site_agent.eyeblink.outputs.nwb import NwbFile
-from site_agent.eyeblink.outputs.overlay import OverlayVideo
-from site_agent.eyeblink.outputs.provenance import ProvenanceJson
-from site_agent.eyeblink.outputs.report import ReportHtml
-from site_agent.eyeblink.outputs.session_json import SessionJson
-from site_agent.eyeblink.outputs.trace_picture import TracePicture
-from site_agent.eyeblink.outputs.trials_csv import TrialsCsv
+from site_agent.eyeblink.outputs.csv_tables import write_blinks, write_frames, write_trials
+from site_agent.eyeblink.outputs.datapackage import write_data_package
+from site_agent.eyeblink.outputs.nwb import write_nwb
+from site_agent.eyeblink.outputs.overlay import write_overlay
+from site_agent.eyeblink.outputs.provenance import write_provenance
+from site_agent.eyeblink.outputs.report import write_report
+from site_agent.eyeblink.outputs.session_json import write_session_json
+from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
 
 OUTPUTS: tuple[BlinkOutput, ...] = (
-    FramesCsv(),
-    BlinksCsv(),
-    TrialsCsv(),
-    OverlayVideo(),
-    NwbFile(),
-    TracePicture(),
-    ReportHtml(),
-    SessionJson(),
-    DataPackageJson(),
-    ProvenanceJson(),
+    BlinkOutput("frames", "frames.csv", write_frames, essential=True),
+    BlinkOutput("blinks", "blinks.csv", write_blinks, essential=True),
+    BlinkOutput("trials", "trials.csv", write_trials, essential=True, needs_trials=True),
+    BlinkOutput("overlay", "overlay.mp4", write_overlay, library="av", extra="vision"),
+    BlinkOutput("nwb", "session.nwb", write_nwb, library="pynwb", extra="nwb"),
+    BlinkOutput("trace", "trace.png", write_trace_picture),
+    BlinkOutput("report", "report.html", write_report),
+    BlinkOutput("session", "session.json", write_session_json, essential=True),
+    BlinkOutput("datapackage", "datapackage.json", write_data_package, essential=True),
+    BlinkOutput("provenance", "provenance.json", write_provenance, essential=True),
 )
-"""In the order of writing: those that may fail come before those that report it. The provenance
-comes last, and so tells that all are there."""
+"""In the order of writing: outputs that may fail come before those that report the failure. The
+provenance comes last: a folder that has it is complete."""
 
-ON_REQUEST: Mapping[str, tuple[str, str]] = {
-    OverlayVideo.name: ("av", "vision"),
-    NwbFile.name: ("pynwb", "nwb"),
+ON_REQUEST: Mapping[str, BlinkOutput] = {
+    output.name: output for output in OUTPUTS if output.on_request
 }
-"""Outputs that are written when asked for: the library that each needs, and the extra with it."""
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -74,9 +70,9 @@ def check_requested(names: Iterable[str]) -> None:
             raise BlinkAnalysisError(
                 f"there is no output {name!r} on request; expected {', '.join(ON_REQUEST)}"
             )
-        library, extra = ON_REQUEST[name]
-        if find_spec(library) is None:
-            raise MissingExtraError(library, extra)
+        output = ON_REQUEST[name]
+        if find_spec(output.library) is None:
+            raise MissingExtraError(output.library, output.extra)
 
 
 def write_outputs(
@@ -140,7 +136,7 @@ def _write_each(
             progress(done / len(wanted), f"writing {path.name}")
         try:
             output.write(session, path)
-        # Whatever a library raises there: hours of analysis are not lost for a picture.
+        # Whatever a library raises: hours of analysis are not lost for a picture.
         except Exception as error:
             disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
             if output.essential or disk_full:

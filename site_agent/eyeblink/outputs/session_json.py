@@ -13,18 +13,9 @@ from site_agent.eyeblink.session import AnalysedSession, summarise
 SCHEMA = "poolctl-blink-session/1"
 
 
-class SessionJson:
-    """Recording, calibration, statistics of the blinks, and conditioning where there are trials."""
-
-    name = "session"
-    file_name = "session.json"
-    essential = True
-
-    def wanted(self, _: AnalysedSession, /) -> bool:
-        return True
-
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        write_json(path, describe_session(session))
+def write_session_json(session: AnalysedSession, path: Path) -> None:
+    """Write recording, calibration, statistics of the blinks, and conditioning results."""
+    write_json(path, describe_session(session))
 
 
 def describe_session(session: AnalysedSession) -> dict[str, Any]:

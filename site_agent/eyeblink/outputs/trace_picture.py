@@ -34,20 +34,11 @@ DIGIT_OF_ROW = 0.006
 DOUBTFUL = "0.6"
 
 
-class TracePicture:
-    """The picture of the trace, which the report shows as well."""
-
-    name = "trace"
-    file_name = "trace.png"
-    essential = False
-
-    def wanted(self, _: AnalysedSession, /) -> bool:
-        return True
-
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        name = session.sources[0].name if session.sources else "session"
-        title = f"{name}\n{trace_caption(session)}"
-        trace_figure(session, title).savefig(path, format="png")
+def write_trace_picture(session: AnalysedSession, path: Path) -> None:
+    """Write the figure that the report shows as well."""
+    name = session.sources[0].name if session.sources else "session"
+    title = f"{name}\n{trace_caption(session)}"
+    trace_figure(session, title).savefig(path, format="png")
 
 
 def trace_figure(session: AnalysedSession, title: str = "") -> Figure:

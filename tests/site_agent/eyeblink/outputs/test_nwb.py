@@ -12,7 +12,7 @@ import pytest
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.outputs import OUTPUTS, check_requested, write_outputs
-from site_agent.eyeblink.outputs.nwb import NwbFile
+from site_agent.eyeblink.outputs.nwb import write_nwb
 from site_agent.eyeblink.session import AnalysedSession
 
 pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed (extra nwb)")
@@ -67,7 +67,7 @@ def test_the_inspector_finds_no_violation(
     inspector = pytest.importorskip("nwbinspector", reason="nwbinspector is not installed")
     session = labelled if with_trials else replace(labelled, conditioning=None, blinks=())
     path = tmp_path / "session.nwb"
-    NwbFile().write(session, path)
+    write_nwb(session, path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         messages = list(inspector.inspect_nwbfile(nwbfile_path=str(path)))
@@ -85,7 +85,7 @@ def test_the_inspector_finds_no_violation(
 def test_even_frames_have_a_rate(labelled: AnalysedSession, tmp_path: Path) -> None:
     count = len(labelled.trace.timestamps_s)
     even = replace(labelled.trace, timestamps_s=np.arange(count) / 50.0)
-    NwbFile().write(replace(labelled, trace=even, blinks=()), tmp_path / "even.nwb")
+    write_nwb(replace(labelled, trace=even, blinks=()), tmp_path / "even.nwb")
     with pynwb.NWBHDF5IO(str(tmp_path / "even.nwb"), "r") as io:
         assert io.read().processing["behavior"]["EyelidClosure"]["fec"].rate == pytest.approx(50.0)
 

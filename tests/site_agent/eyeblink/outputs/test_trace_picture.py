@@ -13,14 +13,14 @@ from site_agent.eyeblink.outputs.trace_picture import (
     CS_COLOUR,
     DIGIT_OF_ROW,
     US_COLOUR,
-    TracePicture,
     number_levels,
+    write_trace_picture,
 )
 from site_agent.eyeblink.session import AnalysedSession
 
 
 def drawn(session: AnalysedSession, path: Path) -> np.ndarray:
-    TracePicture().write(session, path)
+    write_trace_picture(session, path)
     with Image.open(path) as picture:
         return np.asarray(picture.convert("RGB"))
 
@@ -38,17 +38,6 @@ def test_stimuli_are_marked_where_there_are_trials(
     for colour in (CS_COLOUR, US_COLOUR):
         assert pixels_of(with_trials, colour) > 200
         assert pixels_of(without, colour) == 0
-
-
-def test_a_curve_that_is_not_calibrated_is_grey(
-    conditioned: AnalysedSession, tmp_path: Path
-) -> None:
-    plain = replace(conditioned, conditioning=None, blinks=())
-    doubtful = replace(plain, calibration=replace(plain.calibration, reliable=False))
-    sure, unsure = drawn(plain, tmp_path / "a.png"), drawn(doubtful, tmp_path / "b.png")
-    black, grey = "#000000", "#999999"
-    assert pixels_of(unsure, black) < pixels_of(sure, black) - 1000
-    assert pixels_of(unsure, grey) > pixels_of(sure, grey) + 1000
 
 
 def test_numbers_of_close_blinks_do_not_cover_each_other() -> None:

@@ -1,4 +1,4 @@
-"""frames.csv: one row a frame."""
+"""frames.csv, blinks.csv and trials.csv; empty cells where nothing is known."""
 
 from __future__ import annotations
 
@@ -8,25 +8,49 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.eyeblink.outputs.tables import FRAMES, write_csv
+from site_agent.eyeblink.conditioning.trial_results import trial_rows
+from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, TRIALS, write_csv
 from site_agent.eyeblink.records import FaceColumns, FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
 
 ROWS_AT_ONCE = 4096
+DIGITS = {"s": 6, "ms": 3, "FEC": 5, "FEC/s": 3}
 
 
-class FramesCsv:
-    """All signals, empty cells where not known; `reason` says why."""
+def write_frames(session: AnalysedSession, path: Path) -> None:
+    """Write one row a frame; `reason` says why there are no values."""
+    write_csv(path, FRAMES, _blocks(session))
 
-    name = "frames"
-    file_name = FRAMES.file_name
-    essential = True
 
-    def wanted(self, _: AnalysedSession, /) -> bool:
-        return True
+def write_blinks(session: AnalysedSession, path: Path) -> None:
+    """Write one row a blink."""
+    names = ("number", *BLINKS.header[1:])
+    rows = [
+        [
+            _text(getattr(blink, name), column.unit)
+            for name, column in zip(names, BLINKS.columns, strict=True)
+        ]
+        for blink in session.blinks
+    ]
+    write_csv(path, BLINKS, [rows])
 
-    def write(self, session: AnalysedSession, path: Path) -> None:
-        write_csv(path, FRAMES, _blocks(session))
+
+def write_trials(session: AnalysedSession, path: Path) -> None:
+    """Write one row a trial; an empty cell is not "no response"."""
+    results = session.conditioning.trials if session.conditioning is not None else ()
+    rows = [
+        [_text(row[column.name], column.unit) for column in TRIALS.columns]
+        for row in trial_rows(results)
+    ]
+    write_csv(path, TRIALS, [rows])
+
+
+def _text(value: str | float | bool | None, unit: str) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.{DIGITS.get(unit, 5)}f}" if isinstance(value, float) else str(value)
 
 
 def _blocks(session: AnalysedSession) -> Iterator[Iterator[tuple[str, ...]]]:
