@@ -16,7 +16,6 @@ import pytest
 from aggregators.formats import file_digest, write_model
 from cli.frame.app import main
 from site_agent import ModelCache, PoolClient
-from site_agent.bundles import export_bundle
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome, run_process
 from tests.pool_server.pool_driver import pool_process
@@ -163,31 +162,3 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
         assert lineage.recipe is not None
         keys = client.signatures.keys("partner")
     assert [key.origin for key in keys] == [f"site-b@{b.url.split('//')[1].replace(':', '-')}"]
-
-
-def test_a_damaged_file_changes_nothing(pools: Pools, tmp_path: Path) -> None:
-    a = pools.desk("here", "site-a")
-    with a.client() as client:
-        for number in (1, 2):
-            write_model(make_detector(number), tmp_path / f"{number}.svm")
-            client.upload(tmp_path / f"{number}.svm", f"site-a/face-{number}")
-        bundle = tmp_path / "faces.bundle"
-        export_bundle(client, ["site-a/face-1", "site-a/face-2"], bundle)
-    there = pools.admins["there"]
-    with there.client() as client:
-        client.sites.create("site-a")
-    whole = bundle.read_bytes()
-    changed = bytearray(whole)
-    changed[-2000] ^= 1  # in the last model file
-    for content in (bytes(changed), whole[:-1024]):
-        bundle.write_bytes(content)
-        refused = there.run("bundle", "import", bundle, "--json")
-        assert (refused.code, refused.error["code"]) == (5, "bundle_refused")
-        with there.client() as client:
-            assert list(client.models.find()) == []
-    # A run that was interrupted after the first model goes on with the second.
-    bundle.write_bytes(whole)
-    with there.client() as client:
-        client.upload(tmp_path / "1.svm", "site-a/face-1")
-    items = there.run("bundle", "import", bundle, "--json").data["items"]
-    assert [each["was_there"] for each in items] == [True, False]
