@@ -1,4 +1,4 @@
-"""What is wrong with a dataset, all of it at once, before hours of training find out."""
+"""Finding everything that is wrong with a data set before training starts."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _dataset_findings(dataset: FaceDataset, expected_parts: int | None) -> Itera
         return
     boxes = list(dataset.boxes())
     if not boxes:
-        text = "has no face box (not counting ignored ones): nothing to train on or to evaluate"
+        text = "has no face box besides ignored ones: nothing to train on or to evaluate"
         yield Finding("error", "no-boxes", place, 0, text)
     names = part_names(dataset)
     if expected_parts is not None and len(names) != expected_parts:
@@ -181,9 +181,9 @@ def _order_findings(dataset: FaceDataset) -> Iterator[Finding]:
         # Much relies on the numbers of the 68: eyes above all.
         severity: Severity = "error" if len(names) == IBUG_PARTS else "warning"
         text = (
-            f"dlib orders parts by their names as text, in which {problem}; so a trained model "
-            "counts them otherwise than their numbers say. 'poolctl dataset convert' with "
-            "--renumber gives all names the same length"
+            f"dlib orders parts by their names as text, in which {problem}; a trained model then "
+            "numbers them differently. 'poolctl dataset convert --renumber' gives all names the "
+            "same length"
         )
         yield Finding(severity, "names-unsorted", _place(dataset), 0, text)
     for image, box, problem, certain in misordered_faces(dataset, names):
@@ -224,8 +224,8 @@ def _image_findings(
     first_number, first = seen.setdefault(opened.digest, (number, image))
     if first_number != number:
         text = (
-            f"the same picture as {first.path}, which is in another of the data sets; tests on "
-            "pictures that were trained on say nothing"
+            f"the same picture as {first.path}, which is in another data set; scores on "
+            "pictures that a model was trained on are too good"
         )
         yield _finding("error", "shared-image", dataset, image, text)
     elif first is not image:

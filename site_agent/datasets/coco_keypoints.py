@@ -198,7 +198,7 @@ class _Annotation:
     categories: Mapping[int | str, Mapping[str, Any]]
 
     def face(self) -> FaceBox | None:
-        """Return the face; None where there is none, or an empty box that is to be ignored."""
+        """Return the face; None for an annotation without one, or an empty ignored box."""
         whole_body = "face_kpts" in self.entry
         if whole_body and not self.entry.get("face_valid", True):
             return None
@@ -227,7 +227,7 @@ class _Annotation:
         return _fault(self.path, self.entry, problem)
 
     def _box(self, key: str, parts: Mapping[str, Sequence[float]]) -> FaceBox:
-        """Return the box in whole pixels, or one around the landmarks where there is none."""
+        """Return the box in whole pixels, or one around the landmarks if it is missing."""
         bbox = self._numbers(key)
         if not bbox and parts:
             return box_around(np.array(list(parts.values()), dtype=np.float64), DEFAULT_MARGIN)

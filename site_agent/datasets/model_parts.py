@@ -1,8 +1,8 @@
-"""Which landmarks of a data set a model places, where it does not place all of them.
+"""Finding which landmarks of a data set a model places when it does not place all of them.
 
-A model file holds no names, but it holds its mean shape: that of both eyes is like no other
-group of iBUG's landmarks. So a model of such a group is known for what it is wherever it comes
-from: merged, refined, downloaded. Any other excerpt has to be named.
+A model file holds no names of landmarks, but it holds its mean shape. The mean shapes of the groups
+of iBUG's landmarks differ, so a model of such a group is recognised wherever it comes from: merged,
+refined, downloaded. Any other excerpt has to be named.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def find_model_parts(
 def group_of_shape(
     initial_shape: NDArray[np.floating], names: Sequence[str] = _NUMBERS
 ) -> str | None:
-    """Return the one of `PART_GROUPS` whose landmarks a model places; None where it is none.
+    """Return the group of `PART_GROUPS` whose landmarks a model places, or None.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def group_of_shape(
 
 
 def _same_side(shape: NDArray[np.float64], like: NDArray[np.float64]) -> bool:
-    """Tell whether a shape lies in the half of its box in which it lies in the mean face.
+    """Return whether a shape lies in the same half of its box as in the mean face.
 
     The two eyes, and the two brows, are alike but for their places.
     """

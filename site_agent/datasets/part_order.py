@@ -26,7 +26,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, pa
 
 Complex = NDArray[np.complex128]
 
-# Fewer landmarks, or fewer faces to compare with, do not tell an order.
+# Fewer landmarks, or fewer faces to compare with, do not show an order.
 _FEWEST_PARTS = 5
 _FEWEST_FACES = 5
 _MOST_COMPARED = 500
@@ -40,7 +40,7 @@ _ROUNDS = 5
 
 
 def unsorted_names(names: Sequence[str]) -> str:
-    """Say in which order dlib takes landmarks that are numbered without leading zeros.
+    """Describe how dlib orders landmarks that are numbered without leading zeros.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Whether the images of a data set are where its annotations say."""
+"""Checking that the images of a data set exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require_images(dataset: FaceDataset) -> None:
     Raises
     ------
     AnnotationFileError
-        Says how many are missing and in which folder they were looked for.
+        Names the folder and how many are missing.
     """
     missing = [image for image in dataset.images if not image.path.is_file()]
     if not missing:

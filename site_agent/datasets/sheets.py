@@ -116,7 +116,7 @@ def write_contact_sheets(
 def _shown(
     dataset: FaceDataset, *, whole_images: bool
 ) -> list[tuple[AnnotatedImage, FaceBox | None]]:
-    """What there is for tiles: images without a box, or every face with its image."""
+    """Return what the tiles show: whole images, or every face with its image."""
     if whole_images:
         return [(image, None) for image in dataset.images]
     return list(dataset.boxes(ignored=True))

@@ -21,7 +21,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceDataset
 from site_agent.errors import AnnotationFileError, DatasetEditError
 
 GroupOf = Callable[[AnnotatedImage], str]
-"""Says what an image belongs to: a person, a folder."""
+"""Returns the name of what an image belongs to: a person, a folder."""
 
 _MOST_PARTS = 1000
 
@@ -41,7 +41,7 @@ def site_shares(sites: int, test: float = 0.0) -> dict[str, float]:
     if not 1 <= sites <= _MOST_PARTS:
         raise DatasetEditError(f"{sites} sites; expected 1 to {_MOST_PARTS}")
     if sites == 1 and not test:
-        raise DatasetEditError("one site and no test part is no split; say how many sites, or test")
+        raise DatasetEditError("one site and no test part is not a split; give --sites or --test")
     digits = len(str(sites))
     names = ["train"] if sites == 1 else [f"site-{i + 1:0{digits}d}" for i in range(sites)]
     shares = dict.fromkeys(names, (1.0 - test) / sites)
@@ -127,12 +127,12 @@ def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
     Raises
     ------
     DatasetEditError
-        When the expression is none, or the name of an image does not match.
+        When the expression is invalid, or the name of an image does not match.
     """
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise DatasetEditError(f"{pattern!r} is no regular expression: {error}") from error
+        raise DatasetEditError(f"{pattern!r} is not a regular expression: {error}") from error
 
     def group_of(image: AnnotatedImage) -> str:
         name = _name_in(dataset, image)
@@ -202,7 +202,7 @@ def _rows(table: Path, column: str, file_column: str) -> dict[str, str]:
                     raise AnnotationFileError(table, reader.line_num, f"lacks {column!r} of a file")
                 name = name.replace("\\", "/").removeprefix("./")
                 if rows.setdefault(name, value) != value:
-                    problem = f"says {value!r} of {name}, above it said {rows[name]!r}"
+                    problem = f"has {value!r} for {name}, which had {rows[name]!r} above"
                     raise AnnotationFileError(table, reader.line_num, problem)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AnnotationFileError(table, 0, f"cannot be read: {error}") from error
@@ -238,7 +238,7 @@ def _content(image: AnnotatedImage) -> str:
     try:
         with image.path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:  # `check_dataset` tells of it
+    except OSError:  # `check_dataset` reports it
         return image.path.as_posix()
 
 

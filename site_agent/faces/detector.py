@@ -110,7 +110,7 @@ def open_detector(path: Path | str | None = None) -> FaceDetector:
     Raises
     ------
     FaceModelError
-        The file is no detector; the message says what it is.
+        The file is not a detector.
     """
     import dlib
 

@@ -22,7 +22,7 @@ def open_landmarks(path: Path | str) -> LandmarkPredictor:
     Raises
     ------
     FaceModelError
-        The file is no landmark model; the message says what it is.
+        The file is not a landmark model.
     """
     path = Path(path)
     try:

@@ -169,7 +169,7 @@ def predict_images(
         Processes for detection; 0: as many as the machine has processors. A script that asks for
         more than one must guard its main part with ``if __name__ == "__main__":``.
     skip_unreadable : bool
-        Go on past images that cannot be read; their predictions say why (`problem`).
+        Skip images that cannot be read; `problem` of their predictions has the reason.
     progress : callable, optional
         Called with the fraction done and a text after each image.
 
@@ -273,13 +273,12 @@ def _check_request(
         raise PredictionInputError("no images were given; name image files, folders or an XML file")
     if detector is None and not has_boxes:
         raise PredictionInputError(
-            "a landmark model alone needs to be told where the faces are: "
-            "give --detector, or annotations with boxes"
+            "a landmark model alone does not find faces: give --detector, or annotations with boxes"
         )
 
 
 _Found = tuple[Path, DetectedImage | None, tuple[PredictedFace, ...]]
-"""An image, what the detector says of it (None where there is none), and its faces."""
+"""An image, what the detector found in it (None without a detector), and its faces."""
 
 
 def _boxes_of_dataset(images: Sequence[AnnotatedImage]) -> Iterator[_Found]:

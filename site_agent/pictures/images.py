@@ -32,7 +32,7 @@ def read_image(path: Path | str, *, apply_orientation: bool = True, bits: int = 
         Any format that OpenCV decodes, recognised by its content. Grey and palette images, alpha
         (left out) and 16 bits a channel all give 8-bit RGB.
     apply_orientation : bool
-        Turn the picture as its EXIF data say. Annotated data must be read with False: dlib's
+        Turn the picture upright by its EXIF data. Annotated data must be read with False: dlib's
         tools, by which boxes and landmarks were drawn, ignore EXIF.
     bits : int
         How many bits the camera used of a file with 16 bits a channel, such as 10 or 12. The
@@ -90,7 +90,7 @@ def _require_complete(path: Path, data: bytes) -> None:
 def exif_orientation(path: Path | str) -> int:
     """Return how a picture is stored by its EXIF data: 1 upright, up to 8 (CIPA DC-008, 0x0112).
 
-    1 where there are no such data, or the format is one that only OpenCV decodes.
+    1 without such data, or where the format is one that only OpenCV decodes.
     """
     try:
         with Image.open(path) as picture:
@@ -147,12 +147,12 @@ def is_clutter(name: str) -> bool:
 def list_images(path: Path | str) -> list[Path]:
     """Return the images of a folder in the order of their names, or the one file given.
 
-    Of a folder those that are hidden are left out.
+    Hidden files are left out.
 
     Raises
     ------
     ImageFileError
-        When there is nothing there, or no image in the folder.
+        When the path does not exist, or the folder has no image.
     """
     path = Path(path)
     if path.is_file():

@@ -98,7 +98,7 @@ def test_persons_by_a_pattern(tmp_path: Path) -> None:
         assert all(len({n[:9] for n in names(part)}) == 1 for part in parts.values())
     with pytest.raises(DatasetEditError, match=r"faces\.xml, line \d+: 'person-00_00.png'"):
         split_dataset(dataset, site_shares(2), group_of=by_pattern(dataset, "child"))
-    with pytest.raises(DatasetEditError, match="no regular expression"):
+    with pytest.raises(DatasetEditError, match="not a regular expression"):
         by_pattern(dataset, "(")
     with pytest.raises(DatasetEditError, match="3 groups of images"):
         split_dataset(dataset, site_shares(4), group_of=by_pattern(dataset, r"person-\d+"))
