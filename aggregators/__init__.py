@@ -1,10 +1,10 @@
-"""Merging of models that sites trained apart: formats, methods, predictors.
+"""Merging of models trained at different sites: formats, methods, predictors.
 
     from aggregators import merge, read_model, LandmarkPredictor
 
     merge("wba-cascade", ["site-a.dat", "site-b.dat"], output="merged.dat")
 
-Importing this package loads none of it; each name is fetched when it is first used.
+Importing this package is cheap: each name is imported at its first use.
 """
 
 from __future__ import annotations
@@ -37,33 +37,6 @@ if TYPE_CHECKING:
     )
     from aggregators.predictors import DlibCompatiblePredictor, LandmarkPredictor, to_grey
 
-_HOMES = {
-    "aggregators.formats": (
-        "FORMATS",
-        "decode_model",
-        "encode_model",
-        "file_digest",
-        "fingerprint",
-        "read_model",
-        "recognise",
-        "write_model",
-    ),
-    "aggregators.methods": (
-        "METHODS",
-        "Merged",
-        "Recipe",
-        "find_method",
-        "merge",
-        "merge_keys",
-        "parse_recipe",
-        "read_recipe",
-        "recipe_path",
-        "replay",
-    ),
-    "aggregators.predictors": ("DlibCompatiblePredictor", "LandmarkPredictor", "to_grey"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
 __all__ = [
     "FORMATS",
     "METHODS",
@@ -90,10 +63,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    if name in __all__:
+        for package in ("formats", "predictors", "methods"):
+            module = import_module(f"aggregators.{package}")
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

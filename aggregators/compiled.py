@@ -1,4 +1,4 @@
-"""How functions are compiled: once a machine, even where nothing may be stored beside them."""
+"""Compilation of numeric functions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from numba import njit
 def compiled(function: Callable[..., Any]) -> Any:
     """Compile a function of numbers and arrays; a decorator.
 
-    The compiled code is kept on disk for later processes, releases the interpreter's lock while
-    it runs, and divides as numpy does. In an installation that is read-only, for a user without a
-    home folder, it is compiled anew in each process.
+    The compiled code is cached on disk, releases the interpreter's lock while it runs, and
+    divides as numpy does. Where no cache can be written, each process compiles it.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:
-        # numba found no folder that it may write to.
+        # numba found no folder that it can write to.
         return njit(**options)(function)

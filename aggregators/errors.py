@@ -1,21 +1,19 @@
-"""Everything that `aggregators` raises on purpose.
+"""The errors of `aggregators`.
 
-    AggregatorError
-    ├── FormatError               bytes that are no well-formed model file
-    │   └── UnknownFormatError    none of the known formats
-    ├── IncompatibleModelsError   well-formed models that cannot be merged
-    │   └── WrongKindError        a model of a kind that the method does not merge
-    ├── WeightError               weights that are not finite and positive, or too few
-    ├── OptionError               an option the method does not have or cannot take
-    ├── UnknownMethodError        no aggregation method of that name
-    ├── RecipeError               a recipe that cannot be read or repeated
-    ├── ConversionError           a model that the wanted file format cannot hold
-    ├── ImageArrayError           an array that is no grey or RGB image of bytes
-    ├── FaceBoxError              a face box, or starting shape, that no landmarks can start from
-    └── InconsistentModelError    arrays that do not make up a landmark model
-
-None of them knows of HTTP or of exit codes; the server and the command line
-map the types.
+AggregatorError
+├── FormatError                   a malformed model file
+│   └── UnknownFormatError        a file of no known format
+├── IncompatibleModelsError       models that cannot be merged
+│   └── WrongKindError            a kind of model that the method does not merge
+├── WeightError                   weights that are missing, not finite or not positive
+├── OptionError                   an unknown option, or a value out of range
+├── UnknownMethodError            no aggregation method of that name
+├── RecipeError                   a recipe that cannot be read or repeated
+│   └── RecipeInputMissingError   an input of a recipe was not found
+├── ConversionError               a model that a file format cannot hold
+├── ImageArrayError               an array that is not a grey or RGB image of bytes
+├── FaceBoxError                  face boxes, landmarks or starting shapes that are invalid
+└── InconsistentModelError        arrays that do not form a landmark model
 """
 
 from __future__ import annotations
@@ -28,16 +26,16 @@ class AggregatorError(Exception):
 
 
 class FormatError(AggregatorError):
-    """Bytes that do not follow the format they claim.
+    """Bytes that do not follow their format.
 
     Parameters
     ----------
     what : str
-        The part of the format that was being read (``"number of leaves of tree 3"``).
+        The part of the format that was read (``"number of leaves of tree 3"``).
     offset : int
         Byte offset from the start of the file.
     found, expected : str
-        What stands there, and what would have been well-formed.
+        What the file holds there, and what is valid.
     subject : str
         Name of the file, where known.
     """
@@ -60,7 +58,7 @@ class FormatError(AggregatorError):
         )
 
     def about(self, subject: str) -> FormatError:
-        """Return the same error with the file's name in it."""
+        """Return the same error with the file's name."""
         return type(self)(
             self.what,
             offset=self.offset,
@@ -71,20 +69,22 @@ class FormatError(AggregatorError):
 
 
 class UnknownFormatError(FormatError):
-    """The first bytes belong to none of the formats this package reads."""
+    """A file of no known format."""
 
 
 class IncompatibleModelsError(AggregatorError):
-    """Models that a method cannot merge, with the first differing field.
+    """Models that cannot be merged, with the first field that differs.
 
     Parameters
     ----------
     field : str
-        The field's name (``"window"``).
+        Name of the field (``"window"``).
     first, other : str
         Its value in the first model and in the one that differs.
     first_name, other_name : str
-        What to call the two models in the message.
+        Names of the two models in the message.
+    hint : str
+        What the user can do.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class IncompatibleModelsError(AggregatorError):
 
 
 class WrongKindError(IncompatibleModelsError):
-    """An input that is no model of the kind which a method merges.
+    """A kind of model that the method does not merge.
 
     Parameters
     ----------
     name : str
-        What to call the input in the message.
+        Name of the input in the message.
     kind : str
-        What it is.
+        Its kind.
     expected : sequence of str
-        What the method merges.
+        The kinds that the method merges.
     """
 
     def __init__(self, name: str, kind: str, expected: Sequence[str], *, hint: str = "") -> None:
@@ -136,11 +136,11 @@ class WrongKindError(IncompatibleModelsError):
 
 
 class WeightError(AggregatorError):
-    """Weights that are not finite and positive, or not one for each model."""
+    """Weights that are missing, not finite or not positive."""
 
 
 class OptionError(AggregatorError):
-    """An option that the method does not have, or a value that it cannot take."""
+    """An unknown option, or a value out of its range."""
 
 
 class UnknownMethodError(AggregatorError):
@@ -148,24 +148,24 @@ class UnknownMethodError(AggregatorError):
 
 
 class RecipeError(AggregatorError):
-    """A recipe that cannot be read, or that gives other bytes than it promises."""
+    """A recipe that cannot be read, or whose merge gives other bytes."""
 
 
 class RecipeInputMissingError(RecipeError):
-    """An input of a recipe that is nowhere to be found."""
+    """An input of a recipe was not found."""
 
 
 class ConversionError(AggregatorError):
-    """A model that the wanted file format cannot hold."""
+    """A model that a file format cannot hold."""
 
 
 class ImageArrayError(AggregatorError):
-    """An array that is no image a predictor can read."""
+    """An array that is not a grey or RGB image of bytes."""
 
 
 class FaceBoxError(AggregatorError):
-    """A face box without area or not finite, or starting shapes that do not fit the boxes."""
+    """Face boxes, landmarks or starting shapes that are not finite or of the wrong shape."""
 
 
 class InconsistentModelError(AggregatorError):
-    """Arrays, put together by a program, that do not make up a landmark model."""
+    """Arrays that do not form a landmark model."""

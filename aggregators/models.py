@@ -1,7 +1,7 @@
-"""Model contents as plain arrays, whatever file they came from.
+"""The contents of models as arrays, independent of the file format.
 
 The formats read and write these, the methods combine them, the predictors run them.
-All arrays are C-contiguous and should be treated as read-only.
+All arrays are C-contiguous and must not be changed.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ class FhogDetector:
     max_pyramid_levels, min_layer_width_px, min_layer_height_px : int
         Limits of the image pyramid.
     nuclear_norm_strength : float
-        Regularisation used in training; kept as the file has it.
+        Regularisation used in training; not used afterwards.
     overlap_iou, overlap_covered : float
-        Non-maximum suppression: two boxes are the same object when their intersection over
-        union, or the covered fraction of either one, exceeds these.
+        Non-maximum suppression: two boxes are one object when their intersection over union,
+        or the covered fraction of either one, exceeds these.
     weights : float64, shape (detectors, dimensions)
-        One filter a row (31 planes of cells).
+        One filter per row (31 planes of cells).
     thresholds : float64, shape (detectors,)
         A window is an object when ``weights @ features - threshold > 0``.
     upsampling : int or None
-        None for a file written by C++ or ``fhog_object_detector.save``; the number of times the
-        image is doubled first, for a file written by Python's ``simple_object_detector.save``.
-    simple_version : int
-        Version number that goes with `upsampling` (dlib writes 1).
+        How often an image is doubled first, in a file of Python's ``simple_object_detector``;
+        None in a file of C++ or ``fhog_object_detector.save``.
     """
 
     window_width_px: int
@@ -61,7 +59,6 @@ class FhogDetector:
     weights: Float64
     thresholds: Float64
     upsampling: int | None = None
-    simple_version: int = 1
 
     @property
     def detector_count(self) -> int:
@@ -74,20 +71,20 @@ class FhogDetector:
 
 @dataclass(frozen=True, eq=False)
 class CascadeLevel:
-    """One level of a `ShapePredictor`: views into its flat arrays.
+    """One level of a `ShapePredictor`, as views of its arrays.
 
     Attributes
     ----------
     tree_depths : uint8, shape (trees,)
         A tree of depth d has ``2**d`` leaves and ``2**d - 1`` splits in heap order.
     split_idx1, split_idx2 : uint32, shape (splits,)
-        Pixel-pool indices; go left (child 2i+1) when
-        ``pixel[idx1] - pixel[idx2] > threshold``.
+        Pixel-pool indices; child 2i+1 follows split i when
+        ``pixel[idx1] - pixel[idx2] > threshold``, child 2i+2 otherwise.
     split_thresholds : float32, shape (splits,)
     leaves : float32, shape (leaves, parts, 2)
-        What a reached leaf adds to the shape, in box coordinates.
+        Added to the shape when the leaf is reached, in box coordinates.
     anchors : uint32, shape (pool,)
-        Landmark to which each pool pixel is tied.
+        Landmark that each pool pixel moves with.
     deltas : float32, shape (pool, 2)
         Offset of each pool pixel from its landmark, (x, y) in box coordinates.
     """
@@ -113,7 +110,7 @@ class CascadeLevel:
 class ShapePredictor:
     """An ERT landmark model (dlib's ``shape_predictor``), all levels in flat arrays.
 
-    Trees may differ in depth (a merge of unlike sub-models), hence no rectangular arrays.
+    Trees may differ in depth, so the arrays are not rectangular.
 
     Attributes
     ----------
@@ -154,7 +151,7 @@ class ShapePredictor:
         return int(self.tree_depths.shape[0])
 
     def levels(self) -> Iterator[CascadeLevel]:
-        """Yield each cascade level as views (nothing is copied)."""
+        """Yield each cascade level as views."""
         leaf_counts = np.left_shift(np.int64(1), self.tree_depths.astype(np.int64))
         tree_ends = np.cumsum(self.trees_per_level)
         leaf_ends = np.concatenate([[0], np.cumsum(leaf_counts)])
@@ -177,7 +174,7 @@ class ShapePredictor:
 
     @classmethod
     def from_levels(cls, initial_shape: Float32, levels: list[CascadeLevel]) -> ShapePredictor:
-        """Join levels into one model (copies)."""
+        """Join copies of levels into one model."""
         return cls(
             initial_shape=np.ascontiguousarray(initial_shape, dtype=np.float32),
             trees_per_level=np.array([level.tree_count for level in levels], dtype=np.int64),
@@ -194,7 +191,7 @@ class ShapePredictor:
 
 @dataclass(frozen=True, eq=False)
 class ForestEnsemble:
-    """Several landmark models run side by side, their results averaged (WBA, final form).
+    """Several landmark models whose results are averaged (WBA, final form).
 
     Attributes
     ----------
@@ -227,11 +224,11 @@ class StateDict:
     Attributes
     ----------
     tensors : mapping of str to array
-        Entries load when they are asked for, so that a model larger than memory can be merged
-        one entry at a time. bfloat16 entries arrive as float32; `infos` has the stored type.
+        Entries are loaded when used, so models larger than memory can be merged. bfloat16
+        entries are returned as float32; `infos` has the stored type.
     infos : mapping of str to TensorInfo
     metadata : mapping of str to str
-        The file's own remarks (``architecture``, ``architecture_version`` ...).
+        Texts stored in the file (``architecture``, ``architecture_version`` ...).
     """
 
     tensors: Mapping[str, NDArray[np.generic]]
@@ -241,19 +238,19 @@ class StateDict:
 
 @dataclass(frozen=True, eq=False)
 class LeafContribution:
-    """What one site sends in a round of leaf refinement: sums over its samples, and nothing else.
+    """One site's part in a round of leaf refinement: sums over its samples.
 
     Attributes
     ----------
     changes : float32, shape (leaves, parts, 2)
-        By how much the site would move each leaf of the (thinned) base, in box coordinates;
-        zero for leaves with too few samples.
+        Change of each leaf of the (thinned) base, in box coordinates; zero for leaves with too
+        few samples.
     counts : uint32, shape (leaves,)
         Samples of the site that reach each leaf; zero for leaves with too few.
     base_digest : str
-        `forest_digest` of the base as it was before thinning.
+        `forest_digest` of the base before thinning.
     settings : mapping of str to JSON values
-        How it was fitted (`RefitSettings` without the seed, which stays at the site).
+        `RefitSettings` without the seed, which stays at the site.
     """
 
     changes: Float32
@@ -269,10 +266,10 @@ class LeafContribution:
 Model = FhogDetector | ShapePredictor | ForestEnsemble | StateDict
 
 MergeInput = Model | LeafContribution
-"""What methods combine: models, and what sites send to change one."""
+"""What methods combine."""
 
 ModelKind = Literal["hog-svm", "ert", "network"]
-"""What a model is for: finding faces, placing landmarks, or a network (gaze)."""
+"""Face detector, landmark model, or network (gaze)."""
 
 KIND_WORDS: Mapping[type, str] = {
     FhogDetector: "HOG-SVM detector",
@@ -281,4 +278,4 @@ KIND_WORDS: Mapping[type, str] = {
     StateDict: "network",
     LeafContribution: "leaf-refit contribution",
 }
-"""What to call them in messages."""
+"""Names of the kinds in messages."""

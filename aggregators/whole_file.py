@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a temporary file that takes the place of `path` when the block ends.
+    """Open a temporary file that replaces `path` when the block ends.
 
-    The bytes are on disk before the file takes its name, so a reader sees the old file or the
-    new one. When the block raises, the old file stays.
+    The bytes are on disk before the file is renamed, so a reader sees the old file or the new
+    one. When the block raises, the old file stays.
 
     Parameters
     ----------
     mode : int
         Permissions, less the umask.
-
-    Raises
-    ------
-    OSError
-        The folder is missing, full or not writable.
     """
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.partial")
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
@@ -50,7 +45,7 @@ def write_whole(path: Path, content: bytes | str, *, mode: int = 0o666) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on disk; some file systems cannot, which is no error."""
+    """Flush a folder's entries to disk, where the file system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

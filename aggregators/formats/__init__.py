@@ -1,7 +1,4 @@
-"""Model file formats, one a module; these are the doors.
-
-Importing this package loads neither numba nor any model library.
-"""
+"""Model file formats, one per module. Importing this package does not load numba."""
 
 from aggregators.formats.contract import ModelFormat
 from aggregators.formats.fingerprint import Fingerprint, fingerprint, model_kind

@@ -1,4 +1,4 @@
-"""What a model file format must be able to do."""
+"""The contract of model file formats."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from aggregators.models import Model
 class ModelFormat(Protocol):
     """One file format, without state.
 
-    A new one is a module with such a class, a line in `FORMATS` and a member of
-    ``tests/conformance/model_formats.py``, which holds every format to these laws:
+    A new format is a module with such a class, a line in `FORMATS` and a subclass of the suite
+    ``tests/conformance/model_formats.py``, which tests these laws:
 
     1. ``encode(decode(file)) == file``, byte for byte, for every file that the format's own
        program or this package wrote;
-    2. ``decode(encode(model)) == model`` where `exact`; otherwise encoding what was decoded gives
-       the same bytes again;
+    2. ``decode(encode(model)) == model`` where `exact`; otherwise encoding the decoded model
+       gives the same bytes;
     3. the same model gives the same bytes at all times and on all machines;
     4. `recognises` is true of every file that `encode` writes, and of no other format's files;
     5. `decode` either returns a model that can be encoded, or raises `FormatError` with an offset
-       inside the file (or at its end); it never takes memory beyond a small multiple of the
-       file's size, whatever the file says;
+       inside the file (or at its end); it uses at most a small multiple of the file's size in
+       memory;
     6. `encode` raises `ConversionError` for a model that the format cannot hold.
 
     Attributes
@@ -31,12 +31,11 @@ class ModelFormat(Protocol):
     name : str
         Stable; clients and servers exchange it.
     suffixes : tuple of str
-        File name endings from which `write_model` infers the format, with their dot. Reading
-        never looks at names.
+        File name endings, with their dot, from which `write_model` infers the format.
     summary : str
         What the format is, in a few words.
     exact : bool
-        Whether all numbers come back as they were.
+        Whether all numbers are preserved.
     """
 
     @property
@@ -52,11 +51,11 @@ class ModelFormat(Protocol):
     def exact(self) -> bool: ...
 
     def recognises(self, head: bytes) -> bool:
-        """Whether a file with these first bytes (at most 4096) is of this format."""
+        """Return whether a file with these first bytes (at most 4096) is of this format."""
         ...
 
     def holds(self, model: Model) -> bool:
-        """Whether models of this type can be written in this format."""
+        """Return whether models of this type can be written in this format."""
         ...
 
     def decode(self, data: Buffer) -> Model:
@@ -67,16 +66,16 @@ class ModelFormat(Protocol):
         Raises
         ------
         FormatError
-            With offset, what was found and what was expected; without the file's name.
+            Without the file's name.
         """
         ...
 
     def encode(self, model: Model) -> Iterator[Buffer]:
-        """Yield the bytes of the file, piece by piece; each piece is the caller's to keep.
+        """Yield the bytes of the file, piece by piece; the pieces are not reused.
 
         Raises
         ------
         ConversionError
-            When the format cannot hold the model.
+            The format cannot hold the model.
         """
         ...

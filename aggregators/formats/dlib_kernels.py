@@ -1,27 +1,27 @@
 """Compiled inner loops for dlib's number coding.
 
-A model file of 130 MB holds 44 million variable-length numbers, so the loops below look at eight
+A model file of 130 MB holds 44 million variable-length numbers, so the loops below read eight
 bytes at once: one unaligned load holds a whole float (mantissa and exponent) in nearly all cases,
-and one unaligned store writes one. Everything rare (the last bytes of the file, long mantissas,
-unusual exponents) takes a slower path that gives the same values.
+and one unaligned store writes one. Rare cases (the last bytes of the file, long mantissas,
+unusual exponents) take a slower path that gives the same values.
 
-The functions report failure through `report`, an int64 array, because exceptions with text
-cannot be raised from compiled code:
+Compiled code cannot raise exceptions with text, so failures are stored in `report`, an int64
+array:
 
     report[CODE]      0, or one of the codes below
-    report[OFFSET]    where the offending number starts
+    report[OFFSET]    where the invalid number starts
     report[FOUND]     the number, or the size byte
-    report[EXPECTED]  a limit that goes with the code
+    report[EXPECTED]  the limit, for some codes
     report[WHAT]      which item of the format (an index into the caller's table)
     report[LEVEL], report[TREE], report[ITEM]   where in the model
 
-Only `dlib_stream`, `fhog_detector` and `shape_predictor` import this module, and only when a file
-is read or written: numba takes a third of a second to load.
+This module is imported only when a file is read or written: numba takes a third of a second to
+load.
 """
 
-# Compiled code takes its arrays and counters one by one, and reports failure by returning early.
+# Compiled code takes its arrays and counters one by one, and returns early on failure.
 # ruff: noqa: PLR0911, PLR0917
-# numba infers the types; annotations would be repeated, not checked.
+# numba infers the types and does not check annotations.
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NOT_POWER_OF_TWO = 7
 WRONG_VALUE = 8
 OUT_OF_RANGE = 9
 
-# Exponents from 32000 on stand for infinities and NaN.
+# Exponents from 32000 on mean infinities and NaN.
 FIRST_SPECIAL_EXPONENT = 32000
 LAST_EXPONENT = 32767
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -95,7 +95,7 @@ def _fail(report, code, offset, found, expected):
 
 @compiled
 def _read_integer(data, offset, end, report):
-    """Return (value, offset of what follows); the offset is -1 on failure."""
+    """Return (value, next offset); the offset is -1 on failure."""
     if offset >= end:
         return np.int64(0), _fail(report, TRUNCATED, offset, end, 0)
     head = np.int64(data[offset])
@@ -139,7 +139,7 @@ def _read_number(data, offset, end, report):
 
 @compiled
 def read_float32(data, offset, end, out, first, count, powers, report):
-    """Read `count` floats into ``out[first:]``; return the offset of what follows, or -1."""
+    """Read `count` floats into ``out[first:]``; return the next offset, or -1."""
     last_whole_word = end - 8
     for index in range(first, first + count):
         if offset <= last_whole_word:
@@ -179,7 +179,7 @@ def read_float32(data, offset, end, out, first, count, powers, report):
 
 @compiled
 def read_float64(data, offset, end, out, report):
-    """Fill `out` with doubles; return the offset of what follows, or -1."""
+    """Fill `out` with doubles; return the next offset, or -1."""
     for index in range(out.shape[0]):
         mantissa, exponent, after = _read_number(data, offset, end, report)
         if after < 0:
@@ -196,7 +196,7 @@ def read_float64(data, offset, end, out, report):
 
 @compiled
 def read_indices(data, offset, end, out, limit, report):
-    """Fill `out` with integers in ``[0, limit)``; return the offset of what follows, or -1."""
+    """Fill `out` with integers in ``[0, limit)``; return the next offset, or -1."""
     for index in range(out.shape[0]):
         value, after = _read_integer(data, offset, end, report)
         if after >= 0 and (value < 0 or value >= limit):
@@ -209,7 +209,7 @@ def read_indices(data, offset, end, out, limit, report):
     return offset
 
 
-# What a forest's reader was looking at when it failed (`report[WHAT]`).
+# The item of a forest whose reading failed (`report[WHAT]`).
 (
     TREE_COUNT,
     SPLIT_COUNT,
@@ -224,7 +224,7 @@ def read_indices(data, offset, end, out, limit, report):
 
 @compiled
 def _read_count(data, offset, end, item_bytes, report):
-    """Read a vector's length and refuse one that the rest of the file cannot hold."""
+    """Read a vector's length; fail if the rest of the file cannot hold as many items."""
     count, after = _read_integer(data, offset, end, report)
     if after >= 0 and (count < 0 or count > (end - after) // item_bytes):
         after = _fail(report, BAD_COUNT, offset, count, (end - after) // item_bytes)
@@ -304,9 +304,9 @@ def read_forests(
 ):
     """Read all cascade levels' trees into flat arrays.
 
-    The arrays must be as long as `shape_predictor` computes from the bytes that remain: every
-    count is checked against these bytes before its items are read, so that no write can pass
-    their ends. Returns (offset of what follows or -1, trees, splits, leaves).
+    The arrays must be as long as `shape_predictor` computes from the remaining bytes: every
+    count is checked against these bytes before its items are read, so no write passes the end
+    of an array. Returns (next offset or -1, trees, splits, leaves).
     """
     leaf_bytes = 4 + 4 * coordinates
     tree_bytes = 4 + leaf_bytes
@@ -413,7 +413,7 @@ def write_float32(out, offset, values, first, count, report):
                 mantissa <<= np.uint64(1)
                 exponent -= 1
         else:
-            # dlib shifts its zero eight times by eight bits; the sign is lost.
+            # dlib shifts zero eight times by eight bits and drops its sign.
             negative = np.uint64(0)
             exponent = np.int64(40)
         if mantissa:

@@ -1,4 +1,4 @@
-"""dlib's way of writing numbers to a stream, shared by its file formats.
+"""dlib's coding of numbers, common to its file formats.
 
 ===========  =========================================================================
 item         bytes
@@ -10,8 +10,8 @@ vector       integer count, then the items
 column       integer ``-rows``, integer ``-1``, then the items (``matrix<T, 0, 1>``)
 ===========  =========================================================================
 
-A reader accepts integers that are longer than need be, as dlib does, and nothing else that dlib
-would not write. Exponents 32000 and up stand for infinities and NaN, which no model may hold.
+Readers accept integers that are longer than necessary, as dlib does, and nothing else that dlib
+would not write. Exponents of 32000 and more mean infinities and NaN, which are refused.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 
 def view_bytes(data: Buffer) -> memoryview:
-    """View the bytes of any buffer, without a copy."""
+    """Return a view of the bytes of a buffer."""
     whole = data.data if isinstance(data, np.ndarray) else memoryview(data)
     return whole.cast("B")
 
 
 def flat_view(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    """View an array as one read-only row, copied only where it is not contiguous.
+    """Return an array as one read-only row, copied only if it is not contiguous.
 
-    Kernels get all their inputs so: each is then compiled once, whether a model's arrays are
-    read-only (mapped) or not.
+    With read-only inputs throughout, each kernel is compiled for one type only.
     """
     flat = np.ascontiguousarray(values, dtype=dtype).reshape(-1).view()
     flat.flags.writeable = False
@@ -47,22 +46,13 @@ def flat_view(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
 
 
 class StreamReader:
-    """A position in the bytes of one file; every method reads one item and moves past it.
+    """A position in the bytes of one file; each method reads one item and moves past it.
 
-    Parameters
-    ----------
-    data : bytes-like
-        The whole file. It is not copied.
-
-    Raises
-    ------
-    FormatError
-        From every method, with the offset at which the offending number starts.
+    All methods raise `FormatError`, with the offset at which the invalid number starts.
     """
 
     def __init__(self, data: Buffer) -> None:
         self.bytes: UInt8 = np.frombuffer(data, dtype=np.uint8)
-        # One read-only type only, so that each kernel is compiled once.
         self.bytes.flags.writeable = False
         self.offset = 0
         self.end = int(self.bytes.shape[0])
@@ -75,7 +65,7 @@ class StreamReader:
         raise FormatError(what, offset=offset, found=str(found), expected=expected)
 
     def integer(self, what: str, minimum: int, maximum: int) -> int:
-        """Read an integer that must lie in ``[minimum, maximum]``."""
+        """Read an integer in ``[minimum, maximum]``."""
         start = self.offset
         value = self._magnitude(what)
         if not minimum <= value <= maximum:
@@ -84,13 +74,7 @@ class StreamReader:
         return value
 
     def count(self, what: str, item_bytes: int, minimum: int = 0) -> int:
-        """Read a vector's length, at most what the rest of the file can hold.
-
-        Parameters
-        ----------
-        item_bytes : int
-            The fewest bytes that one item can take.
-        """
+        """Read a vector's length; the rest of the file must hold as many items of `item_bytes`."""
         start = self.offset
         value = self._magnitude(what)
         most = self.remaining // item_bytes
@@ -99,14 +83,12 @@ class StreamReader:
                 what,
                 offset=start,
                 found=value,
-                expected=f"{minimum} to {most} (what the remaining {self.remaining} bytes can hold)"
-                if most >= minimum
-                else f"at least {minimum}, and bytes enough to hold them",
+                expected=f"{minimum} to {most} (all that {self.remaining} more bytes can hold)",
             )
         return value
 
     def column_rows(self, what: str, item_bytes: int) -> int:
-        """Read the head of a column matrix and return its number of rows."""
+        """Read the header of a column matrix and return its number of rows."""
         start = self.offset
         rows = -self._magnitude(f"{what}, rows")
         if rows < 0:
@@ -114,7 +96,7 @@ class StreamReader:
                 f"{what}, rows",
                 offset=start,
                 found=-rows,
-                expected="a negative number (dlib's marker of its present matrix layout)",
+                expected="a negative number (dlib's mark of a column matrix)",
             )
         self.integer(f"{what}, columns", -1, -1)
         most = self.remaining // item_bytes
@@ -123,7 +105,7 @@ class StreamReader:
                 f"{what}, rows",
                 offset=start,
                 found=rows,
-                expected=f"0 to {most} (what the remaining {self.remaining} bytes can hold)",
+                expected=f"0 to {most} (all that {self.remaining} more bytes can hold)",
             )
         return rows
 
@@ -145,13 +127,13 @@ class StreamReader:
             self.fail(
                 what,
                 offset=start,
-                found=f"an infinite or undefined number (exponent {exponent})",
+                found=f"an infinite number or NaN (exponent {exponent})",
                 expected="a finite number",
             )
         return value
 
     def float32_array(self, what: str, length: int) -> Float32:
-        """Read `length` floats; the caller has checked that the file can hold them."""
+        """Read `length` floats; the caller has checked `length`."""
         from aggregators.formats import dlib_kernels as kernels
 
         values = np.empty(length, dtype=np.float32)
@@ -163,7 +145,7 @@ class StreamReader:
         return values
 
     def float64_array(self, what: str, length: int) -> Float64:
-        """Read `length` doubles; the caller has checked that the file can hold them."""
+        """Read `length` doubles; the caller has checked `length`."""
         from aggregators.formats import dlib_kernels as kernels
 
         values = np.empty(length, dtype=np.float64)
@@ -183,7 +165,7 @@ class StreamReader:
         return values
 
     def finish(self, what: str) -> None:
-        """Refuse bytes that follow the model."""
+        """Require the end of the file."""
         if self.remaining:
             self.fail(
                 what,
@@ -193,7 +175,7 @@ class StreamReader:
             )
 
     def move(self, after: int, report: NDArray[np.int64], what: str) -> None:
-        """Go to where a kernel stopped, or raise what it reported."""
+        """Move to where a kernel stopped, or raise its error."""
         if after < 0:
             raise kernel_error(report, what, self.end)
         self.offset = int(after)
@@ -227,22 +209,14 @@ class StreamReader:
 
 
 def new_report() -> NDArray[np.int64]:
-    """Make the record in which a kernel says what went wrong."""
+    """Return the array in which a kernel reports failure."""
     from aggregators.formats import dlib_kernels as kernels
 
     return np.zeros(kernels.REPORT_LENGTH, dtype=np.int64)
 
 
 def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
-    """Turn a kernel's report into the error that it stands for.
-
-    Parameters
-    ----------
-    what : str
-        What was being read.
-    end : int
-        Length of the file in bytes.
-    """
+    """Return the error that a kernel reported while reading `what`; the file has `end` bytes."""
     from aggregators.formats import dlib_kernels as kernels
 
     code, offset, found, expected = (int(value) for value in report[:4])
@@ -251,15 +225,15 @@ def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
         kernels.BAD_SIZE_BYTE: (f"size byte 0x{found:02x}", "0x01 to 0x08, or 0x81 to 0x88"),
         kernels.TOO_LARGE: ("a number of 64 bits", "a number below 2**63"),
         kernels.NOT_FINITE: (
-            f"an infinite, undefined or too large number (exponent {found})",
+            f"an infinite number, NaN or a too large number (exponent {found})",
             "a finite number",
         ),
         kernels.BAD_EXPONENT: (f"exponent {found}", "-32768 to 32767"),
         kernels.BAD_COUNT: (
             str(found),
-            f"at most {expected}, which the remaining bytes can hold"
-            if found
-            else f"at least 1 and at most {expected}",
+            f"1 to {expected} (the remaining bytes cannot hold more)"
+            if found == 0
+            else f"at most {expected} (the remaining bytes cannot hold more)",
         ),
         kernels.NOT_POWER_OF_TWO: (str(found), "one less than a power of two"),
         kernels.WRONG_VALUE: (str(found), str(expected)),
@@ -270,7 +244,7 @@ def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
 
 
 class StreamWriter:
-    """Collects the bytes of one part of a file."""
+    """Collects the bytes of a part of a file."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -283,7 +257,7 @@ class StreamWriter:
             self._parts.append(bytes([head]) + abs(value).to_bytes(size, "little"))
 
     def doubles(self, what: str, values: Float64 | Sequence[float]) -> None:
-        """Append doubles; `what` names them if one is not finite."""
+        """Append doubles; `what` names them in errors."""
         from aggregators.formats import dlib_kernels as kernels
 
         array = flat_view(np.asarray(values), np.float64)
@@ -292,7 +266,7 @@ class StreamWriter:
         self._append(out, kernels.write_float64(out, 0, array, report), what)
 
     def floats(self, what: str, values: Float32) -> None:
-        """Append floats; `what` names them if one is not finite."""
+        """Append floats; `what` names them in errors."""
         from aggregators.formats import dlib_kernels as kernels
 
         bits = flat_view(values, np.float32).view(np.uint32)
@@ -309,7 +283,7 @@ class StreamWriter:
         self._append(out, kernels.write_indices(out, 0, flat_view(values, np.uint32)), "indices")
 
     def take(self) -> bytes:
-        """Return what was collected, and start anew."""
+        """Return the collected bytes and clear them."""
         taken = b"".join(self._parts)
         self._parts.clear()
         return taken
@@ -321,8 +295,5 @@ class StreamWriter:
 
 
 def not_finite(what: str) -> ConversionError:
-    """Make the error for a model with infinite or undefined numbers."""
-    return ConversionError(
-        f"{what}: found an infinite or undefined number, expected finite ones; "
-        "the file would be of no use to any reader"
-    )
+    """Return the error for a model with infinite numbers or NaN."""
+    return ConversionError(f"{what}: found an infinite number or NaN, expected finite numbers")

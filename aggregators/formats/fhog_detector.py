@@ -5,9 +5,9 @@ item                  content
 ====================  ===================================================================
 version               integer, 2
 scanner version       integer, 1
-feature images        two integers, 0 and 0: a saved scanner holds no image
-cell size, padding, window width and height, most pyramid levels, least layer width and height
-                      integers
+feature images        two integers, 0 and 0: an empty array
+cell size ...         integers: cell size, padding, window width and height, most pyramid
+                      levels, least layer width and height
 nuclear norm          double
 dimensions            integer; 31 * cells of the padded window
 overlap               doubles: intersection over union, covered fraction
@@ -40,7 +40,7 @@ _MOST_LAYERS = 2**32 - 1
 
 
 class FhogDetectorFormat:
-    """The format's entry in the table of `aggregators.formats.registry`."""
+    """The entry in `FORMATS`."""
 
     name = "dlib-fhog-detector"
     suffixes = (".svm",)
@@ -48,14 +48,12 @@ class FhogDetectorFormat:
     exact = True
 
     def recognises(self, head: bytes) -> bool:
-        """Both versions and the empty feature images."""
         return head[:8] == b"\x01\x02\x01\x01\x01\x00\x01\x00"
 
     def holds(self, model: Model) -> bool:
         return isinstance(model, FhogDetector)
 
     def decode(self, data: Buffer) -> FhogDetector:
-        """Read a whole file; see `ModelFormat.decode`."""
         return decode_fhog_detector(data)
 
     def encode(self, model: Model) -> Iterator[Buffer]:
@@ -67,15 +65,15 @@ class FhogDetectorFormat:
 def filter_cells(
     window_width_px: int, window_height_px: int, cell_size_px: int, padding_cells: int
 ) -> tuple[int, int]:
-    """Return the (rows, columns) of cells that a detector's window covers, padding included."""
+    """Return the (rows, columns) of cells of a detector's window, padding included."""
     columns = _cells(window_width_px, cell_size_px) + 2 * padding_cells
     rows = _cells(window_height_px, cell_size_px) + 2 * padding_cells
     return rows, columns
 
 
 def _cells(length_px: int, cell_size_px: int) -> int:
-    # dlib centres the window on the origin, takes off a border of one pixel and divides both
-    # ends by the cell size, rounding towards zero.
+    # dlib centres the window on the origin, removes a border of one pixel and divides both ends
+    # by the cell size, rounding towards zero.
     first_px = -(length_px // 2) - 1
     last_px = first_px + length_px - 1
     last = abs(last_px) // cell_size_px * (1 if last_px >= 0 else -1)
@@ -83,21 +81,9 @@ def _cells(length_px: int, cell_size_px: int) -> int:
 
 
 def decode_fhog_detector(data: Buffer) -> FhogDetector:
-    """Read the bytes of a `.svm` file of either kind.
-
-    Raises
-    ------
-    FormatError
-        For anything that is no well-formed detector, with the offset.
-    """
+    """Read the bytes of a `.svm` file of either kind."""
     reader = StreamReader(data)
-    start = reader.offset
-    version = reader.integer("version of the object detector", 0, 2**63 - 1)
-    if version != VERSION:
-        hint = "; load it with dlib and save it again" if version == 1 else ""
-        reader.fail(
-            "version of the object detector", offset=start, found=version, expected=f"2{hint}"
-        )
+    reader.integer("version of the object detector", VERSION, VERSION)
     reader.integer("version of the scanner", SCANNER_VERSION, SCANNER_VERSION)
     reader.integer("number of feature images (capacity)", 0, 0)
     reader.integer("number of feature images", 0, 0)
@@ -138,7 +124,6 @@ def decode_fhog_detector(data: Buffer) -> FhogDetector:
         weights=np.ascontiguousarray(vectors[:, :-1]),
         thresholds=np.ascontiguousarray(vectors[:, -1]),
         upsampling=upsampling,
-        simple_version=SIMPLE_VERSION,
     )
 
 
@@ -161,13 +146,7 @@ def _read_vectors(reader: StreamReader, dimensions: int) -> np.ndarray[tuple[int
 
 
 def encode_fhog_detector(model: FhogDetector) -> bytes:
-    """Return the bytes of a `.svm` file; of the Python kind when `upsampling` is a number.
-
-    Raises
-    ------
-    ConversionError
-        For fields that no reader would accept.
-    """
+    """Return the bytes of a `.svm` file; of Python's kind when `upsampling` is a number."""
     _check_fields(model)
     writer = StreamWriter()
     writer.integers(
@@ -194,7 +173,7 @@ def encode_fhog_detector(model: FhogDetector) -> bytes:
             f"threshold of detector {detector}", model.thresholds[detector : detector + 1]
         )
     if model.upsampling is not None:
-        writer.integers(model.simple_version, model.upsampling)
+        writer.integers(SIMPLE_VERSION, model.upsampling)
     return writer.take()
 
 
@@ -207,7 +186,6 @@ def _check_fields(model: FhogDetector) -> None:
         "max_pyramid_levels": (0, _MOST_LAYERS),
         "min_layer_width_px": (0, _MOST_LAYERS),
         "min_layer_height_px": (0, _MOST_LAYERS),
-        "simple_version": (SIMPLE_VERSION, SIMPLE_VERSION),
     }
     if model.upsampling is not None:
         limits["upsampling"] = (0, MOST_UPSAMPLING)

@@ -1,4 +1,4 @@
-"""A model's description in plain values: what is compared before files are exchanged."""
+"""Descriptions of models in plain values, to compare models before exchanging files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fingerprint = dict[str, Any]
 
 
 def model_kind(model: Model) -> ModelKind:
-    """Return what a model is for."""
+    """Return the kind of a model."""
     if isinstance(model, FhogDetector):
         return "hog-svm"
     return "network" if isinstance(model, StateDict) else "ert"
@@ -32,7 +32,7 @@ def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
     Parameters
     ----------
     format_name : str, optional
-        Format of the file that the model came from; by default the one it would be written in.
+        Format of the model's file; by default the one it would be written in.
 
     Returns
     -------
@@ -45,8 +45,8 @@ def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
             (or None), ``thresholds``.
         ert
             ``parts``, ``members``; ``levels``, ``trees_per_level``, ``depths`` (least, most) and
-            ``pool_sizes`` (per level), of all members together; for an ensemble also
-            ``member_forests``, the same four of each member.
+            ``pool_sizes`` (per level) of all members together; for an ensemble also
+            ``member_forests``, these four for each member.
         network
             ``tensors`` (name to [type, shape]), ``parameters`` (their number),
             ``architecture`` and ``architecture_version`` (from the file's metadata, or None).

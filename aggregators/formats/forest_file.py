@@ -1,7 +1,6 @@
 """The project's own file for landmark models: a safetensors container of plain arrays.
 
-It opens in milliseconds where a `.dat` must be decoded, and holds what a `.dat` cannot: several
-forests that are run side by side (`ForestEnsemble`).
+It opens in milliseconds, as nothing must be decoded, and can hold a `ForestEnsemble`.
 
 ======================  ================================================================
 entry                   content
@@ -10,8 +9,8 @@ metadata ``format``     ``poolctl-forest``
 metadata ``version``    ``1``
 metadata ``content``    ``predictor`` or ``ensemble``
 metadata ``leaves``     ``F32`` or ``F16``
-``K/initial_shape`` ..  the arrays of `ShapePredictor`, K = 0, 1 ... for each member
-``weights``             F64, one for each member; only in an ensemble
+``K/initial_shape`` ..  the arrays of `ShapePredictor` for each member K = 0, 1 ...
+``weights``             F64 (members,); only in an ensemble
 ======================  ================================================================
 """
 
@@ -28,11 +27,12 @@ from aggregators.errors import ConversionError, FormatError
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.formats.safetensors_file import (
     Contents,
+    header_error,
     lay_out,
     parse_safetensors,
     recognises_safetensors,
 )
-from aggregators.formats.validation import find_forest_problem, find_undefined_number
+from aggregators.formats.validation import find_forest_problem, find_number_problem
 from aggregators.models import Float32, Float64, ForestEnsemble, Model, ShapePredictor, TensorInfo
 
 VERSION = "1"
@@ -52,11 +52,11 @@ _STORED_TYPES = {
 
 
 class ForestFileFormat:
-    """The format's entry in the table of `aggregators.formats.registry`."""
+    """The entry in `FORMATS`."""
 
     name = "poolctl-forest"
     suffixes: tuple[str, ...] = (".forest",)
-    summary = "landmark model that opens at once, also several with weights (poolctl forest file)"
+    summary = "landmark model or WBA ensemble (poolctl forest file)"
     exact = True
     leaf_type = "F32"
 
@@ -71,10 +71,6 @@ class ForestFileFormat:
         return isinstance(model, ShapePredictor | ForestEnsemble)
 
     def decode(self, data: Buffer) -> ShapePredictor | ForestEnsemble:
-        """Read the header and check the arrays; see `ModelFormat.decode`.
-
-        Arrays are views into `data` (leaves of type F16 become float32 copies).
-        """
         return decode_forest_file(data)
 
     def encode(self, model: Model) -> Iterator[Buffer]:
@@ -86,9 +82,9 @@ class ForestFileFormat:
 
 
 class HalfForestFileFormat(ForestFileFormat):
-    """The same in half the size, for models that are run and not merged any more.
+    """The same at half the size, for models that are run and not merged again.
 
-    Leaves are rounded to 11 bits: an error of about a millionth of a face's width in each.
+    Leaves are rounded to 11 bits, an error of about a millionth of a face's width.
     """
 
     name = "poolctl-forest-half"
@@ -101,11 +97,7 @@ class HalfForestFileFormat(ForestFileFormat):
 def decode_forest_file(data: Buffer) -> ShapePredictor | ForestEnsemble:
     """Read the bytes of a forest file.
 
-    Raises
-    ------
-    FormatError
-        For a malformed container, entries that are missing, unknown or of other types, and for
-        all that a `.dat` is refused for.
+    Arrays are views into `data`; leaves of type F16 become float32 copies.
     """
     contents = parse_safetensors(data)
     metadata = contents.metadata
@@ -119,11 +111,11 @@ def decode_forest_file(data: Buffer) -> ShapePredictor | ForestEnsemble:
     if extra:
         wanted.add("weights")
     elif member_count > 1:
-        raise _header_error("number of members", str(member_count), "1 in a predictor's file")
+        raise header_error("number of members", str(member_count), "1 in a predictor's file")
     odd = sorted(wanted ^ set(contents.entries))
     if odd:
-        state = "missing" if odd[0] in wanted else "too many"
-        raise _header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
+        state = "missing" if odd[0] in wanted else "unknown"
+        raise header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
     members = tuple(_decode_member(contents, k, leaf_type) for k in range(member_count))
     if not extra:
         return members[0]
@@ -149,7 +141,7 @@ def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePred
         arrays["leaves"] = arrays["leaves"].astype(np.float32)
     # The types were compared with _STORED_TYPES above.
     model = ShapePredictor(**arrays)  # type: ignore[arg-type]
-    problem = find_forest_problem(model) or find_undefined_number(model)
+    problem = find_forest_problem(model) or find_number_problem(model)
     if problem is not None:
         name = problem.field.split(" ", 1)[0]
         raise FormatError(
@@ -176,9 +168,9 @@ def _find_ensemble_problem(ensemble: ForestEnsemble) -> tuple[str, str] | None:
     if not ensemble.members:
         return "no forests", "at least one"
     if weights.shape != (len(ensemble.members),):
-        return f"weights of shape {weights.shape}", f"one for each of {len(ensemble.members)}"
+        return f"weights of shape {weights.shape}", f"({len(ensemble.members)},)"
     if not (np.isfinite(weights).all() and (weights > 0).all()):
-        return "weights that are not finite and positive", "finite and positive ones"
+        return "weights that are not finite and positive", "finite and positive weights"
     first = ensemble.members[0].initial_shape
     for number, member in enumerate(ensemble.members):
         if not np.array_equal(member.initial_shape, first):
@@ -192,28 +184,17 @@ def _require(value: str | None, wanted: tuple[str, ...], what: str, offset: int 
     return value
 
 
-def _header_error(what: str, found: str, expected: str) -> FormatError:
-    return FormatError(what, offset=8, found=found, expected=expected)
-
-
 def encode_forest_file(
     model: ShapePredictor | ForestEnsemble, leaf_type: str = "F32"
 ) -> Iterator[Buffer]:
-    """Yield the bytes of a forest file.
-
-    Raises
-    ------
-    ConversionError
-        For arrays that do not fit together, infinite or undefined numbers, and leaves beyond
-        the range of half precision.
-    """
+    """Yield the bytes of a forest file."""
     members = model.members if isinstance(model, ForestEnsemble) else (model,)
     if isinstance(model, ForestEnsemble):
         found = _find_ensemble_problem(model)
         if found:
             raise ConversionError(f"ensemble: found {found[0]}, expected {found[1]}")
     for number, member in enumerate(members):
-        problem = find_forest_problem(member) or find_undefined_number(member)
+        problem = find_forest_problem(member) or find_number_problem(member)
         if problem is not None:
             raise ConversionError(f"forest {number}, {problem}")
     arrays: dict[str, NDArray[np.generic]] = {}
@@ -253,7 +234,7 @@ def _to_half(leaves: Float32) -> NDArray[np.float16]:
         halves = leaves.astype(np.float16)
     if not np.isfinite(halves).all():
         raise ConversionError(
-            "leaves: found a value above 65504, which half precision cannot hold; "
-            "write them as float32 (poolctl-forest)"
+            "leaves: found a value above 65504, the largest in half precision; "
+            "write the model as poolctl-forest (float32)"
         )
     return halves

@@ -1,4 +1,4 @@
-"""The table of formats, and the doors through which model files are read and written."""
+"""The table of formats; recognising, reading and writing model files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aggregators.formats.dlib_stream import Buffer, view_bytes
 from aggregators.formats.fhog_detector import FhogDetectorFormat
 from aggregators.formats.forest_file import ForestFileFormat, HalfForestFileFormat
 from aggregators.formats.shape_predictor import ShapePredictorFormat
-from aggregators.formats.strangers import describe_stranger
 from aggregators.formats.tensors import TensorsFormat
+from aggregators.formats.unknown_files import describe_unknown_file
 from aggregators.models import KIND_WORDS, Model
 from aggregators.whole_file import whole_file
 
@@ -31,23 +31,20 @@ _ALL: tuple[ModelFormat, ...] = (
 )
 
 FORMATS: dict[str, ModelFormat] = {member.name: member for member in _ALL}
-"""Every format by its name; the first that holds a model is the one it is written in by default."""
+"""All formats by name. A model is written in the first that holds it, unless asked otherwise."""
 
 HEAD_BYTES = 4096
-_MAPPED_FROM_BYTES = 1024 * 1024
 DEFAULT_MAX_BYTES = 4 * 1024**3
+_MAPPED_FROM_BYTES = 1024 * 1024
 
 
 def recognise(path: Path | str) -> ModelFormat:
-    """Tell a file's format from its first bytes; its name does not matter.
+    """Return a file's format, from its first bytes; the file's name does not matter.
 
     Raises
     ------
     UnknownFormatError
-        For a file of no known format, with advice where its kind is known (a pickle, an archive,
-        a web page ...).
-    OSError
-        When the file cannot be opened.
+        No known format; with advice for a pickle, an archive, a git-lfs pointer ...
 
     Examples
     --------
@@ -61,9 +58,8 @@ def recognise(path: Path | str) -> ModelFormat:
 def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model:
     """Read a model file of any known format.
 
-    Large files are mapped into memory, and models in safetensors containers keep them so: their
-    arrays are read when used. Meanwhile the file may be replaced, as `write_model` does, but must
-    not be cut short in place.
+    Large files are mapped into memory; arrays in safetensors containers are read when used.
+    Such a file may be replaced meanwhile, as `write_model` does, but not truncated in place.
 
     Parameters
     ----------
@@ -73,10 +69,7 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
     Raises
     ------
     FormatError
-        For a file that is too large, of no known format (`UnknownFormatError`) or malformed,
-        with the file's name and the offset.
-    OSError
-        When the file cannot be opened or read.
+        The file is too large, of no known format (`UnknownFormatError`) or malformed.
     """
     path = Path(path)
     with _open_regular(path) as file:
@@ -90,7 +83,7 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
                 subject=str(path),
             )
         model_format = _recognise_head(file.read(HEAD_BYTES), str(path))
-        data = _load(file, size)
+        data = load_bytes(file)
     try:
         return model_format.decode(data)
     except FormatError as error:
@@ -115,55 +108,93 @@ def encode_model(model: Model, format_name: str | None = None) -> bytes:
     Parameters
     ----------
     format_name : str, optional
-        A name of `FORMATS`; by default the first format that can hold the model.
+        A name of `FORMATS`; by default the first format that holds the model.
 
     Raises
     ------
     ConversionError
-        When there is no such format, or it cannot hold the model.
+        The format is unknown or cannot hold the model.
     """
-    pieces = _format_for(model, format_name).encode(model)
-    return b"".join(view_bytes(piece) for piece in pieces)
+    chosen = default_format(model) if format_name is None else format_for(model, format_name)
+    return b"".join(view_bytes(piece) for piece in chosen.encode(model))
 
 
 def write_model(model: Model, path: Path | str, *, format_name: str | None = None) -> str:
-    """Write a model file, whole or not at all, and return its sha256 (hexadecimal).
+    """Write a model file, whole or not at all, and return its SHA-256 (hexadecimal).
 
     Parameters
     ----------
     format_name : str, optional
-        A name of `FORMATS`; by default the format of the path's suffix, or, where that is
-        none of theirs, the first format that can hold the model.
+        A name of `FORMATS`; by default the format of the path's suffix, else the first that
+        holds the model.
 
     Raises
     ------
     ConversionError
-        When the format cannot hold the model.
-    OSError
-        When the folder is missing, full or not writable.
+        The format cannot hold the model.
     """
     path = Path(path)
-    if format_name is None:
-        format_name = _name_of_suffix(path)
-    pieces = _format_for(model, format_name, path).encode(model)
+    name = format_name or format_of_suffix(path)
+    chosen = format_for(model, name, f"{path}: ") if name else default_format(model)
+    pieces = chosen.encode(model)
     with whole_file(path) as file:
         return _write_pieces(file, pieces)
 
 
 def file_digest(path: Path | str) -> str:
-    """Return the sha256 of a file's bytes, as 64 hexadecimal digits."""
+    """Return the SHA-256 of a file, as 64 hexadecimal digits."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def default_format(model: Model) -> ModelFormat:
-    """Return the format in which a model is written when nothing else is said."""
+    """Return the first format that holds the model."""
     return next(member for member in FORMATS.values() if member.holds(model))
+
+
+def format_for(model: Model, name: str, prefix: str = "") -> ModelFormat:
+    """Return the format of this name, if it can hold the model.
+
+    Raises
+    ------
+    ConversionError
+        The format is unknown or cannot hold the model; begins with `prefix`.
+    """
+    if name not in FORMATS:
+        raise ConversionError(f"format: found {name!r}, expected one of {', '.join(FORMATS)}")
+    if not FORMATS[name].holds(model):
+        possible = list_formats(*(m.name for m in FORMATS.values() if m.holds(model)))
+        raise ConversionError(
+            f"{prefix}{name} cannot hold a {KIND_WORDS[type(model)]}; use {possible}"
+        )
+    return FORMATS[name]
+
+
+def format_of_suffix(path: Path) -> str | None:
+    """Return the name of the format with the path's suffix, or None."""
+    name = path.name.lower()
+    return next((m.name for m in FORMATS.values() if name.endswith(tuple(m.suffixes))), None)
+
+
+def list_formats(*names: str) -> str:
+    """Return format names with their suffixes, for messages: ``a (.x) or b``."""
+    return " or ".join(
+        " ".join([name, *(f"({suffix})" for suffix in FORMATS[name].suffixes)]) for name in names
+    )
+
+
+def load_bytes(file: IO[bytes]) -> Buffer:
+    """Return the bytes of an open file; a large one is mapped into memory."""
+    # Copying a large file costs more than decoding it.
+    if os.fstat(file.fileno()).st_size >= _MAPPED_FROM_BYTES:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    file.seek(0)
+    return file.read()
 
 
 def _open_regular(path: Path) -> IO[bytes]:
     if path.exists() and not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
-        # Opening a pipe would wait for somebody to write into it.
+        # Opening a pipe would block until something writes to it.
         raise UnknownFormatError(
             "file", offset=0, found="a pipe or device", expected="a file", subject=str(path)
         )
@@ -174,47 +205,10 @@ def _recognise_head(head: bytes, subject: str) -> ModelFormat:
     for member in FORMATS.values():
         if member.recognises(head):
             return member
-    found, advice = describe_stranger(head)
+    found, advice = describe_unknown_file(head)
     names = ", ".join(sorted({member.summary for member in FORMATS.values()}))
     raise UnknownFormatError(
         "file format", offset=0, found=found, expected=advice or f"one of: {names}", subject=subject
-    )
-
-
-def _load(file: IO[bytes], size: int) -> Buffer:
-    # A fresh page of memory costs more than decoding what would be copied into it.
-    if size >= _MAPPED_FROM_BYTES:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    file.seek(0)
-    return file.read(size)
-
-
-def _format_for(model: Model, format_name: str | None, path: Path | None = None) -> ModelFormat:
-    if format_name is None:
-        return default_format(model)
-    if format_name not in FORMATS:
-        raise ConversionError(
-            f"format: found {format_name!r}, expected one of {', '.join(FORMATS)}"
-        )
-    chosen = FORMATS[format_name]
-    if chosen.holds(model):
-        return chosen
-    able = [member for member in FORMATS.values() if member.holds(model)]
-    suggestions = " or ".join(
-        f"{member.name} ({', '.join(member.suffixes)})" if member.suffixes else member.name
-        for member in able
-    )
-    subject = f"{path}: " if path else ""
-    raise ConversionError(
-        f"{subject}{chosen.name} cannot hold a {KIND_WORDS[type(model)]}; "
-        f"it fits into {suggestions}"
-    )
-
-
-def _name_of_suffix(path: Path) -> str | None:
-    name = path.name.lower()
-    return next(
-        (member.name for member in FORMATS.values() if name.endswith(tuple(member.suffixes))), None
     )
 
 

@@ -1,4 +1,4 @@
-"""The safetensors container, read and laid out without copying its tensors.
+"""The safetensors container, read and written without copying tensors.
 
 ======================  ================================================================
 item                    content
@@ -9,10 +9,10 @@ header                  JSON object: name -> {"dtype", "shape", "data_offsets"},
 data                    the tensors, without gaps, in the order of their offsets
 ======================  ================================================================
 
-The safetensors library reads whole files into memory or needs a path, knows no bfloat16 in
-numpy, and writes metadata in an order that changes from run to run. Merged models must have the
-same bytes everywhere, and large ones must be read entry by entry; hence this module. Its files
-are laid out like the library's (large item types first, then by name).
+The safetensors library reads whole files into memory or needs a path, does not support bfloat16
+in numpy, and writes metadata in random order. Merged models must have the same bytes everywhere,
+and large ones must be read entry by entry, hence this module. It orders tensors as the library
+does (large item types first, then by name).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from aggregators.formats.dlib_stream import Buffer
 from aggregators.models import TensorInfo
 
 MOST_HEADER_BYTES = 16 * 1024 * 1024
-"""Room for some 150 000 tensors; a longer header could cost gigabytes once parsed."""
+"""Enough for 150 000 tensors; parsing a longer header could take gigabytes."""
 
 MOST_DIMENSIONS = 32
 
-# All types that a file may declare, with their size; numpy holds those of NUMPY_TYPES. The order
-# is the library's own, which decides how it lays out tensors: later types come first.
+# All types that a file may declare, with their sizes. The order is the library's, which writes
+# tensors of later types first.
 ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1,
     "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
@@ -72,13 +72,7 @@ class Contents:
     metadata: Mapping[str, str]
 
     def array(self, name: str) -> NDArray[np.generic]:
-        """Return one tensor as a read-only view (a copy where it is not aligned).
-
-        Raises
-        ------
-        FormatError
-            When numpy has no such type.
-        """
+        """Return one tensor as a read-only view, or a copy if it is not aligned."""
         entry = self.entries[name]
         kind = NUMPY_TYPES.get(entry.info.dtype)
         if kind is None:
@@ -95,20 +89,20 @@ class Contents:
 
 
 def recognises_safetensors(head: bytes) -> bool:
-    """Whether a file begins with a header's length and a JSON object."""
+    """Return whether a file begins with a header's length and a JSON object."""
     if len(head) < 9 or head[8:9] != b"{":
         return False
     return int.from_bytes(head[:8], "little") <= 2**40
 
 
 def parse_safetensors(data: Buffer) -> Contents:
-    """Read and check the header; the tensors are not touched.
+    """Read and check the header, without reading the tensors.
 
     Raises
     ------
     FormatError
-        For a header that is cut off, too long, no JSON or of unexpected form, and for tensors
-        that overlap, leave gaps, reach beyond the file or whose size is not that of their shape.
+        The header is truncated, too long, not JSON or of another form, or tensors overlap, leave
+        gaps, exceed the file or do not have the size of their shape.
     """
     content = np.frombuffer(data, dtype=np.uint8)
     content.flags.writeable = False
@@ -116,7 +110,7 @@ def parse_safetensors(data: Buffer) -> Contents:
     header = _load_header(content[8 : 8 + length].tobytes())
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise _header_error("__metadata__", "something else", "an object of texts")
+        raise header_error("__metadata__", "other values", "an object of strings")
     base = 8 + length
     entries = {name: _parse_entry(name, value, base) for name, value in header.items()}
     _check_coverage(entries, base, int(content.shape[0]))
@@ -152,52 +146,49 @@ def _load_header(raw: bytes) -> dict[str, Any]:
         raise FormatError(
             "header",
             offset=8 + len(error.doc[: error.pos].encode()),
-            found=f"no JSON ({error.msg})",
+            found=f"invalid JSON ({error.msg})",
             expected="JSON",
         ) from error
     except (RecursionError, ValueError) as error:
-        # Nested brackets without end, or integers of thousands of digits.
-        raise _header_error(
-            "header", f"no usable JSON ({error})", "an object of tensors"
-        ) from error
+        # Deeply nested brackets, or integers of thousands of digits.
+        raise header_error("header", f"invalid JSON ({error})", "an object of tensors") from error
     if not isinstance(header, dict):
-        raise _header_error("header", f"a {type(header).__name__}", "an object of tensors")
+        raise header_error("header", f"a {type(header).__name__}", "an object of tensors")
     return header
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise _header_error("header", f"{name!r} twice", "each name once")
-            seen.add(name)
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise header_error("header", f"{name!r} twice", "each name once")
+        found[name] = value
     return found
 
 
 def _refuse(constant: str) -> Any:
-    raise _header_error("header", constant, "numbers")
+    raise header_error("header", constant, "numbers")
 
 
-def _header_error(what: str, found: str, expected: str) -> FormatError:
+def header_error(what: str, found: str, expected: str) -> FormatError:
+    """Return the error for a part of the header."""
     return FormatError(what, offset=8, found=found[:200], expected=expected)
 
 
 def _parse_entry(name: str, value: Any, base: int) -> Entry:
     what = f"header entry {name[:80]!r}"
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
-        raise _header_error(what, "other fields", "dtype, shape and data_offsets")
+        raise header_error(what, "other fields", "dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise _header_error(what, f"type {str(dtype)[:40]}", f"one of {', '.join(ITEM_BYTES)}")
+        raise header_error(what, f"type {str(dtype)[:40]}", f"one of {', '.join(ITEM_BYTES)}")
     if not _is_sizes(shape) or len(shape) > MOST_DIMENSIONS:
-        raise _header_error(what, f"shape {str(shape)[:80]}", "a list of at most 32 sizes")
+        raise header_error(what, f"shape {str(shape)[:80]}", "a list of at most 32 sizes")
     if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise _header_error(what, f"data_offsets {str(offsets)[:80]}", "[begin, end]")
+        raise header_error(what, f"data_offsets {str(offsets)[:80]}", "[begin, end]")
     size = math.prod(shape) * ITEM_BYTES[dtype]
     if size != offsets[1] - offsets[0]:
-        raise _header_error(
+        raise header_error(
             what, f"{offsets[1] - offsets[0]} bytes", f"{size} for {dtype} of shape {shape}"
         )
     return Entry(TensorInfo(dtype, tuple(shape)), base + offsets[0], base + offsets[1])
@@ -210,7 +201,6 @@ def _is_sizes(value: Any) -> bool:
 
 
 def _check_coverage(entries: Mapping[str, Entry], base: int, size: int) -> None:
-    """Refuse tensors that overlap, leave gaps or do not end with the file."""
     position = base
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
         if entry.start != position:
@@ -218,7 +208,7 @@ def _check_coverage(entries: Mapping[str, Entry], base: int, size: int) -> None:
                 f"tensor {name!r}",
                 offset=min(entry.start, size),
                 found=f"data that begin at byte {entry.start}",
-                expected=f"byte {position}, where the tensor before ends",
+                expected=f"byte {position}, the end of the previous tensor",
             )
         position = entry.stop
     if position != size:
@@ -238,7 +228,7 @@ def lay_out(
     Raises
     ------
     ConversionError
-        For a type that the container does not know, or a header longer than a reader takes.
+        An unknown type, or a header that is too long.
     """
     for name, info in infos.items():
         if info.dtype not in ITEM_BYTES or name == "__metadata__":

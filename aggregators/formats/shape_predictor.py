@@ -1,4 +1,4 @@
-"""dlib's shape predictor (`.dat`): an ensemble of regression trees that places landmarks.
+"""dlib's shape predictor (`.dat`): a cascade of regression trees that places landmarks.
 
 ====================  ===================================================================
 item                  content
@@ -52,7 +52,7 @@ _WHAT = (
 
 
 class ShapePredictorFormat:
-    """The format's entry in the table of `aggregators.formats.registry`."""
+    """The entry in `FORMATS`."""
 
     name = "dlib-shape-predictor"
     suffixes = (".dat",)
@@ -60,17 +60,13 @@ class ShapePredictorFormat:
     exact = True
 
     def recognises(self, head: bytes) -> bool:
-        """Version 1, then the negative row count that marks a matrix."""
+        # Version 1, then the negative row count of a matrix.
         return head[:2] == b"\x01\x01" and len(head) > 2 and 0x81 <= head[2] <= 0x88
 
     def holds(self, model: Model) -> bool:
         return isinstance(model, ShapePredictor)
 
     def decode(self, data: Buffer) -> ShapePredictor:
-        """Read a whole file; see `ModelFormat.decode`.
-
-        Memory beyond `data` stays below one and a half times its length.
-        """
         return decode_shape_predictor(data)
 
     def encode(self, model: Model) -> Iterator[Buffer]:
@@ -84,11 +80,8 @@ class ShapePredictorFormat:
 def decode_shape_predictor(data: Buffer) -> ShapePredictor:
     """Read the bytes of a `.dat` file.
 
-    Raises
-    ------
-    FormatError
-        For anything that is no well-formed predictor, with the offset. Counts are checked
-        against the bytes that remain before anything is allocated for them.
+    Counts are checked against the remaining bytes before arrays are allocated, so that memory
+    beyond `data` stays below one and a half times its length.
     """
     reader = StreamReader(data)
     reader.integer("version of the shape predictor", VERSION, VERSION)
@@ -124,7 +117,7 @@ def decode_shape_predictor(data: Buffer) -> ShapePredictor:
 def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[Any]]:
     """Read the cascade's trees into arrays as long as the rest of the file could fill.
 
-    Pages of them that stay empty cost nothing, and they are cut to their content at the end.
+    Unused pages cost nothing; the arrays are shortened to their content at the end.
     """
     from aggregators.formats import dlib_kernels as kernels
 
@@ -134,7 +127,7 @@ def _read_forests(reader: StreamReader, coordinates: int) -> dict[str, NDArray[A
     most_splits = reader.remaining // (leaf_bytes + 8)
     arrays: dict[str, NDArray[Any]] = {
         "trees_per_level": np.zeros(level_count, dtype=np.int64),
-        # Largest pixel index of each level, and where in the file it stands.
+        # Largest pixel index of each level, and its offset in the file.
         "highest_index": np.full((level_count, 2), -1, dtype=np.int64),
         "depths": np.empty(reader.remaining // (leaf_bytes + 4), dtype=np.uint8),
         "idx1": np.empty(most_splits, dtype=np.uint32),
@@ -186,7 +179,7 @@ def _read_pools(
     _require_levels(reader, "anchors", level_count)
     anchors = []
     for level in range(level_count):
-        # An anchor takes two bytes here and its delta at least eight more further on.
+        # An anchor takes at least two bytes, and its delta eight.
         size = reader.count(f"number of anchors of level {level}", 10)
         if highest_index[level, 0] >= size:
             raise FormatError(
@@ -224,22 +217,19 @@ def _require_levels(reader: StreamReader, what: str, level_count: int) -> None:
             f"number of levels of {what}",
             offset=start,
             found=levels,
-            expected=f"{level_count}, as many as the forests have",
+            expected=f"{level_count}, the number of levels of the forests",
         )
 
 
 def encode_shape_predictor(model: ShapePredictor) -> Iterator[Buffer]:
     """Yield the bytes of a `.dat` file, one cascade level at a time.
 
-    Raises
-    ------
-    ConversionError
-        Before the first bytes, for arrays that do not fit together; at the level in question,
-        for infinite or undefined numbers.
+    Arrays that do not fit together are refused before the first bytes, infinite numbers and NaN
+    at their level.
     """
     problem = find_forest_problem(model)
     if problem is not None:
-        raise ConversionError(f"cannot be written as a shape predictor: {problem}")
+        raise ConversionError(f"invalid landmark model: {problem}")
     return _encode_checked(model)
 
 
@@ -270,7 +260,7 @@ def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> Buffer:
     head.integers(level.tree_count)
     count = head.take()
     splits, leaves = level.split_idx1.shape[0], level.leaves.shape[0]
-    # Counts take at most 9 bytes, indices 5, floats 6, a leaf's size 9 + 2; stores touch 8 more.
+    # Counts take at most 9 bytes, indices 5, floats 6, a leaf's size 9 + 2; stores write 8 more.
     most_bytes = (
         len(count) + 18 * level.tree_count + 16 * splits + (11 + 6 * coordinates) * leaves + 16
     )

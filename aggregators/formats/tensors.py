@@ -1,4 +1,4 @@
-"""State dicts of networks in safetensors files, by numpy alone."""
+"""State dicts of networks in safetensors files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aggregators.models import Float32, Model, StateDict, TensorInfo
 
 
 class TensorsFormat:
-    """The format's entry in the table of `aggregators.formats.registry`."""
+    """The entry in `FORMATS`."""
 
     name = "safetensors"
     suffixes = (".safetensors",)
@@ -29,14 +29,12 @@ class TensorsFormat:
     exact = True
 
     def recognises(self, head: bytes) -> bool:
-        """A safetensors header that is not one of this package's forests."""
         return recognises_safetensors(head) and b'"format":"poolctl-forest"' not in head
 
     def holds(self, model: Model) -> bool:
         return isinstance(model, StateDict)
 
     def decode(self, data: Buffer) -> StateDict:
-        """Read the header; see `ModelFormat.decode`. Entries are read when asked for."""
         contents = parse_safetensors(data)
         for name in contents.entries:
             _check_entry(name, contents)
@@ -54,7 +52,9 @@ class TensorsFormat:
             )
         if set(model.tensors) != set(model.infos):
             odd = sorted(set(model.tensors) ^ set(model.infos))[0]
-            raise ConversionError(f"tensor {odd!r}: found in one of tensors and infos, not in both")
+            raise ConversionError(
+                f"tensor {odd!r}: found in one of tensors and infos, expected in both"
+            )
         header, names = lay_out(model.infos, model.metadata)
         return _encode_laid_out(model, header, names)
 
@@ -72,7 +72,7 @@ def _check_entry(name: str, contents: Contents) -> None:
 
 
 class _StoredTensors(Mapping[str, NDArray[np.generic]]):
-    """The entries of a file, each made into an array when it is asked for."""
+    """The entries of a file, loaded when used."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
@@ -114,12 +114,12 @@ def _tensor_bytes(name: str, array: NDArray[np.generic], info: TensorInfo) -> Bu
 
 
 def widen_bfloat16(halves: NDArray[np.uint16]) -> Float32:
-    """Return bfloat16 bits as float32; every value is exact."""
+    """Return bfloat16 bits as float32, exactly."""
     return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def narrow_to_bfloat16(values: Float32) -> NDArray[np.uint16]:
-    """Round float32 to bfloat16 bits, halves to even; NaN stays NaN."""
+    """Round float32 to bfloat16 bits, ties to even; NaN stays NaN."""
     bits = values.reshape(-1).view(np.uint32)
     rounded = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
     halves = (rounded >> np.uint32(16)).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""What must hold for a landmark model's arrays, whatever file they come from or go to."""
+"""Checks of a landmark model's arrays, independent of the file format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from aggregators.models import ShapePredictor
 
 MOST_LEVELS = 10_000
-"""Real cascades have about ten levels; the limit keeps crafted files from costing hours."""
+"""Cascades have about ten levels; a crafted file with more could take hours."""
 
 _TYPES = {
     "initial_shape": np.float32,
@@ -28,15 +28,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Problem:
-    """The first thing that is wrong with a model.
-
-    Attributes
-    ----------
-    field : str
-        Name of the array.
-    found, expected : str
-        What it has and what it should have.
-    """
+    """The first invalid array of a model: its name, what it holds, what is valid."""
 
     field: str
     found: str
@@ -47,24 +39,21 @@ class Problem:
 
 
 def find_forest_problem(model: ShapePredictor) -> Problem | None:
-    """Return the first inconsistency of the arrays' sizes and indices, or None.
-
-    Whether all numbers are finite is not looked at here (`find_undefined_number`).
-    """
+    """Return the first problem with the arrays' types, sizes and indices, or None."""
     return _find_type_problem(model) or _find_size_problem(model) or _find_index_problem(model)
 
 
-def find_undefined_number(model: ShapePredictor) -> Problem | None:
-    """Return the first array with an infinite or undefined number, or None."""
+def find_number_problem(model: ShapePredictor) -> Problem | None:
+    """Return the first array with an infinite number or NaN, or None."""
     for name in ("initial_shape", "split_thresholds", "deltas", "leaves"):
         if not _all_finite(getattr(model, name)):
-            return Problem(name, "an infinite or undefined number", "finite numbers")
+            return Problem(name, "an infinite number or NaN", "finite numbers")
     return None
 
 
 def _all_finite(values: NDArray[np.float32]) -> bool:
-    # One pass without a temporary array settles nearly every model: a sum is finite only if
-    # all its terms are. Finite terms may overflow, so the slow test has the last word.
+    # Fast: a sum is finite only if all its terms are. As finite terms may overflow, the slow
+    # test decides about sums that are not.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.add.reduce(values, axis=None)):
             return True

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from aggregators.errors import ConversionError, OptionError
-from aggregators.formats import FORMATS, encode_model, file_digest, write_model
+from aggregators.formats import encode_model, file_digest, write_model
+from aggregators.formats.registry import format_of_suffix, list_formats
 from aggregators.methods.contract import AggregationMethod, MethodOptions, Progress, no_progress
 from aggregators.methods.recipe import (
     Recipe,
@@ -165,30 +166,15 @@ def choose_output_format(
     """
     if output_format is not None:
         wanted, because = output_format, f"the format {output_format!r}"
-    elif output is not None and (by_suffix := _format_of_suffix(output)) is not None:
+    elif output is not None and (by_suffix := format_of_suffix(output)) is not None:
         wanted, because = by_suffix, f"{output.name} (by its suffix {by_suffix})"
     else:
         return method.output_formats[0]
     if wanted in method.output_formats:
         return wanted
-    possible = " or ".join(
-        " ".join([name, *(f"({suffix})" for suffix in FORMATS[name].suffixes)])
-        for name in method.output_formats
-    )
+    possible = list_formats(*method.output_formats)
     hint = f"; {method.format_hint}" if method.format_hint else ""
     raise ConversionError(f"{because} cannot hold a result of {method.name}: use {possible}{hint}")
-
-
-def _format_of_suffix(path: Path) -> str | None:
-    """Return the format whose longest suffix the file name ends with."""
-    name = path.name.lower()
-    candidates = [
-        (len(suffix), format_name)
-        for format_name, model_format in FORMATS.items()
-        for suffix in model_format.suffixes
-        if name.endswith(suffix)
-    ]
-    return max(candidates)[1] if candidates else None
 
 
 def _checked_options(method: AggregationMethod[Any], options: Mapping[str, Any]) -> MethodOptions:

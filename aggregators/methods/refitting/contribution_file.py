@@ -172,7 +172,7 @@ def find_contribution_problem(contribution: LeafContribution) -> tuple[str, str]
         rows = slice(first, first + _ROWS_AT_ONCE)
         changes = contribution.changes[rows]
         if not np.isfinite(changes).all():
-            return "an infinite or undefined number", "finite numbers"
+            return "an infinite number or NaN", "finite numbers"
         if changes[contribution.counts[rows] == 0].any():
             return "a change of a leaf without samples", "none"
     return None

@@ -1,4 +1,4 @@
-"""The doors: recognition by content, whole files or none, light imports."""
+"""Recognising, reading and writing model files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import gzip
 import io
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aggregators import formats
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats import (
     encode_model,
@@ -38,65 +35,53 @@ def make_zip(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "an empty file"),
-        (bytes(100), "zeros only"),
-        (b"\x01", "only 1 bytes"),
+        (b"", "only 0 bytes"),
         (bz2.compress(encode_model(make_predictor())), "bunzip2"),
         (gzip.compress(b"model", mtime=0), "gunzip"),
-        (make_zip("archive/data.pkl"), "a PyTorch file .* safetensors.torch"),
+        (make_zip("archive/data.pkl"), "PyTorch file .* safetensors.torch"),
         (make_zip("model.dat"), "a zip archive .* unzip"),
         (pickle.dumps({"a": 1}), "a Python pickle"),
-        (b"<!DOCTYPE html>\n<html>", "a web page .* download it again"),
-        (b"\n<html lang=en>", "a web page"),
-        (b"<?xml version='1.0'?><dataset>", "an XML file"),
-        (b'<?xml version="1.0"?>\n<opencv_storage>', "an OpenCV cascade"),
+        (b"\n<html lang=en>", "a web page .* download it again"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (b'{"error": "not found"}', "JSON text"),
-        (b"hello, this is no model", "text beginning 'hello"),
-        (b"\x01\x01\x01\x01\x01\x00\x01\x00\x01\x08", "object detector of version 1"),
         (
             b"\x01\x01\x01\x0aloss_mmod_\x01\x02",
             r"a neural network of dlib \(loss_mmod\).* HOG-SVM detector",
         ),
-        (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
         (bytes(range(200, 250)), "bytes c8 c9 ca .* expected one of: .*dlib"),
     ],
 )
-def test_strangers_get_advice(tmp_path: Path, content: bytes, message: str) -> None:
+def test_unknown_files_get_advice(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "model.dat"
     path.write_bytes(content)
-    for door in (recognise, read_model):
+    for read in (recognise, read_model):
         with pytest.raises(
             UnknownFormatError, match=rf"model\.dat: file format: found .*{message}"
         ):
-            door(path)
+            read(path)
 
 
-def test_names_do_not_matter_for_reading(tmp_path: Path) -> None:
+def test_reading_ignores_the_name(tmp_path: Path) -> None:
     path = tmp_path / "detector.dat"
     path.write_bytes(encode_model(make_detector()))
     assert recognise(path).name == "dlib-fhog-detector"
-    assert recognise(str(path)).name == "dlib-fhog-detector"
 
 
 @pytest.mark.parametrize(
     ("name", "format_name"),
     [
         ("a.dat", "dlib-shape-predictor"),
-        ("a.DAT", "dlib-shape-predictor"),
-        ("a.forest", "poolctl-forest"),
-        ("a.v2.forest", "poolctl-forest"),
+        ("a.v2.FOREST", "poolctl-forest"),
         ("a", "dlib-shape-predictor"),
         ("a.model", "dlib-shape-predictor"),
     ],
 )
-def test_the_suffix_gives_the_format(tmp_path: Path, name: str, format_name: str) -> None:
+def test_the_suffix_chooses_the_format(tmp_path: Path, name: str, format_name: str) -> None:
     write_model(make_predictor(), tmp_path / name)
     assert recognise(tmp_path / name).name == format_name
 
 
 def test_a_format_that_cannot_hold_the_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=r"a\.dat: .*WBA ensemble; it fits into poolctl-f"):
+    with pytest.raises(ConversionError, match=r"a\.dat: .*WBA ensemble; use poolctl-f"):
         write_model(make_ensemble(), tmp_path / "a.dat")
     with pytest.raises(ConversionError, match="found 'onnx', expected one of dlib-fhog-detector"):
         write_model(make_ensemble(), tmp_path / "a", format_name="onnx")
@@ -124,7 +109,7 @@ def test_written_files_have_usual_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "model.dat").stat().st_mode & 0o777 == 0o644
 
 
-def test_missing_files_and_folders_are_the_systems_errors(tmp_path: Path) -> None:
+def test_missing_files_and_folders_raise_os_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_model(tmp_path / "none.dat")
     with pytest.raises(IsADirectoryError):
@@ -138,16 +123,3 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FormatError, match="a pipe or device"):
         read_model(tmp_path / "pipe")
-
-
-def test_importing_the_package_loads_no_compiler() -> None:
-    code = "import aggregators.formats, sys; sys.exit('numba' in sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=60, check=False
-    )
-    assert run.returncode == 0
-
-
-def test_all_doors_exist() -> None:
-    for name in formats.__all__:
-        assert getattr(formats, name).__doc__

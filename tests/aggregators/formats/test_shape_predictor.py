@@ -128,10 +128,14 @@ def test_no_integer_can_be_grown() -> None:
         (0, 2, "version of the shape predictor: found 2 at byte 0, expected 1"),
         (1, -5, "initial shape, rows: found 5 at byte 2, expected an even number"),
         (1, 6, "initial shape, rows: found 6 at byte 2, expected a negative number"),
-        (1, -(2**40), r"found 1099511627776 at byte 2, expected 0 to \d+ \(what the remaining"),
+        (
+            1,
+            -(2**40),
+            r"found 1099511627776 at byte 2, expected 0 to \d+ \(all that",
+        ),
         (2, 1, "initial shape, columns: found 1 at byte 4, expected -1"),
-        (4, 32002, "undefined"),
-        (4, 30000, "undefined or too large"),
+        (4, 32002, "NaN"),
+        (4, 30000, "too large"),
         (15, 0, "number of levels of forests: found 0"),
         (15, 2**62, "number of levels of forests: found 4611686018427387904"),
         (16, 0, "number of trees of level 0: found 0"),
@@ -176,12 +180,12 @@ def test_pools_must_fit_the_forests() -> None:
 
 
 @pytest.mark.parametrize("name", ["initial_shape", "split_thresholds", "leaves", "deltas"])
-def test_undefined_numbers_are_not_written(name: str) -> None:
+def test_numbers_that_are_not_finite_are_not_written(name: str) -> None:
     model = make_predictor()
     for value in (np.nan, np.inf, -np.inf):
         array = getattr(model, name).copy()
         array.reshape(-1)[-1] = value
-        with pytest.raises(ConversionError, match="infinite or undefined"):
+        with pytest.raises(ConversionError, match="infinite number or NaN"):
             encode_model(ShapePredictor(**{**vars(model), name: array}))
 
 

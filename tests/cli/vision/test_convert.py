@@ -97,10 +97,10 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
     out = tmp_path / "out.dat"
     wrong = [
         ((several, "-o", out), 6, "wba-cascade"),
-        ((network, "-o", out), 6, "cannot hold a network; it fits into safetensors"),
+        ((network, "-o", out), 6, "cannot hold a network; use safetensors"),
         ((detector, "-o", out), 6, "dlib-fhog-detector (.svm)"),
         ((one, "-o", out, *TO_CPP), 6, "only detectors"),
-        ((detector, "-o", tmp_path / "x.svm", *TO_CPP, "--upsample", 1), 6, "does not say"),
+        ((detector, "-o", tmp_path / "x.svm", *TO_CPP, "--upsample", 1), 6, "does not store"),
         ((detector, "-o", tmp_path / "x.svm", "--format", "pickle"), 6, "expected one of"),
         ((detector, "-o", detector), 2, "choose another name"),
         ((detector, "-o", network), 6, "safetensors cannot hold"),

@@ -188,7 +188,7 @@ def broken(base: ShapePredictor, what: str) -> bytes:
 
 
 REASONS = {
-    "not finite": "infinite or undefined",
+    "not finite": "an infinite number or NaN",
     "another base": "another base",
     "another shape": "leaves of shape",
     "other landmarks": "leaves of shape",

@@ -1,23 +1,23 @@
-"""Loading the compiled parts of reading models before they are needed."""
+"""Loading the compiled code of the formats before it is needed."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from aggregators.formats.fhog_detector import PLANES
 from aggregators.formats.fingerprint import fingerprint
 from aggregators.formats.registry import decode_model, encode_model
 from aggregators.models import FhogDetector, ShapePredictor
 
 
 def load_kernels() -> None:
-    """Read the smallest model of each kind once.
+    """Write and read the smallest model of each dlib format once.
 
-    The first read in a process loads compiled code from its cache, which takes a second; a
-    process that forks others to read strangers' files does it for them all.
+    The first read in a process loads compiled code from disk, which takes a second. A process
+    that forks others calls this once for all of them.
     """
     for model in (_smallest_predictor(), _smallest_detector()):
-        content = encode_model(model)
-        fingerprint(decode_model(content))
+        fingerprint(decode_model(encode_model(model)))
 
 
 def _smallest_predictor() -> ShapePredictor:
@@ -36,18 +36,17 @@ def _smallest_predictor() -> ShapePredictor:
 
 
 def _smallest_detector() -> FhogDetector:
-    cells = 80 // 8 + 2
     return FhogDetector(
-        window_width_px=80,
-        window_height_px=80,
+        window_width_px=8,
+        window_height_px=8,
         cell_size_px=8,
-        padding_cells=1,
-        max_pyramid_levels=1000,
-        min_layer_width_px=64,
-        min_layer_height_px=64,
+        padding_cells=0,
+        max_pyramid_levels=1,
+        min_layer_width_px=8,
+        min_layer_height_px=8,
         nuclear_norm_strength=0.0,
         overlap_iou=0.5,
         overlap_covered=1.0,
-        weights=np.zeros((1, cells * cells * 31)),
+        weights=np.zeros((1, PLANES)),
         thresholds=np.zeros(1),
     )
