@@ -171,7 +171,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         responses=USUAL_RESPONSES,
     )
     app.state.parts = parts
-    app.state.rate_limits = RateLimits(settings)
+    app.state.rate_limits = RateLimits(settings.tries_per_minute)
     app.state.traffic = Traffic()
     api = APIRouter(prefix=API_PREFIX)
     for noun in NOUNS:

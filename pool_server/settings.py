@@ -109,9 +109,6 @@ class PoolSettings(BaseSettings):
         default="", description="Encryption that the S3 server is asked for."
     )
     s3_sse_kms_key_id: str = Field(default="", description="The key for it, with aws:kms.")
-    s3_url_lifetime_minutes: int = Field(
-        default=15, ge=1, le=720, description="How long an address for a client is good."
-    )
     s3_part_checksum: Literal["md5", "sha256", "none"] = Field(
         default="md5",
         description="Checksum that an address for a part is good for, checked by the S3 server on "
@@ -129,9 +126,8 @@ class PoolSettings(BaseSettings):
         default=16 * MIB,
         ge=1,
         description="Size of one part of an upload; up to four times that for large files, and "
-        "more where they would be more than `max_parts`.",
+        "more where they would be more than 1000.",
     )
-    max_parts: int = Field(default=1000, ge=1, le=10_000)
     max_request_bytes: int = Field(
         default=2 * MIB, ge=1024, description="Largest request body other than a part."
     )
@@ -139,21 +135,12 @@ class PoolSettings(BaseSettings):
     upload_lifetime_s: int = Field(
         default=24 * 3600, ge=1, description="An upload without a new part for so long is stale."
     )
-    upload_memory_s: int = Field(
-        default=7 * 24 * 3600, ge=1, description="How long finished uploads are remembered."
-    )
 
-    failed_logins_per_minute: int = Field(
-        default=30, ge=1, description="Refused tokens from one address, for each server process."
-    )
-    acceptances_per_minute: int = Field(
-        default=10, ge=1, description="Invitations tried from one address, for each process."
-    )
-    token_acts_per_minute: int = Field(
-        default=60, ge=1, description="Tokens and invitations made or revoked with one token."
-    )
-    webhook_tests_per_minute: int = Field(
-        default=10, ge=1, description="Webhooks tried by one site, for each process."
+    tries_per_minute: int = Field(
+        default=60,
+        ge=1,
+        description="For each server process: refused tokens and tried invitations from one "
+        "address, tokens and invitations made with one token, webhooks tried by one site.",
     )
     trusted_proxies: str = Field(
         default="",
@@ -209,7 +196,6 @@ class PoolSettings(BaseSettings):
         "it. Results of rounds are published at once: their sites go on with them.",
     )
 
-    max_webhooks_per_site: int = Field(default=10, ge=0)
     webhook_allow_http: bool = Field(
         default=False, description="Call webhooks without encryption, too."
     )
@@ -217,15 +203,6 @@ class PoolSettings(BaseSettings):
         default=False,
         description="Call webhooks in private networks and on this machine: for closed networks. "
         "A site's admin can then make the pool send requests into them.",
-    )
-    webhook_timeout_s: float = Field(
-        default=10, gt=0, description="Longest that one call of a webhook may take."
-    )
-    webhook_attempts: int = Field(
-        default=10, ge=1, description="Failures of one event after which a webhook is disabled."
-    )
-    webhook_first_wait_s: float = Field(
-        default=30, gt=0, description="Wait after the first failure; doubled each time, to 6 hours."
     )
 
     graceful_stop_s: int = Field(
@@ -335,17 +312,9 @@ class PoolSettings(BaseSettings):
         return self.data_folder / "server.lock"
 
     @property
-    def s3_url_lifetime(self) -> timedelta:
-        return timedelta(minutes=self.s3_url_lifetime_minutes)
-
-    @property
     def rights_of_new_models(self) -> list[str]:
         return sorted(set(filter(None, self.default_rights.split(","))))
 
     @property
     def upload_lifetime(self) -> timedelta:
         return timedelta(seconds=self.upload_lifetime_s)
-
-    @property
-    def upload_memory(self) -> timedelta:
-        return timedelta(seconds=self.upload_memory_s)

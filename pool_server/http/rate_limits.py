@@ -1,7 +1,7 @@
 """Limits on how often something may be tried, for what strangers could try without end.
 
 Buckets are kept in the memory of one process and forgotten when it ends: where N processes serve
-a pool, somebody may try up to N times as often as the settings say. That is enough against floods
+a pool, somebody may try up to N times as often as the setting says. That stops floods
 and guessing, and needs nothing that could fail; a strict limit for the pool as a whole belongs
 into the reverse proxy.
 
@@ -21,7 +21,6 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from pool_server.errors import TooManyRequestsError
-from pool_server.settings import PoolSettings
 
 MOST_KEYS = 10_000
 # What a proxy says is not looked at more closely, but it has to fit into the audit.
@@ -100,11 +99,11 @@ class RateLimits:
         By token: entries in the audit of acts that were refused.
     """
 
-    def __init__(self, settings: PoolSettings) -> None:
-        self.failed_logins = RateLimiter(settings.failed_logins_per_minute)
-        self.acceptances = RateLimiter(settings.acceptances_per_minute)
-        self.token_acts = RateLimiter(settings.token_acts_per_minute)
-        self.webhook_tests = RateLimiter(settings.webhook_tests_per_minute)
+    def __init__(self, per_minute: int) -> None:
+        self.failed_logins = RateLimiter(per_minute)
+        self.acceptances = RateLimiter(per_minute)
+        self.token_acts = RateLimiter(per_minute)
+        self.webhook_tests = RateLimiter(per_minute)
         self.refusals = RateLimiter(REFUSALS_PER_MINUTE)
 
 

@@ -122,7 +122,7 @@ def _restore_file(
     settings: PoolSettings, storage: Storage, source: Path, digest: str, size_bytes: int
 ) -> None:
     """Bring one file in by the steps of an upload; its digest is verified on the way."""
-    plan = PartPlan.choose(size_bytes, settings.part_bytes, settings.max_parts)
+    plan = PartPlan.choose(size_bytes, settings.part_bytes)
     try:
         file = source.open("rb")
     except OSError as error:

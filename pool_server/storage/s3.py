@@ -57,6 +57,8 @@ from pool_server.storage.verification import (
 _CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f]{64}$")}
 MOST_POINTER_BYTES = 4096
 MOST_NAMED_PARTS = 20
+ADDRESS_LIFETIME = timedelta(minutes=15)
+"""How long a client may use an address."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class S3Storage:
         self.bucket = S3Bucket(S3Connection(settings))
         self.places = S3Places.below(settings.s3_prefix)
         self.scratch = ScratchFolder(settings.scratch_folder)
-        self._lifetime = timedelta(minutes=settings.s3_url_lifetime_minutes)
+        self._lifetime = ADDRESS_LIFETIME
         self._checksum: Checksum | None = (
             None if settings.s3_part_checksum == "none" else settings.s3_part_checksum
         )

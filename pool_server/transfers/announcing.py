@@ -243,7 +243,7 @@ def new_upload(
 ) -> UploadRecord:
     """Return a record that is not stored yet."""
     settings = parts.settings
-    plan = PartPlan.choose(file.size_bytes, settings.part_bytes, settings.max_parts)
+    plan = PartPlan.choose(file.size_bytes, settings.part_bytes)
     upload_id = secrets.token_hex(16)
     return UploadRecord(
         id=upload_id,

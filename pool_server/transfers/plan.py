@@ -9,6 +9,7 @@ from pool_server.settings import MIB
 
 FEW_PARTS = 16
 MOST_GROWTH = 4
+MOST_PARTS = 1000
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,16 @@ class PartPlan:
     part_bytes: int
 
     @classmethod
-    def choose(cls, size_bytes: int, part_bytes: int, max_parts: int) -> PartPlan:
+    def choose(cls, size_bytes: int, part_bytes: int, most_parts: int = MOST_PARTS) -> PartPlan:
         """Cut a file into parts of `part_bytes`, or larger ones where they would be many.
 
         Each part costs a few requests, and when a transfer is interrupted some parts are sent
         again: so they grow with the file, up to `MOST_GROWTH` times, and beyond that only as far
-        as `max_parts` demands.
+        as `most_parts` demands.
         """
         wanted = -(-size_bytes // (FEW_PARTS * part_bytes)) * part_bytes
         part_bytes = max(part_bytes, min(wanted, MOST_GROWTH * part_bytes))
-        least = -(-size_bytes // max_parts)
+        least = -(-size_bytes // most_parts)
         if least > part_bytes:
             part_bytes = -(-least // MIB) * MIB
         return cls(size_bytes, part_bytes)

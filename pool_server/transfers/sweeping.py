@@ -20,6 +20,8 @@ log = logging.getLogger("pool_server.sweeps")
 # Files without an upload are left alone for so long: their record may be about to be written.
 ORPHAN_AGE = timedelta(hours=1)
 SWEEP_INTERVAL_S = 600.0
+REMEMBERED = timedelta(days=7)
+"""How long finished uploads are remembered."""
 LONGEST_STOP_S = 10.0
 
 
@@ -38,7 +40,7 @@ def _sweep(parts: ServerParts) -> int:
     now = now_utc()
     with parts.database.write() as session:
         stale = repository.expire_stale(session, now)
-        repository.forget_closed(session, now - parts.settings.upload_memory)
+        repository.forget_closed(session, now - REMEMBERED)
     for handle in stale:
         try:
             parts.storage.discard(handle)

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
+from pool_server.activity.events import delivering, webhooks
 from pool_server.activity.events.delivering import Courier
 from pool_server.activity.events.service import tell
 from pool_server.app import open_parts
@@ -214,9 +215,11 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
         assert got.content == content
 
 
-def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) -> None:
-    limits = {"max_open_merges_per_site": 1, "max_webhooks_per_site": 1}
-    with open_pool(tmp_path, poll_interval_s=1000.0, **limits) as pool:
+def test_of_what_a_site_may_have_so_many(
+    open_pool: OpenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "MOST_WEBHOOKS", 1)
+    with open_pool(tmp_path, poll_interval_s=1000.0, max_open_merges_per_site=1) as pool:
         member, admin = pool.member(SITE), pool.member(SITE, "admin")
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(62))))
         webhook = {"url": "https://lab.example/events"}
@@ -250,12 +253,12 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
 
 
 def test_an_address_is_given_up_once_and_with_all_that_waits(
-    open_pool: OpenPool, tmp_path: Path
+    open_pool: OpenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = {"poll_interval_s": 1000.0, "webhook_attempts": 1}
+    monkeypatch.setattr(delivering, "MOST_ATTEMPTS", 1)
     reachable = {"webhook_allow_http": True, "webhook_allow_private": True}
     with (
-        open_pool(tmp_path, **quiet, **reachable) as pool,
+        open_pool(tmp_path, poll_interval_s=1000.0, **reachable) as pool,
         receiving() as receiver,
         closing_parts(pool) as parts,
     ):

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events import repository
-from pool_server.activity.events.calling import CallFailedError
+from pool_server.activity.events.calling import TIMEOUT_S, CallFailedError
 from pool_server.activity.events.feed import describe_event
 from pool_server.activity.events.service import hold_events, tell
 from pool_server.activity.events.webhooks import is_success, send_event
@@ -33,6 +33,10 @@ log = logging.getLogger("pool_server.webhooks")
 AT_ONCE = 4
 LONGEST_WAIT = timedelta(hours=6)
 CLAIM_MARGIN_S = 60.0
+MOST_ATTEMPTS = 10
+"""Failures of one event after which a webhook is disabled."""
+FIRST_WAIT_S = 30.0
+"""Doubled after each failure."""
 REMEMBERED = timedelta(days=30)
 DISABLED_EVENT = "webhook.disabled"
 
@@ -60,7 +64,7 @@ class Courier:
             due = repository.due_deliveries(session, now, AT_ONCE)
         if not due:
             return []
-        until = now + timedelta(seconds=self.parts.settings.webhook_timeout_s + CLAIM_MARGIN_S)
+        until = now + timedelta(seconds=TIMEOUT_S + CLAIM_MARGIN_S)
         with self.parts.database.write() as session:
             repository.forget_delivered(session, now - REMEMBERED)
             return [
@@ -101,8 +105,7 @@ class Courier:
         if not error:
             delivery.delivered_at, delivery.next_attempt_at, delivery.last_error = now, None, ""
             return "delivered"
-        settings = self.parts.settings
-        if delivery.attempts >= settings.webhook_attempts:
+        if delivery.attempts >= MOST_ATTEMPTS:
             # Before anything is changed: who writes an event at this moment has it wait for this
             # address, too, and other deliveries may fail just now.
             hold_events(session)
@@ -110,7 +113,7 @@ class Courier:
             disable(session, delivery.webhook, delivery, now)
             return "given_up"
         delivery.last_error = error[:1000]
-        wait = timedelta(seconds=settings.webhook_first_wait_s * 2 ** (delivery.attempts - 1))
+        wait = timedelta(seconds=FIRST_WAIT_S * 2 ** (delivery.attempts - 1))
         delivery.next_attempt_at = now + min(wait, LONGEST_WAIT)
         return "failed"
 
@@ -152,6 +155,6 @@ async def delivering(parts: ServerParts) -> AsyncIterator[None]:
         "webhooks",
         Courier(parts).step,
         interval_s=parts.settings.poll_interval_s,
-        longest_stop_s=parts.settings.webhook_timeout_s + CLAIM_MARGIN_S,
+        longest_stop_s=TIMEOUT_S + CLAIM_MARGIN_S,
     ):
         yield

@@ -29,6 +29,8 @@ from pool_server.wire.events import (
 
 TEST_KIND = "webhook.test"
 SECRET_PREFIX = "hook_"
+MOST_WEBHOOKS = 10
+"""Of one site."""
 
 
 def create_webhook(
@@ -42,10 +44,9 @@ def create_webhook(
     if site is None:
         raise MissingError(f"the pool has no site {site_name!r}", code="site_not_found")
     wait_for_turn(session, f"webhooks of site {site.id}")
-    if repository.count_webhooks(session, site.id) >= settings.max_webhooks_per_site:
+    if repository.count_webhooks(session, site.id) >= MOST_WEBHOOKS:
         raise ConflictError(
-            f"site {site.name!r} has {settings.max_webhooks_per_site} webhooks, which is the most "
-            "allowed",
+            f"site {site.name!r} has {MOST_WEBHOOKS} webhooks, which is the most allowed",
             code="too_many_webhooks",
             hint="Delete one first: `poolctl webhooks ls` lists them.",
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pool_server.activity.events import delivering
 from tests.pool_server.activity.events.receiver import receiving, wait_until
 from tests.pool_server.lineage.withdrawals.families import Family
 from tests.pool_server.model_files import network_bytes
@@ -72,11 +74,11 @@ def test_made_up_methods_make_no_series(embedded_pool: PoolDriver) -> None:
     assert not {method for method in methods if method.startswith("MADEUP")}
 
 
-def test_what_is_kept_refused_and_called(tmp_path: Path) -> None:
-    quick = {"poll_interval_s": 0.05, "webhook_first_wait_s": 0.05}
+def test_what_is_kept_refused_and_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivering, "FIRST_WAIT_S", 0.05)
     with (
         pool_in_thread(
-            tmp_path, webhook_allow_http=True, webhook_allow_private=True, **quick
+            tmp_path, webhook_allow_http=True, webhook_allow_private=True, poll_interval_s=0.05
         ) as pool,
         receiving() as receiver,
     ):

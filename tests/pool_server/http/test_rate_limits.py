@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from pool_server.errors import TooManyRequestsError
 from pool_server.http.rate_limits import MOST_KEYS, RateLimiter, limited_by
 from pool_server.settings import PoolSettings
-from tests.pool_server.conftest import OpenPool
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread
 
 
@@ -67,7 +66,7 @@ def test_an_address_counts_with_its_network(address: str, key: str) -> None:
 
 
 def test_who_guesses_tokens_has_to_wait_and_others_need_not(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, failed_logins_per_minute=3) as pool:
+    with pool_in_thread(tmp_path, tries_per_minute=3) as pool:
         guesses = [pool.client(f"pool_{number}").get("/api/v1/whoami") for number in range(5)]
         assert [each.status_code for each in guesses] == [401, 401, 401, 429, 429]
         assert error_of(guesses[-1]) == (429, "too_many_requests")
@@ -77,7 +76,7 @@ def test_who_guesses_tokens_has_to_wait_and_others_need_not(tmp_path: Path) -> N
 
 
 def test_invitations_and_tokens_are_not_made_without_end(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, acceptances_per_minute=2, token_acts_per_minute=2) as pool:
+    with pool_in_thread(tmp_path, tries_per_minute=2) as pool:
         request = {"secret": "invite_x", "name": "eve"}
         address = "/api/v1/invitations/accept"
         tried = [pool.client(None).post(address, json=request) for _ in range(3)]
@@ -94,9 +93,9 @@ def test_invitations_and_tokens_are_not_made_without_end(tmp_path: Path) -> None
         )  # fmt: skip
 
 
-def test_webhooks_are_not_tried_without_end(open_pool: OpenPool, tmp_path: Path) -> None:
-    with open_pool(
-        tmp_path, webhook_tests_per_minute=2, webhook_allow_http=True, webhook_allow_private=True
+def test_webhooks_are_not_tried_without_end(tmp_path: Path) -> None:
+    with pool_in_thread(
+        tmp_path, tries_per_minute=2, webhook_allow_http=True, webhook_allow_private=True
     ) as pool:
         first = pool.member("lab", "admin")
         token = {"site": "lab", "name": "other", "role": "admin"}
@@ -130,7 +129,7 @@ def test_nobody_says_where_they_come_from(tmp_path: Path) -> None:
 
 def test_a_trusted_proxy_says_where_a_request_comes_from(tmp_path: Path) -> None:
     with pool_in_thread(
-        tmp_path, trusted_proxies="127.0.0.1, 10.0.0.0/8", failed_logins_per_minute=1
+        tmp_path, tries_per_minute=1, trusted_proxies="127.0.0.1, 10.0.0.0/8"
     ) as pool:
         # Only what trusted proxies added counts, not what the client itself had sent them.
         assert audited_address(pool, "203.0.113.9, 192.0.2.7, 10.1.2.3", "lab") == "192.0.2.7"

@@ -27,6 +27,7 @@ from pool_server.errors import (
 )
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
+from pool_server.storage.s3 import ADDRESS_LIFETIME
 from tests.conformance.storage import (
     DIGEST,
     OTHER,
@@ -131,11 +132,11 @@ def test_an_address_changes_nothing_once_the_parts_are_joined(storage: Storage) 
 
 
 def test_an_address_expires(open_bucket: OpenBucket) -> None:
-    storage: Any = open_bucket(s3_url_lifetime_minutes=2)
+    storage: Any = open_bucket()
     handle = begin(storage)
     checksum = checksum_of(storage, handle, PARTS[0])
     address = storage.part_address(handle, 1, len(PARTS[0]), checksum)
-    assert timedelta(0) < address.expires_at - datetime.now(UTC) <= timedelta(minutes=2)
+    assert timedelta(0) < address.expires_at - datetime.now(UTC) <= ADDRESS_LIFETIME
     storage._lifetime = timedelta(seconds=1)
     address = storage.part_address(handle, 1, len(PARTS[0]), checksum)
     time.sleep(2.1)

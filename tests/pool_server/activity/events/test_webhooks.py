@@ -12,7 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from pool_server.activity.events import calling, delivering
 from pool_server.activity.events.calling import CallFailedError, CheckedConnection, call, is_public
+from pool_server.activity.events.webhooks import MOST_WEBHOOKS
 from pool_server.settings import PoolSettings
 from tests.pool_server.activity.events.receiver import Receiver, receiving, wait_until
 from tests.pool_server.conftest import OpenPool
@@ -25,15 +27,16 @@ def calling_pool(
     open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PoolDriver]:
     """A pool of a closed network, which calls this machine and is quick to try again."""
-    with open_pool(
-        tmp_path_factory.mktemp("pool"),
-        webhook_allow_http=True,
-        webhook_allow_private=True,
-        poll_interval_s=0.05,
-        webhook_first_wait_s=0.05,
-        webhook_attempts=3,
-    ) as pool:
-        yield pool
+    with pytest.MonkeyPatch.context() as constants:
+        constants.setattr(delivering, "FIRST_WAIT_S", 0.05)
+        constants.setattr(delivering, "MOST_ATTEMPTS", 3)
+        with open_pool(
+            tmp_path_factory.mktemp("pool"),
+            webhook_allow_http=True,
+            webhook_allow_private=True,
+            poll_interval_s=0.05,
+        ) as pool:
+            yield pool
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ def test_only_admins_and_not_too_many(calling_pool: PoolDriver) -> None:
     admin = calling_pool.member("many", "admin")
     foreign = admin.post("/api/v1/webhooks", json={"url": url, "site": "admin"})
     assert error_of(foreign) == (403, "not_allowed")
-    for _ in range(calling_pool.settings.max_webhooks_per_site):
+    for _ in range(MOST_WEBHOOKS):
         create(admin, url)
     assert error_of(admin.post("/api/v1/webhooks", json={"url": url})) == (
         409, "too_many_webhooks",
@@ -226,7 +229,8 @@ def test_which_addresses_are_public(address: str, expected: bool) -> None:
     assert is_public(ipaddress.ip_address(address)) is expected
 
 
-def test_who_never_finishes_is_given_up(tmp_path: Path) -> None:
+def test_who_never_finishes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "TIMEOUT_S", 0.5)
     """An answer that comes a byte at a time never meets the limit of a single wait."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()
@@ -246,7 +250,6 @@ def test_who_never_finishes_is_given_up(tmp_path: Path) -> None:
             data_folder=tmp_path,
             webhook_allow_http=True,
             webhook_allow_private=True,
-            webhook_timeout_s=0.5,
         )
         with pytest.raises(CallFailedError, match="no answer in time"):
             call(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {}, settings)
