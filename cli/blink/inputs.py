@@ -119,10 +119,8 @@ def run_input(
 
     if chosen.from_trace is not None:
         with invocation.progress(f"blink {chosen.title}") as report:
-            rate = chosen.frame_rate_hz
-            session = pipeline.run_trace_analysis(
-                chosen.from_trace, frame_rate_hz=rate, progress=report, **common
-            )
+            trace = pipeline.TraceFile(chosen.from_trace, chosen.frame_rate_hz)
+            session = pipeline.run_blink_analysis(trace, progress=report, **common)
         return {"": session}
     files = _model_files(invocation, models)
     arguments: dict[str, Any] = {
@@ -146,7 +144,7 @@ def run_input(
 def _run_camera(
     invocation: Invocation, chosen: BlinkInput, arguments: dict[str, Any]
 ) -> BlinkSession:
-    from site_agent.eyeblink.pipeline import run_camera_analysis
+    from site_agent.eyeblink.pipeline import run_blink_analysis
     from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 
     arguments.pop("trials", None)
@@ -160,7 +158,7 @@ def _run_camera(
     if chosen.seconds is None:
         invocation.note("Ctrl-C ends the recording; its results are written then.")
     with stopped_by_interrupt(camera):
-        return run_camera_analysis(camera, **arguments)
+        return run_blink_analysis(camera, **arguments)
 
 
 def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str, ModelFile]:

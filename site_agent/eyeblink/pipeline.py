@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analys
 from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trial_files import read_trials
 from site_agent.eyeblink.conditioning.trials import TrialList, TrialType
+from site_agent.eyeblink.face.finding import Follower
 from site_agent.eyeblink.face.models import FaceModels
 from site_agent.eyeblink.openness.filters import filtered_trace
 from site_agent.eyeblink.openness.sampling import Progress, count_remarks, sample_crowd, sample_face
@@ -41,43 +42,53 @@ from site_agent.eyeblink.session import (
     source_file,
     summarise,
 )
+from site_agent.eyeblink.session_labels import SessionLabels
 from site_agent.eyeblink.video.camera import CameraReader
 from site_agent.eyeblink.video.footage import VideoFootage
 from site_agent.eyeblink.video.frame_timing import frame_timing
-from site_agent.eyeblink.video.frames import FrameSource
 from site_agent.eyeblink.video.recording import Recording, describe_recording, other_times
 from site_agent.eyeblink.video.recording_start import recording_start
 
 
+@dataclass(frozen=True)
+class TraceFile:
+    """A file of eye aspect ratios (see `traces.read_trace`); the rate where it has no times."""
+
+    path: Path
+    frame_rate_hz: float | None = None
+
+
+Source = Path | str | Recording | CameraReader | TraceFile
+
+
 def run_blink_analysis(
-    video: Path | str | Recording,
+    source: Source,
     *,
-    landmarks: Path | str,
     out_dir: Path | str,
+    landmarks: Path | str | None = None,
     detector: Path | str | None = None,
     trials: Path | str | None = None,
     settings: BlinkAnalysisSettings | None = None,
     progress: Progress | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> BlinkSession:
-    """Analyse a video and write the session's files.
+    """Find the blinks of a recording and write the session's files.
 
     Parameters
     ----------
-    video : path or Recording
-        A video file; a folder of images with ``timestamps.csv``; either with other times as a
-        `Recording`.
-    landmarks : path
-        A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file.
+    source : path, Recording, CameraReader or TraceFile
+        A video file or a folder of images with ``timestamps.csv``; either with other times as a
+        `Recording`; a camera, which is read until it is stopped and closed then; or a trace.
     out_dir : path
-        Gets the files of `site_agent.eyeblink.outputs`; nothing is there before the analysis is
-        complete.
+        Gets the files of `site_agent.eyeblink.outputs` when the analysis is complete.
+    landmarks : path
+        A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for a trace.
     detector : path, optional
-        A HOG-SVM detector (``.svm``); dlib's stock frontal detector when not given. None is
-        used with ``settings.faces.region``.
+        A HOG-SVM detector (``.svm``); dlib's stock frontal detector when not given. None is used
+        with ``settings.faces.region``.
     trials : path, optional
         The trials of a conditioning session: a list, or a log of stimulus pulses (see
-        `trial_files.read_trials`). Their times are put right by ``settings.trial_timing``.
+        `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
     progress : callable, optional
         Called with the finished share (0..1) and what is being done.
     addresses : mapping of str to str, optional
@@ -85,38 +96,34 @@ def run_blink_analysis(
 
     Raises
     ------
-    VideoFileError, FaceModelError, TableFileError, BlinkAnalysisError, MissingExtraError
+    VideoFileError, CameraError, FaceModelError, TableFileError, BlinkAnalysisError
+    MissingExtraError
     """
     settings = settings or BlinkAnalysisSettings()
-    listed = _prepare(Path(out_dir), settings, trials)
-    started_s = time.monotonic()
-    recording = video if isinstance(video, Recording) else Recording(Path(video))
-    models = FaceModels.open(landmarks, detector, settings.faces, addresses or {})
-    follower = models.new_follower()
-    with closing(_metered(recording.open(), settings)) as source:
-        trace = sample_face(source, follower, progress)
-    listed, light_remarks = _timed_by_lights(source, listed, settings)
-    recorded = _recorded(
-        source,
-        trace,
-        (*recording.sources(), *models.sources, *_trial_sources(listed)),
-        recording_start(recording.path, settings.labels, source.info.creation_time),
-        VideoFootage(recording, models.new_follower),
-    )
-    remarks = (
-        *recorded.warnings,
-        *light_remarks,
-        *count_remarks(follower.counts, settings.faces.face),
-    )
-    session = _analyse(replace(recorded, warnings=remarks), listed, settings, started_s)
-    return _finish(session, Path(out_dir), progress)
+    out_dir = Path(out_dir)
+    with _closing(source):
+        listed = _prepare(out_dir, settings, trials)
+        started_s = time.monotonic()
+        if isinstance(source, TraceFile):
+            recorded = _read_trace(source, settings)
+        else:
+            models = _open_models(landmarks, detector, settings, addresses)
+            follower = models.new_follower()
+            film = _Film.of(source, settings)
+            with closing(film.meter):
+                trace = sample_face(film.meter, follower, progress)
+            listed, remarks = _timed_by_lights(film.meter, listed, settings)
+            remarks = (*remarks, *count_remarks(follower.counts, settings.faces.face))
+            recorded = film.recorded(trace, models, remarks, settings.labels, models.new_follower)
+    session = _analyse(recorded, listed, settings, started_s)
+    return _finish(session, out_dir, progress)
 
 
 def run_all_faces_analysis(
-    video: Path | str | Recording,
+    source: Path | str | Recording,
     *,
-    landmarks: Path | str,
     out_dir: Path | str,
+    landmarks: Path | str | None = None,
     detector: Path | str | None = None,
     trials: Path | str | None = None,
     settings: BlinkAnalysisSettings | None = None,
@@ -131,140 +138,120 @@ def run_all_faces_analysis(
     -------
     dict of str to BlinkSession
         By folder; empty, and nothing is written, where no face is seen for a second or more.
-
-    Raises
-    ------
-    VideoFileError, FaceModelError, TableFileError, BlinkAnalysisError, MissingExtraError
     """
     settings = settings or BlinkAnalysisSettings()
-    if settings.faces.region:
-        raise BlinkAnalysisError("all faces of a video are found by a detector, not in a region")
-    listed = _prepare(Path(out_dir), settings, trials)
+    out_dir = Path(out_dir)
+    listed = _prepare(out_dir, settings, trials)
     started_s = time.monotonic()
-    recording = video if isinstance(video, Recording) else Recording(Path(video))
-    models = FaceModels.open(landmarks, detector, settings.faces, addresses or {})
-    with closing(_metered(recording.open(), settings)) as source:
-        traces, left_out = sample_crowd(source, models.new_crowd(), progress)
-    listed, light_remarks = _timed_by_lights(source, listed, settings)
-    sources = (*recording.sources(), *models.sources, *_trial_sources(listed))
-    start = recording_start(recording.path, settings.labels, source.info.creation_time)
-    remarks = [f"{left_out} faces were seen for less than a second and left out"] * (left_out > 0)
+    models = _open_models(landmarks, detector, settings, addresses)
+    crowd = models.new_crowd()
+    film = _Film.of(source, settings)
+    with closing(film.meter):
+        traces, left_out = sample_crowd(film.meter, crowd, progress)
+    listed, remarks = _timed_by_lights(film.meter, listed, settings)
+    if left_out:
+        remarks = (*remarks, f"{left_out} faces were seen for less than a second and left out")
     sessions = {}
     for number, trace in enumerate(traces, start=1):
-        recorded = _recorded(source, trace, sources, start, None)
-        recorded = replace(recorded, warnings=(*recorded.warnings, *light_remarks, *remarks))
+        recorded = film.recorded(trace, models, remarks, settings.labels)
         session = _analyse(recorded, listed, settings, started_s)
         name = f"face-{number}"
-        sessions[name] = _finish(session, Path(out_dir) / name, progress)
+        sessions[name] = _finish(session, out_dir / name, progress)
     return sessions
-
-
-def run_camera_analysis(
-    camera: CameraReader,
-    *,
-    landmarks: Path | str,
-    out_dir: Path | str,
-    detector: Path | str | None = None,
-    settings: BlinkAnalysisSettings | None = None,
-    progress: Progress | None = None,
-    addresses: Mapping[str, str] | None = None,
-) -> BlinkSession:
-    """Analyse a camera's pictures until it is stopped, and write the session's files.
-
-    The camera is closed in the end. What it recorded (`CameraReader.recording`) is the session's
-    video.
-
-    Raises
-    ------
-    CameraError, VideoFileError, FaceModelError, BlinkAnalysisError, MissingExtraError
-    """
-    with closing(camera):
-        settings = settings or BlinkAnalysisSettings()
-        _prepare(Path(out_dir), settings, None)
-        models = FaceModels.open(landmarks, detector, settings.faces, addresses or {})
-        follower = models.new_follower()
-        started_s, begun = time.monotonic(), datetime.now(UTC).replace(microsecond=0)
-        meter = _metered(camera, settings)
-        trace = sample_face(meter, follower, progress)
-    listed, light_remarks = _timed_by_lights(meter, None, settings)
-    taken = SourceFile("camera", camera.name, None)
-    footage = None
-    if camera.recording is not None:
-        taken = Recording(camera.recording).source()
-        footage = VideoFootage(Recording(camera.recording), models.new_follower)
-    recorded = _recorded(
-        camera,
-        trace,
-        (taken, *models.sources),
-        RecordingStart(settings.labels.start or begun, "from this machine's clock"),
-        footage,
-    )
-    remarks = (
-        *recorded.warnings,
-        *light_remarks,
-        *count_remarks(follower.counts, settings.faces.face),
-    )
-    session = _analyse(replace(recorded, warnings=remarks), listed, settings, started_s)
-    return _finish(session, Path(out_dir), progress)
-
-
-def run_trace_analysis(
-    trace_file: Path | str,
-    *,
-    out_dir: Path | str,
-    frame_rate_hz: float | None = None,
-    trials: Path | str | None = None,
-    settings: BlinkAnalysisSettings | None = None,
-    progress: Progress | None = None,
-) -> BlinkSession:
-    """Do the same from a file of eye aspect ratios (see `traces.read_trace`).
-
-    Raises
-    ------
-    TableFileError, BlinkAnalysisError, MissingExtraError
-    """
-    settings = settings or BlinkAnalysisSettings()
-    listed = _prepare(Path(out_dir), settings, trials)
-    if light_regions(settings.trial_timing):
-        raise BlinkAnalysisError("a trace has no picture in which a light could be watched")
-    started_s = time.monotonic()
-    trace = read_trace(trace_file, frame_rate_hz=frame_rate_hz, decimal=settings.files.decimal)
-    recorded = _Recorded(
-        trace,
-        (source_file("trace", Path(trace_file)), *_trial_sources(listed)),
-        {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
-        (),
-        recording_start(Path(trace_file), settings.labels, None),
-        None,
-    )
-    session = _analyse(recorded, listed, settings, started_s)
-    return _finish(session, Path(out_dir), progress)
 
 
 @dataclass(frozen=True, eq=False)
 class _Recorded:
-    """What is known of a recording before it is analysed."""
+    """A trace and what is known of its recording, before blinks are sought."""
 
     trace: EyeTrace
     sources: tuple[SourceFile, ...]
     recording: Mapping[str, Any]
     warnings: tuple[str, ...]
     start: RecordingStart
-    footage: Footage | None
+    footage: Footage | None = None
 
 
-def _recorded(
-    source: FrameSource,
-    trace: EyeTrace,
-    sources: tuple[SourceFile, ...],
-    start: RecordingStart,
-    footage: Footage | None,
-) -> _Recorded:
-    timing = frame_timing(trace.timestamps_s)
-    described = describe_recording(source.info, source.report, timing)
-    remarks = [remark for remark in (timing.remark(), other_times(source, timing)) if remark]
-    warnings = (*source.report.warnings, *remarks)
-    return _Recorded(trace, sources, described, warnings, start, footage)
+@dataclass(frozen=True, eq=False)
+class _Film:
+    """A recording or a camera that has been opened, and when a camera's first frame came."""
+
+    source: Recording | CameraReader
+    meter: LightMeter
+    begun: datetime
+
+    @classmethod
+    def of(
+        cls, source: Path | str | Recording | CameraReader, settings: BlinkAnalysisSettings
+    ) -> _Film:
+        regions, now = light_regions(settings.trial_timing), datetime.now(UTC)
+        if isinstance(source, CameraReader):
+            return cls(source, LightMeter(source, regions), now.replace(microsecond=0))
+        recording = source if isinstance(source, Recording) else Recording(Path(source))
+        recording = replace(recording, bits=settings.files.bits)
+        return cls(recording, LightMeter(recording.open(), regions), now)
+
+    def recorded(
+        self,
+        trace: EyeTrace,
+        models: FaceModels,
+        remarks: tuple[str, ...],
+        labels: SessionLabels,
+        new_follower: Callable[[], Follower] | None = None,
+    ) -> _Recorded:
+        """Return what is known once all frames have been read."""
+        info, report = self.meter.info, self.meter.report
+        recording: Recording | None
+        if isinstance(self.source, CameraReader):
+            camera = self.source
+            start = RecordingStart(labels.start or self.begun, "from this machine's clock")
+            taken: tuple[SourceFile, ...] = (SourceFile("camera", camera.name, None),)
+            recording = Recording(camera.recording) if camera.recording else None
+        else:
+            recording = self.source
+            start = recording_start(recording.path, labels, info.creation_time)
+        if recording is not None:
+            taken = recording.sources()
+        footage = VideoFootage(recording, new_follower) if recording and new_follower else None
+        timing = frame_timing(trace.timestamps_s)
+        noticed = (timing.remark(), other_times(self.meter, timing))
+        return _Recorded(
+            trace,
+            (*taken, *models.sources),
+            describe_recording(info, report, timing),
+            (*report.warnings, *(remark for remark in noticed if remark), *remarks),
+            start,
+            footage,
+        )
+
+
+def _closing(source: Source) -> AbstractContextManager[object]:
+    return closing(source) if isinstance(source, CameraReader) else nullcontext()
+
+
+def _open_models(
+    landmarks: Path | str | None,
+    detector: Path | str | None,
+    settings: BlinkAnalysisSettings,
+    addresses: Mapping[str, str] | None,
+) -> FaceModels:
+    if landmarks is None:
+        raise BlinkAnalysisError("a landmark model is needed for everything but a trace")
+    return FaceModels.open(landmarks, detector, settings.faces, addresses or {})
+
+
+def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded:
+    if light_regions(settings.trial_timing):
+        raise BlinkAnalysisError("a trace has no picture in which a light could be watched")
+    path = Path(source.path)
+    trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
+    return _Recorded(
+        trace,
+        (source_file("trace", path),),
+        {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
+        (),
+        recording_start(path, settings.labels, None),
+    )
 
 
 def _prepare(
@@ -282,10 +269,6 @@ def _prepare(
         if trials is None
         else read_trials(trials, settings.trial_timing, settings.files.decimal)
     )
-
-
-def _metered(source: FrameSource, settings: BlinkAnalysisSettings) -> LightMeter:
-    return LightMeter(source, light_regions(settings.trial_timing))
 
 
 def _timed_by_lights(
@@ -316,7 +299,7 @@ def _analyse(
         calibration=calibration,
         blinks=tuple(find_blinks(signal, settings.blinks, calibration)),
         settings=settings,
-        sources=recorded.sources,
+        sources=(*recorded.sources, *_trial_sources(trials)),
         recording=recorded.recording,
         warnings=(*recorded.warnings, *remarks, *doubts_of(trace, calibration.reliable)),
         analysis_s=time.monotonic() - started_s,
@@ -380,8 +363,7 @@ def _finish(session: AnalysedSession, out_dir: Path, progress: Progress | None) 
 __all__ = [
     "BlinkAnalysisSettings",
     "BlinkSession",
+    "TraceFile",
     "run_all_faces_analysis",
     "run_blink_analysis",
-    "run_camera_analysis",
-    "run_trace_analysis",
 ]

@@ -38,9 +38,13 @@ class FileSettings:
     ----------
     decimal : {'.', ','}
         Decimal sign in traces and in tables of trials.
+    bits : int
+        How many of 16 bits a pixel are used: 10 or 12 for cameras whose files have 16 bits but do
+        not use them all. Files of 8 bits are read as they are.
     """
 
     decimal: Decimal = "."
+    bits: int = 16
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from aggregators.formats import file_digest
 from site_agent.eyeblink.batch.sessions import BatchSession
-from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import find_output
 from site_agent.eyeblink.study.record import Request, SessionRecord, source_paths, write_record
@@ -74,19 +74,15 @@ def run_job(job: SessionJob, tell: Tell) -> SessionRecord:
 
 def _analyse(job: SessionJob, tell: Tell) -> BlinkSession:
     session = job.session
-    if not session.is_video:
-        return run_trace_analysis(
-            session.source,
-            out_dir=job.folder,
-            frame_rate_hz=session.frame_rate_hz,
-            trials=session.trials,
-            settings=job.settings,
-            progress=tell,
-        )
+    source = (
+        Recording(session.source, session.timestamps, session.frame_rate_hz)
+        if session.is_video
+        else TraceFile(session.source, session.frame_rate_hz)
+    )
     return run_blink_analysis(
-        Recording(session.source, session.timestamps, session.frame_rate_hz),
-        landmarks=session.landmarks,
+        source,
         out_dir=job.folder,
+        landmarks=session.landmarks or None,
         detector=session.detector or None,
         trials=session.trials,
         settings=job.settings,

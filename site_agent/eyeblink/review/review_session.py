@@ -20,6 +20,7 @@ from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seekable_images import SeekableFrames, SeekableImages
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.eyeblink.video.times import container_times, were_given
+from site_agent.pictures.sample_depth import FULL_BITS
 
 FOLDER_NAME = "review"
 """Beside the automatic result, with its prefix: a BIDS dataset ignores all that bears it."""
@@ -194,8 +195,12 @@ def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
         if were_given(str(result.provenance.get("recording", {}).get("times_from", ""))):
             # Frames are found by the times in the file, whatever those of frames.csv are.
             timestamps_s = container_times(path, len(timestamps_s))
-        return SeekableVideo(path, timestamps_s)
-    return SeekableImages(path, timestamps_s, _declared_rate_hz(result))
+        return SeekableVideo(path, timestamps_s, _bits(result))
+    return SeekableImages(path, timestamps_s, _declared_rate_hz(result), _bits(result))
+
+
+def _bits(result: AutomaticResult) -> int:
+    return int(result.provenance.get("settings", {}).get("files", {}).get("bits", FULL_BITS))
 
 
 def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:

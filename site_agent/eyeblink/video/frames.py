@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
-from site_agent.eyeblink.video.deep_video import deep_picture, used_bits
-from site_agent.eyeblink.video.luma import grey_picture
+from site_agent.eyeblink.video.luma import deep_picture, grey_picture, is_deep
 from site_agent.eyeblink.video.square_pixels import pixel_aspect, with_square_pixels
-from site_agent.pictures.sample_depth import FULL_BITS, depth_remark
+from site_agent.pictures.sample_depth import FULL_BITS
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -141,6 +140,8 @@ class VideoReader:
         Grey is the picture's luma and costs a fraction of RGB.
     clock : Clock, optional
         Times to use instead of those in the file.
+    bits : int
+        How many of 16 bits a pixel are used, where the file has so many.
 
     Raises
     ------
@@ -154,6 +155,7 @@ class VideoReader:
         *,
         pixels: Literal["grey", "rgb"] = "grey",
         clock: Clock | None = None,
+        bits: int = FULL_BITS,
     ) -> None:
         self.path = Path(path)
         self._clock = clock
@@ -164,9 +166,7 @@ class VideoReader:
             times_from=clock.told if clock else "container",
             pixel_aspect=pixel_aspect(self._stream),
         )
-        self._bits = used_bits(self.path, self._stream)
-        if self._bits < FULL_BITS:
-            self.report.warnings.append(depth_remark(self._bits))
+        self._bits = bits
 
     def __enter__(self) -> VideoReader:
         return self
@@ -246,7 +246,7 @@ class VideoReader:
         self.report.first_error = self.report.first_error or str(error)
 
     def _upright(self, picture: VideoFrame) -> UInt8:
-        if self._bits < FULL_BITS:
+        if self._bits < FULL_BITS and is_deep(picture):
             pixels = deep_picture(picture, self._bits, grey=self._grey)
         else:
             pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)

@@ -38,7 +38,7 @@ class ImageFolderReader:
         Images per second in the order of the numbers in their names, where there is no table.
     pixels : "grey" or "rgb"
     bits : int
-        As for `read_image`.
+        How many of 16 bits a pixel are used.
 
     Raises
     ------
@@ -59,7 +59,7 @@ class ImageFolderReader:
         self._grey = pixels == "grey"
         self.report = DecodingReport()
         self.images = self._timed(Path(timestamps) if timestamps else None, frame_rate_hz)
-        self.bits = bits
+        self._bits = bits
         first = self._first_readable()
         height, width = first.shape[:2]
         steps_s = np.diff([image.timestamp_s for image in self.images])
@@ -137,7 +137,7 @@ class ImageFolderReader:
         raise VideoFileError(f"{self.path}: no image can be read ({error})") from error
 
     def _picture(self, path: Path) -> UInt8:
-        picture = read_image(path, bits=self.bits)
+        picture = read_image(path, bits=self._bits)
         if not self._grey:
             return picture
         import cv2

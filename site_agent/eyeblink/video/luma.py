@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.pictures.sample_depth import FULL_BITS, to_8_bits
+
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
@@ -41,6 +43,29 @@ def grey_picture(picture: VideoFrame) -> UInt8:
             return _first_plane(picture).copy()
         return _stretched(_first_plane(picture))
     return np.ascontiguousarray(picture.to_ndarray(format="gray"), dtype=np.uint8)
+
+
+def is_deep(picture: VideoFrame) -> bool:
+    """Return whether a frame has 16 bits a pixel, grey or RGB."""
+    layout = picture.format
+    return layout.components[0].bits == FULL_BITS and (layout.is_rgb or len(layout.components) == 1)
+
+
+def deep_picture(picture: VideoFrame, bits: int, *, grey: bool) -> UInt8:
+    """Return a frame of 16 bits of which `bits` are used; brighter values become white.
+
+    Returns
+    -------
+    uint8, shape (height, width) if `grey`, else (height, width, 3)
+        Grey or RGB.
+    """
+    import cv2
+
+    layout = "rgb48le" if picture.format.is_rgb else "gray16le"
+    pixels = to_8_bits(picture.to_ndarray(format=layout).astype(np.uint16, copy=False), bits)
+    if pixels.ndim == 2:
+        return pixels if grey else np.dstack([pixels] * 3)
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8) if grey else pixels
 
 
 def _first_plane(picture: VideoFrame) -> UInt8:

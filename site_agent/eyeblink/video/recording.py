@@ -13,6 +13,7 @@ from site_agent.eyeblink.video.frame_timing import FrameTiming
 from site_agent.eyeblink.video.frames import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
 from site_agent.eyeblink.video.times import open_clock, were_given
+from site_agent.pictures.sample_depth import FULL_BITS
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,14 @@ class Recording:
     frame_rate_hz : float or None
         Rate of a folder's images, where no table says when they were taken; or of a video,
         instead of the times in the file.
+    bits : int
+        How many of 16 bits a pixel are used.
     """
 
     path: Path
     timestamps: Path | None = None
     frame_rate_hz: float | None = None
+    bits: int = FULL_BITS
 
     def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
         """Open it from the beginning.
@@ -48,9 +52,10 @@ class Recording:
                 timestamps=self.timestamps,
                 frame_rate_hz=self.frame_rate_hz,
                 pixels=pixels,
+                bits=self.bits,
             )
         clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
-        return VideoReader(self.path, pixels=pixels, clock=clock)
+        return VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits)
 
     def source(self) -> SourceFile:
         """Return name and digest; of a folder, the digest of its images' names and digests."""

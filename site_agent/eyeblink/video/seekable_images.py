@@ -11,6 +11,7 @@ from site_agent.errors import ImageFileError, VideoFileError
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
 from site_agent.pictures.images import read_image
+from site_agent.pictures.sample_depth import FULL_BITS
 
 
 class SeekableFrames(Protocol):
@@ -34,6 +35,8 @@ class SeekableImages:
         Times of all frames as in frames.csv; images that could not be read have none.
     frame_rate_hz : float or None
         Rate of the images, where the folder has no table of times.
+    bits : int
+        How many of 16 bits a pixel are used.
 
     Raises
     ------
@@ -41,11 +44,17 @@ class SeekableImages:
         The images are not those of the analysis.
     """
 
-    def __init__(self, folder: Path, timestamps_s: Float64, frame_rate_hz: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        timestamps_s: Float64,
+        frame_rate_hz: float | None,
+        bits: int = FULL_BITS,
+    ) -> None:
         self.path = folder
         has_table = (folder / TIMESTAMPS_NAME).is_file()
         reader = ImageFolderReader(folder, frame_rate_hz=None if has_table else frame_rate_hz)
-        self._bits = reader.bits
+        self._bits = bits
         self._files = [image.path for image in reader.images]
         if len(self._files) == len(timestamps_s):
             return

@@ -21,6 +21,7 @@ import numpy as np
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.video.frames import UInt8, VideoInfo, VideoReader, origin_of
+from site_agent.pictures.sample_depth import FULL_BITS
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
@@ -39,8 +40,8 @@ class _Decoder(VideoReader):
         Time of a picture is ``pts * tick_s - origin_s``; `tick_s` is 0 where there are no times.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, pixels="rgb")
+    def __init__(self, path: Path, bits: int) -> None:
+        super().__init__(path, pixels="rgb", bits=bits)
         self.origin_s = origin_of(self._container, self._stream)
         self.tick_s = float(self._stream.time_base) if self._stream.time_base else 0.0
 
@@ -81,6 +82,8 @@ class SeekableVideo:
     path : path
     timestamps_s : float64, shape (n,)
         Times of all frames as `VideoReader` gives them, from the start of the recording.
+    bits : int
+        How many of 16 bits a pixel are used.
 
     Raises
     ------
@@ -88,8 +91,9 @@ class SeekableVideo:
         The file is missing or no video.
     """
 
-    def __init__(self, path: Path | str, timestamps_s: Float64) -> None:
+    def __init__(self, path: Path | str, timestamps_s: Float64, bits: int = FULL_BITS) -> None:
         self.path = Path(path)
+        self._bits = bits
         self.frame_count = len(timestamps_s)
         self._timestamps_s = timestamps_s
         # Times in frames.csv are rounded to a microsecond.
@@ -97,7 +101,7 @@ class SeekableVideo:
         self._tolerance_s = min(2e-5, float(steps_s.min()) / 3.0) if len(steps_s) else 2e-5
         self._lock = threading.Lock()
         self._cache: OrderedDict[int, VideoFrame] = OrderedDict()
-        self._decoder = _Decoder(self.path)
+        self._decoder = _Decoder(self.path, self._bits)
         self._key_pts = self._decoder.key_frames()
         self._pictures: Iterator[VideoFrame] = iter(())
         self._position: int | None = None
@@ -176,7 +180,7 @@ class SeekableVideo:
     def _rewind(self) -> None:
         """Begin anew: what can be decoded at all comes this way, whatever cannot be sought."""
         self._decoder.close()
-        self._decoder = _Decoder(self.path)
+        self._decoder = _Decoder(self.path, self._bits)
         self._position = -1
         self._trusted_from = 0
         self._pictures = self._decoder.pictures_from_start()

@@ -15,7 +15,7 @@ from site_agent.eyeblink.openness.signal import calibrate
 from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.outputs import ON_REQUEST, OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.outputs.trace_picture import trace_figure
-from site_agent.eyeblink.pipeline import run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings, SourceFile
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
@@ -172,10 +172,9 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 def test_analysis_of_a_trace_file(tmp_path: Path, shared_data: Path) -> None:
     source = shared_data / "ear_traces" / "laiyt" / "concentrate_3m.txt"
     told: list[tuple[float, str]] = []
-    summary = run_trace_analysis(
-        source,
+    summary = run_blink_analysis(
+        TraceFile(source, 30.0),
         out_dir=tmp_path / "deep" / "out",
-        frame_rate_hz=30.0,
         progress=lambda share, text: told.append((share, text)),
     )
     assert summary.frames == 2631

@@ -24,7 +24,7 @@ from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
-from site_agent.eyeblink.pipeline import run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import read_session_signals
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
@@ -103,8 +103,8 @@ def test_a_study_and_its_sessions(table: Path, finished: Path) -> None:
 def test_a_session_is_what_a_single_analysis_makes(
     table: Path, finished: Path, tmp_path: Path
 ) -> None:
-    run_trace_analysis(
-        table.with_name("p0s2.csv"),
+    run_blink_analysis(
+        TraceFile(table.with_name("p0s2.csv")),
         out_dir=tmp_path / "single",
         trials=table.with_name("p0s2_trials.csv"),
     )
@@ -150,8 +150,8 @@ def test_the_own_criterion_counts_what_the_batch_counted(finished: Path) -> None
 
 def test_single_folders_make_a_study_too(table: Path, tmp_path: Path) -> None:
     for name in ("p0s1", "p0s2"):
-        run_trace_analysis(
-            table.with_name(f"{name}.csv"),
+        run_blink_analysis(
+            TraceFile(table.with_name(f"{name}.csv")),
             out_dir=tmp_path / name,
             trials=table.with_name(f"{name}_trials.csv"),
             settings=BlinkAnalysisSettings(conditioning=ConditioningSettings(cr_threshold=0.2)),

@@ -14,7 +14,7 @@ from site_agent.errors import BlinkAnalysisError, ConditioningError
 from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trial_files import TrialTiming, read_trials
 from site_agent.eyeblink.conditioning.ttl_log import TtlSettings
-from site_agent.eyeblink.pipeline import run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader
 
@@ -112,5 +112,5 @@ def test_a_trace_has_no_light(tmp_path: Path) -> None:
     trace.write_text("0.3\n" * 100)
     settings = BlinkAnalysisSettings(trial_timing=TrialTiming(detect_led=CS_LIGHT))
     with pytest.raises(BlinkAnalysisError, match="no picture"):
-        run_trace_analysis(trace, out_dir=tmp_path / "out", frame_rate_hz=30.0, settings=settings)
+        run_blink_analysis(TraceFile(trace, 30.0), out_dir=tmp_path / "out", settings=settings)
     assert not (tmp_path / "out").exists()

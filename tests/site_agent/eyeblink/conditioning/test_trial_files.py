@@ -21,7 +21,7 @@ from site_agent.eyeblink.conditioning.trial_files import TrialTiming, read_trial
 from site_agent.eyeblink.conditioning.trials import Trial
 from site_agent.eyeblink.conditioning.ttl_log import TtlSettings
 from site_agent.eyeblink.openness.signal import CalibrationSettings
-from site_agent.eyeblink.pipeline import run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 
 
@@ -76,9 +76,11 @@ def test_a_list_and_a_log_give_the_same_trials(
     listed = write_list(tmp_path / "trials.csv", drawn.trials)
     log = write_log(tmp_path / "log.csv", drawn.trials)
     ttl = TrialTiming(ttl=TtlSettings(cs_channel="tone", us_channel="puff"))
-    one = run_trace_analysis(trace_file, out_dir=tmp_path / "one", trials=listed)
+    one = run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "one", trials=listed)
     settings = BlinkAnalysisSettings(trial_timing=ttl)
-    two = run_trace_analysis(trace_file, out_dir=tmp_path / "two", trials=log, settings=settings)
+    two = run_blink_analysis(
+        TraceFile(trace_file), out_dir=tmp_path / "two", trials=log, settings=settings
+    )
     assert one.conditioning is not None
     assert two.conditioning is not None
     assert one.conditioning.n_trials == len(drawn.trials)
@@ -95,8 +97,8 @@ def test_a_list_and_a_log_give_the_same_trials(
 def test_latency(drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path) -> None:
     listed = write_list(tmp_path / "trials.csv", drawn.trials, late_s=0.030)
     settings = BlinkAnalysisSettings(trial_timing=TrialTiming(latency_ms=-30.0))
-    summary = run_trace_analysis(
-        trace_file, out_dir=tmp_path / "out", trials=listed, settings=settings
+    summary = run_blink_analysis(
+        TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed, settings=settings
     )
     expected = [trial.cs_onset_s for trial in drawn.trials]
     assert onsets_of(summary.files["trials"]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
@@ -112,8 +114,8 @@ def test_a_puff_that_never_came_says_nothing_of_the_closed_eye(tmp_path: Path) -
     lines += [f"cs_only,{at - 0.45},{at}" for at in probes_s]
     (tmp_path / "trials.csv").write_text("\n".join(["trial_type,cs_onset_s,us_onset_s", *lines]))
     by_puffs = BlinkSettings(calibration=CalibrationSettings(closed_from="air-puffs"))
-    summary = run_trace_analysis(
-        tmp_path / "ear.csv",
+    summary = run_blink_analysis(
+        TraceFile(tmp_path / "ear.csv"),
         out_dir=tmp_path / "out",
         trials=tmp_path / "trials.csv",
         settings=BlinkAnalysisSettings(blinks=by_puffs),
@@ -126,7 +128,7 @@ def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Pat
     listed = tmp_path / "trials.csv"
     listed.write_text("trial,trial_type,cs_onset_s\n1,paired,\n")
     with pytest.raises(TableFileError, match="line 2"):
-        run_trace_analysis(trace_file, out_dir=tmp_path / "out", trials=listed)
+        run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed)
     with pytest.raises(TableFileError, match="No such file"):
         read_trials(tmp_path / "none.csv")
     assert not (tmp_path / "out").exists()
@@ -135,7 +137,7 @@ def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Pat
 def test_trials_beyond_the_recording(trace_file: Path, tmp_path: Path) -> None:
     listed = tmp_path / "trials.csv"
     listed.write_text("trial,cs_onset_s,us_onset_s\n1,99000,99000.45\n")
-    summary = run_trace_analysis(trace_file, out_dir=tmp_path / "out", trials=listed)
+    summary = run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed)
     assert any("after the end of the recording" in warning for warning in summary.warnings)
     assert {"trials", "report", "session"} <= set(summary.files)
 
@@ -143,8 +145,8 @@ def test_trials_beyond_the_recording(trace_file: Path, tmp_path: Path) -> None:
 def test_a_recording_too_short_for_trials(tmp_path: Path) -> None:
     (tmp_path / "ear.csv").write_text("timestamp_s,ear\n0,0.3\n")
     (tmp_path / "trials.csv").write_text("trial,cs_onset_s\n1,0.5\n")
-    summary = run_trace_analysis(
-        tmp_path / "ear.csv", out_dir=tmp_path / "out", trials=tmp_path / "trials.csv"
+    summary = run_blink_analysis(
+        TraceFile(tmp_path / "ear.csv"), out_dir=tmp_path / "out", trials=tmp_path / "trials.csv"
     )
     assert any("could not be measured" in warning for warning in summary.warnings)
     assert "trials" not in summary.files
@@ -156,4 +158,4 @@ def test_a_missing_library_is_told_before_the_analysis(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     settings = BlinkAnalysisSettings(outputs=frozenset({"nwb"}))
     with pytest.raises(MissingExtraError, match="pynwb"):
-        run_trace_analysis(trace_file, out_dir=tmp_path / "out", settings=settings)
+        run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", settings=settings)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.guard import Guard, new_token
 from site_agent.eyeblink.review.review_session import ReviewSession
@@ -24,7 +24,9 @@ from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
 
 def write_trace_session(folder: Path, seed: int = 4, seconds: float = 60.0) -> Path:
     """Analyse a drawn trace and return the folder of its results."""
-    run_trace_analysis(write_drawn_trace(folder / "ear.csv", seed, seconds), out_dir=folder / "out")
+    run_blink_analysis(
+        TraceFile(write_drawn_trace(folder / "ear.csv", seed, seconds)), out_dir=folder / "out"
+    )
     return folder / "out"
 
 

@@ -16,7 +16,7 @@ from site_agent.errors import (
     ReviewOutdatedError,
     VideoFileError,
 )
-from site_agent.eyeblink.pipeline import run_blink_analysis, run_trace_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
 from site_agent.eyeblink.review.automatic_result import read_automatic_result
 from site_agent.eyeblink.review.doubt import doubt_of
@@ -186,7 +186,9 @@ def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: P
     for number, (subject, task) in enumerate(tasks):
         source = write_drawn_trace(tmp_path / f"{number}.csv", seed=number, seconds=20.0)
         labels = SessionLabels(subject, "1", task)
-        run_trace_analysis(source, out_dir=dataset, settings=BlinkAnalysisSettings(labels=labels))
+        run_blink_analysis(
+            TraceFile(source), out_dir=dataset, settings=BlinkAnalysisSettings(labels=labels)
+        )
     with pytest.raises(ReviewFolderError, match="holds 3 sessions") as told:
         open_review(dataset)
     assert all(f"task-{task}_desc-blink_blinks.csv" in str(told.value) for _, task in tasks)

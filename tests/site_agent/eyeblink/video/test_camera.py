@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from site_agent.errors import CameraError, FaceModelError, VideoFileError
-from site_agent.eyeblink.pipeline import run_camera_analysis
+from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.frames import VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
@@ -87,7 +87,7 @@ def test_ctrl_c_ends_the_recording_and_not_the_program(device: str) -> None:
 
 def test_a_session_from_a_camera(device: str, tmp_path: Path, landmark_file: Path) -> None:
     camera = CameraReader(device, record=tmp_path / "kept.mkv")
-    summary = run_camera_analysis(camera, landmarks=landmark_file, out_dir=tmp_path / "out")
+    summary = run_blink_analysis(camera, landmarks=landmark_file, out_dir=tmp_path / "out")
     assert summary.frames == 90
     assert (tmp_path / "out" / "frames.csv").is_file()
     assert any("no more pictures" in warning for warning in summary.warnings)
@@ -99,7 +99,7 @@ def test_an_earlier_recording_stays_until_there_is_a_picture(device: str, tmp_pa
     camera = CameraReader(device, record=kept)
     (tmp_path / "broken.dat").write_text("no model")
     with pytest.raises(FaceModelError):
-        run_camera_analysis(camera, landmarks=tmp_path / "broken.dat", out_dir=tmp_path / "out")
+        run_blink_analysis(camera, landmarks=tmp_path / "broken.dat", out_dir=tmp_path / "out")
     assert kept.read_bytes() == b"an hour of a participant"
     assert camera.recording is None
     again = CameraReader(device, record=kept)
