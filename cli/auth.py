@@ -53,7 +53,7 @@ def login(
 
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
     if not address:
-        raise UsageError("which pool? Give its address, for example http://127.0.0.1:8710")
+        raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
     endpoint = profiles.normalise_endpoint(address)
     secret = _token(token, from_stdin=token_stdin, endpoint=endpoint)
     with PoolClient(endpoint, secret) as pool:
@@ -146,7 +146,7 @@ def _invitation(*, from_stdin: bool, endpoint: str) -> str:
 def _clean(text: str, what: str) -> str:
     secret = text.strip()
     if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise UsageError(f"the {what} is empty or has characters that no {what} has")
+        raise UsageError(f"the {what} is empty or has invalid characters")
     return secret
 
 

@@ -64,7 +64,7 @@ def events(
     table = TableText(
         ["id", "at", "kind", "subject", "details"],
         [_row(event) for event in found],
-        empty="nothing happened",
+        empty="no events",
     )
     return Reply({"items": list(found)}, table, [str(event.event_id) for event in found])
 

@@ -280,7 +280,7 @@ def _own_key(pool: PoolClient, site: str) -> SigningKey:
     key = pool.signatures.signing_key(site)
     if key is None:
         raise UsageError(
-            f"there is no key for site {site!r} in {pool.signatures.key_folder}; make one with: "
+            f"no key for site {site!r} in {pool.signatures.key_folder}; make one with: "
             "poolctl keys create"
         )
     return key

@@ -61,7 +61,7 @@ def create(
     with invocation.pool() as pool:
         created = pool.webhooks.create(url, kinds=kind, site=site)
     invocation.note(
-        f"webhook {created.webhook_id} calls {created.url}; its secret is shown only now. Try it "
+        f"webhook {created.webhook_id} calls {created.url}; its secret is shown only once. Try it "
         f"with: poolctl webhooks test {created.webhook_id}"
     )
     return Reply(created, created.secret, [created.secret])
@@ -73,7 +73,7 @@ def test(invocation: Invocation, webhook: WebhookArgument) -> Reply:
     with invocation.pool() as pool:
         said = pool.webhooks.test(webhook)
     if not said.delivered:
-        raise WebhookSilentError(f"webhook {webhook} did not take the event: {said.error}")
+        raise WebhookSilentError(f"webhook {webhook} did not accept the event: {said.error}")
     return Reply(said, f"webhook {webhook} answered {said.status}", [webhook])
 
 

@@ -61,4 +61,4 @@ def check_config(
         "storage": settings.storage,
         "findings": found,
     }
-    return Reply(facts, [TableText(["what", "value"], rows), "the pool can run so"])
+    return Reply(facts, [TableText(["what", "value"], rows), "the pool can run"])

@@ -86,7 +86,7 @@ def upgrade(
         rows.append(["backup", str(change.backup)])
     if secret is not None:
         rows.append(["admin token", f"{secret}  (shown this once)"])
-        invocation.note("start a server, then log in: poolctl auth login URL")
+        invocation.note("start the server, then log in with: poolctl auth login URL")
     return Reply(facts, TableText(["what", "value"], rows), [change.now])
 
 
@@ -136,7 +136,9 @@ def chosen_settings(
     """
     use_config_file(config)
     if data is not None and database_url:
-        raise UsageError("--data names a pool on SQLite, --database-url one on PostgreSQL: choose")
+        raise UsageError(
+            "--data names a pool on SQLite, --database-url one on PostgreSQL; give only one"
+        )
     if data is not None:
         # An address in the environment is that of another pool.
         return read_settings(data_folder=data, database_url="")
@@ -157,7 +159,7 @@ def settings_of_pool(data: Path | None, database_url: str, config: Path | None) 
     is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
     if data is None and is_default and not settings.database_file.exists():
         raise UsageError(
-            f"no pool is named, and there is none in {settings.data_folder}: give --config, "
+            f"no pool given, and there is none in {settings.data_folder}: give --config, "
             "--data or --database-url"
         )
     return settings

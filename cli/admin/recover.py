@@ -43,7 +43,9 @@ def recover(
         ["secret", f"{made.secret}  (shown this once)"],
     ]
     invocation.note("log in with it: poolctl auth login URL")
-    invocation.note("then end what was lost: poolctl admin tokens ls, poolctl admin tokens revoke")
+    invocation.note(
+        "then revoke the lost token: poolctl admin tokens ls, poolctl admin tokens revoke"
+    )
     return Reply(
         {"database": settings.database_place, "token": made},
         TableText(["what", "value"], rows),

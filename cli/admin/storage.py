@@ -148,7 +148,7 @@ def restore(
         "missing": chosen.missing,
     }
     for digest in chosen.missing:
-        invocation.warn(f"the snapshot was taken without the file {digest}")
+        invocation.warn(f"the snapshot lacks the file {digest}")
     text = (
         f"snapshot {chosen.name} is in {settings.database_place}: {restored.rows} rows, "
         f"{restored.files} files ({size_words(restored.size_bytes)})"

@@ -118,7 +118,7 @@ def create(
     invocation.note(
         f"token {token.token_id} of {token.site}/{token.name} "
         f"({role_words(token.role, pool_wide=token.pool_wide)}, "
-        f"{f'user {token.user}' if token.user else 'of the site alone'}); it is shown only "
+        f"{f'user {token.user}' if token.user else 'owned by the site'}); it is shown only "
         f"now. Its holder logs in with: poolctl auth login {endpoint}"
     )
     return Reply(token, token.secret, [token.secret])

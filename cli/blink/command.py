@@ -208,7 +208,7 @@ def _reply_of_all(
     invocation: Invocation, sessions: Mapping[str, BlinkSession], folder: Path
 ) -> Reply:
     if not sessions:
-        invocation.warn("no face was seen for a second or more: nothing was written")
+        invocation.warn("no face was visible for a second or longer: nothing was written")
     for name, session in sessions.items():
         for warning in session.warnings:
             invocation.warn(f"{name}: {warning}")

@@ -67,7 +67,7 @@ class BlinkInput:
             if given is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
         if self.record is not None and self.record.exists():
-            raise UsageError(f"--record {self.record}: exists already; choose another name")
+            raise UsageError(f"--record {self.record}: already exists; choose another name")
         if trials and self.camera is not None:
             raise UsageError(
                 "--trials goes with a recording only: the times of its trials are those of a "
@@ -163,7 +163,7 @@ def _run_camera(
 
 def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str, ModelFile]:
     if not models.get("landmarks"):
-        raise UsageError("which landmark model? Give --landmarks FILE or SITE/NAME")
+        raise UsageError("no landmark model given; give --landmarks FILE or SITE/NAME")
     named = {role: word for role, word in models.items() if word}
     found = model_files(invocation, list(named.values()))
     return dict(zip(named, found, strict=True))

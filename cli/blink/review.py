@@ -150,7 +150,7 @@ def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_bro
             rows = [["page", url], ["corrections", str(folder)], ["reviewer", review.reviewer]]
             facts = {"url": url, "corrections": folder, "reviewer": review.reviewer}
             invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
-            invocation.note("stop with Ctrl-C; everything is kept as soon as it is done")
+            invocation.note("stop with Ctrl-C; every correction is saved at once")
             if open_browser:
                 webbrowser.open(open_files.enter_context(opening_page(url)).as_uri())
 

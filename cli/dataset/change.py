@@ -258,7 +258,7 @@ def convert(
     if missing:
         shown = ", ".join(str(path) for path in missing[:_MISSING_SHOWN])
         more = " ..." if len(missing) > _MISSING_SHOWN else ""
-        invocation.warn(f"{len(missing)} images are not there: {shown}{more}")
+        invocation.warn(f"{len(missing)} images are missing: {shown}{more}")
     data["missing_images"] = missing
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
@@ -278,7 +278,7 @@ def _grouping(
             raise UsageError("--person-pattern and --persons: need --by person")
         return by_folder if by is Together.FOLDER else None
     if (pattern is None) == (table is None):
-        raise UsageError("--by person: give --person-pattern or --persons, so that persons show")
+        raise UsageError("--by person: give --person-pattern or --persons")
     if pattern is not None:
         return by_pattern(faces, pattern)
     assert table is not None
@@ -327,7 +327,7 @@ def _target(output: Path) -> Target:
     target = targets.get(output.suffix.lower())
     if target is None:
         raise UsageError(
-            f"--output {output}: expected NAME.xml, NAME.json, or a folder; or say --to"
+            f"--output {output}: expected NAME.xml, NAME.json, or a folder; or give --to"
         )
     return target
 

@@ -103,7 +103,7 @@ def check(
         [finding.severity, finding.file.name, str(finding.line or ""), finding.text]
         for finding in findings
     ]
-    table = TableText(["severity", "file", "line", "finding"], rows, empty="nothing wrong")
+    table = TableText(["severity", "file", "line", "finding"], rows, empty="no problems")
     lines = [
         f"{path}: {count['images']} images, {count['boxes']} boxes, digest {digest}"
         for path, digest, count in zip(datasets, digests, counts, strict=True)

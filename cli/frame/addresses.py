@@ -80,7 +80,9 @@ def model_files(invocation: Invocation, words: Sequence[str]) -> list[ModelFile]
         elif Path(word).is_file():
             found[word] = ModelFile(word, Path(word))
         else:
-            what = "a folder" if Path(word).is_dir() else "no such file, and no address SITE/NAME"
+            what = (
+                "a folder" if Path(word).is_dir() else "no such file, and not an address SITE/NAME"
+            )
             raise InputMissingError(f"{word}: {what}; expected a model file")
     if addresses:
         with invocation.pool() as pool:

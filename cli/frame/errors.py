@@ -96,15 +96,15 @@ class Outcome:
     hint: str = ""
 
 
-_AGAIN_HINT = "run the same command again: it goes on where it was"
+_AGAIN_HINT = "run the same command again to continue"
 _LOGIN_HINT = "log in with: poolctl auth login URL"
-_FORMATS_HINT = "poolctl inspect FILE says what a file is"
+_FORMATS_HINT = "poolctl inspect FILE describes a file"
 
 ERROR_TABLE: dict[type[BaseException], Outcome] = {
     UsageError: Outcome(ExitCode.USAGE, "usage"),
     CancelledError: Outcome(ExitCode.UNEXPECTED, "cancelled"),
     OutputExistsError: Outcome(
-        ExitCode.CONFLICT, "file_exists", "overwrite it with --force, or name another with -o"
+        ExitCode.CONFLICT, "file_exists", "replace it with --force, or choose another name with -o"
     ),
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
@@ -113,11 +113,11 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     WithdrawnFilesError: Outcome(
         ExitCode.NOT_ALLOWED,
         "withdrawn",
-        "use what replaces them, or make them again: "
+        "use their replacements, or make them again: "
         "poolctl merge --replay RECIPE --without ADDRESS",
     ),
     WebhookSilentError: Outcome(
-        ExitCode.NETWORK, "webhook_silent", "poolctl webhooks ls shows what is called"
+        ExitCode.NETWORK, "webhook_silent", "poolctl webhooks ls lists the addresses"
     ),
     ResumableError: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
     BatchIncompleteError: Outcome(
@@ -131,7 +131,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     FileExistsError: Outcome(ExitCode.CONFLICT, "file_exists"),
     OSError: Outcome(ExitCode.UNEXPECTED, "system"),
     aggregator_errors.FormatError: Outcome(
-        ExitCode.INTEGRITY, "format", "the file is damaged or cut off: copy or download it again"
+        ExitCode.INTEGRITY, "format", "the file is damaged or incomplete: copy or download it again"
     ),
     aggregator_errors.UnknownFormatError: Outcome(
         ExitCode.INTEGRITY,
@@ -152,14 +152,14 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     aggregator_errors.RecipeError: Outcome(ExitCode.INTEGRITY, "recipe"),
     aggregator_errors.RecipeInputMissingError: Outcome(ExitCode.NOT_FOUND, "recipe_input_missing"),
     aggregator_errors.ConversionError: Outcome(
-        ExitCode.INCOMPATIBLE, "conversion", "poolctl convert --help says what can become what"
+        ExitCode.INCOMPATIBLE, "conversion", "poolctl convert --help lists the possible conversions"
     ),
     aggregator_errors.ImageArrayError: Outcome(ExitCode.INTEGRITY, "image_array"),
     aggregator_errors.FaceBoxError: Outcome(ExitCode.USAGE, "face_box"),
     aggregator_errors.InconsistentModelError: Outcome(ExitCode.INTEGRITY, "inconsistent_model"),
     agent_errors.NotLoggedInError: Outcome(ExitCode.NOT_ALLOWED, "not_logged_in", _LOGIN_HINT),
     agent_errors.ForbiddenError: Outcome(
-        ExitCode.NOT_ALLOWED, "forbidden", "poolctl auth whoami says who you are"
+        ExitCode.NOT_ALLOWED, "forbidden", "poolctl auth whoami shows your site and role"
     ),
     agent_errors.NotFoundError: Outcome(
         ExitCode.NOT_FOUND, "not_found", "poolctl models ls lists what the pool has"
@@ -173,7 +173,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.NETWORK, "pool_answer", "poolctl env shows which pool this is"
     ),
     agent_errors.WithdrawnError: Outcome(
-        ExitCode.NOT_ALLOWED, "withdrawn", "poolctl models info tells why it was withdrawn"
+        ExitCode.NOT_ALLOWED, "withdrawn", "poolctl models info shows why it was withdrawn"
     ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
     agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
@@ -181,7 +181,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"
     ),
     agent_errors.TermsForbidError: Outcome(
-        ExitCode.NOT_ALLOWED, "terms_forbid", "ask the sites whose terms they are"
+        ExitCode.NOT_ALLOWED, "terms_forbid", "ask the sites that set the terms"
     ),
     agent_errors.CardFileError: Outcome(ExitCode.INTEGRITY, "card_file"),
     agent_errors.MissingExtraError: Outcome(ExitCode.USAGE, "missing_extra"),
@@ -206,7 +206,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.FaceModelError: Outcome(ExitCode.INTEGRITY, "face_model", _FORMATS_HINT),
     agent_errors.TrainingSettingsError: Outcome(ExitCode.USAGE, "training_settings"),
     agent_errors.TrainingDataError: Outcome(
-        ExitCode.INTEGRITY, "training_data", "poolctl dataset check FACES.XML lists what is wrong"
+        ExitCode.INTEGRITY, "training_data", "poolctl dataset check FACES.XML lists the mistakes"
     ),
     agent_errors.TrainingFailedError: Outcome(ExitCode.UNEXPECTED, "training_failed"),
     agent_errors.EvaluationError: Outcome(ExitCode.INCOMPATIBLE, "evaluation"),
@@ -214,7 +214,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.BlinkAnalysisError: Outcome(ExitCode.USAGE, "blink_analysis"),
     agent_errors.ConditioningError: Outcome(ExitCode.USAGE, "conditioning"),
     agent_errors.StudyFolderError: Outcome(
-        ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY makes a study"
+        ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY creates a study"
     ),
     agent_errors.AgentConfigError: Outcome(
         ExitCode.USAGE, "agent_config", "poolctl agent init writes an example with every key"

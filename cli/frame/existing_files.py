@@ -27,7 +27,7 @@ def require_free(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise OutputExistsError(f"{path}: is a folder; expected the name of a file")
     if path.exists() and not force:
-        raise OutputExistsError(f"{path}: is there already")
+        raise OutputExistsError(f"{path}: already exists")
 
 
 def refuse_input(
@@ -56,7 +56,7 @@ def refuse_inputs(
     taken = {file_identity(other) for other in inputs} - {None}
     for path in paths:
         if file_identity(path) in taken:
-            raise UsageError(f"{option} {path}: is {what} itself; choose another name")
+            raise UsageError(f"{option} {path}: is {what}; choose another name")
 
 
 def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> None:
@@ -78,7 +78,7 @@ def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> 
         if found is None or found == file_identity(source):
             continue
         if found in sources:
-            raise UsageError(f"{target}: is itself to be copied; choose another folder")
+            raise UsageError(f"{target}: is also a file to copy; choose another folder")
         same = target.is_file() and source.is_file() and filecmp.cmp(source, target, shallow=False)
         require_free(target, force=force or same)
 
@@ -118,7 +118,7 @@ def _settle(place: Path, target: Path) -> None:
     made, found = file_digest(place), file_digest(target)
     if made != found:
         raise OutputExistsError(
-            f"{target}: another model is there already (digest {found[:12]}..., this one would "
+            f"{target}: another model already exists (digest {found[:12]}..., this one would "
             f"be {made[:12]}...)"
         )
     for path in sorted(place.parent.iterdir()):

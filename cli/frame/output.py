@@ -100,7 +100,7 @@ class Invocation:
         from cli.frame.errors import CancelledError, UsageError
 
         if not sys.stdin.isatty():
-            raise UsageError(f"{question} Nobody can be asked here; give --yes to go ahead")
+            raise UsageError(f"{question} There is no terminal to ask; give --yes to continue")
         print(f"{printable(question, sys.stderr)} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise CancelledError("nothing was changed")

@@ -31,5 +31,5 @@ def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
             f"{option} {text!r}: expected a number with one of {', '.join(units)}"
         ) from None
     if not 0 <= value < float("inf"):
-        raise UsageError(f"{option} {text!r}: expected a number that is not negative")
+        raise UsageError(f"{option} {text!r}: expected a number of 0 or more")
     return value

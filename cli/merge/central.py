@@ -183,7 +183,7 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionRe
     address = made.address
     if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
         invocation.note(
-            f"your site signs what it publishes, the pool cannot: make the same bytes at home "
+            f"your site signs its versions, but the pool cannot: make the same bytes at home "
             f"(poolctl merge --replay {address}), then: poolctl keys sign {address}"
         )
     if made.state == "draft":
@@ -194,7 +194,7 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionRe
 
 def _checked_id(text: str) -> str:
     if not _MERGE_ID.fullmatch(text):
-        raise UsageError(f"{text!r} is no merge; 'poolctl merges ls' lists them")
+        raise UsageError(f"{text!r} is not a merge; see 'poolctl merges ls'")
     return text
 
 

@@ -191,7 +191,7 @@ def plan_again(
     left_out = digests_to_leave_out(family, order.sources, pool, without)
     order.plan = plan_rebuild(family, left_out)
     if order.sources.silence:
-        invocation.note(f"only recipes on this machine were looked at: {order.sources.silence}")
+        invocation.note(f"only recipes on this machine were used: {order.sources.silence}")
 
 
 def _own_format(recipe: Recipe) -> str:

@@ -160,7 +160,7 @@ def merge(
             progress=report,
         )
     if len(merged.recipe.inputs) == 1:
-        invocation.warn("a merge of one model alone: it holds what that model holds")
+        invocation.warn("a merge of only one model gives the same model")
     return merged_reply(invocation, merged, target, recipe)
 
 

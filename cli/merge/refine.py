@@ -128,7 +128,7 @@ def refine(
     if output is None and (rounds > 1 or test is not None):
         raise UsageError("--rounds and --test need --output FILE")
     if output is None and settings.mode != "one-shot":
-        raise UsageError("contributions of one site alone are made with --mode one-shot")
+        raise UsageError("--write-contributions needs --mode one-shot")
     if output is not None:
         require_free(output, force=force)
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
@@ -261,7 +261,7 @@ def _refine(
             before, after = (trial.mean_error(model, report) for model in (forest, refined.model))
         learned = {source.site.dataset_digest for source in sources}
         if dataset_digest(trial.faces) in learned:
-            invocation.warn(f"--test {trial.path}: the model was refined on these very faces")
+            invocation.warn(f"--test {trial.path}: the model was refined on the same faces")
         data["test"] = {"dataset": trial.path, "error_before": before, "error_after": after}
         change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "no error before"
         text.append(

@@ -109,7 +109,7 @@ def _replay_without(
     left_out = digests_to_leave_out(family, sources, search.pool, request.without)
     plan = plan_rebuild(family, left_out)
     if sources.silence:
-        invocation.note(f"only recipes on this machine were looked at: {sources.silence}")
+        invocation.note(f"only recipes on this machine were used: {sources.silence}")
     names = _Names(target, plan, sources, force=request.force)
     if request.dry_run:
         return _plan_reply(plan, target, names)
@@ -182,7 +182,7 @@ class _Names:
                 path = path.with_stem(f"{path.stem}-{number}")
             if path.exists() and not force:
                 raise OutputExistsError(
-                    f"{path}: is there already; an input that has to be made again goes there"
+                    f"{path}: already exists; an input that must be made again is written there"
                 )
             taken.add(path)
             self._paths[step.old] = path
@@ -303,7 +303,9 @@ def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
         return read_recipe(Path(word)), Path(word).parent
     document = pool.models.lineage(word).recipe
     if document is None:
-        raise InputMissingError(f"--replay {word}: was not merged, the pool has no recipe of it")
+        raise InputMissingError(
+            f"--replay {word}: not a merged model; the pool has no recipe of it"
+        )
     return parse_recipe(json.dumps(document), subject=word), Path()
 
 

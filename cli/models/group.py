@@ -169,7 +169,9 @@ def _mergeable(word: str) -> tuple[str, tuple[str, ...]]:
     if is_address(word):
         return (word if word.startswith("pool://") else f"pool://{word}"), ()
     if not Path(word).is_file():
-        raise InputMissingError(f"--mergeable-with {word}: no such file, and no address SITE/NAME")
+        raise InputMissingError(
+            f"--mergeable-with {word}: no such file, and not an address SITE/NAME"
+        )
     from aggregators.formats import fingerprint, read_model
     from aggregators.methods import merge_keys
 

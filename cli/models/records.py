@@ -25,7 +25,9 @@ def read_card_file(path: Path) -> str:
     from site_agent.errors import CardFileError
 
     if not path.is_file():
-        raise InputMissingError(f"{path}: no such file; expected a card: Markdown, YAML in front")
+        raise InputMissingError(
+            f"{path}: no such file; expected a card: Markdown with YAML front matter"
+        )
     try:
         text = path.read_text(encoding="utf-8")
         read_card(text)

@@ -69,7 +69,7 @@ def share(
     listed = dict(_read_site(word) for word in with_site)
     wanted = visibility or ("sites" if listed else None)
     if wanted is None and rights is not None:
-        raise UsageError("--rights of whom? Give --visibility or --with as well")
+        raise UsageError("--rights needs --visibility or --with")
     if listed and wanted != "sites":
         raise UsageError(f"--with lists sites, which goes with --visibility sites, not {wanted}")
     granted = None if rights is None else _read_rights(rights, "--rights")
@@ -108,6 +108,6 @@ def _read_rights(text: str, option: str) -> list[str]:
     for right in rights:
         if right not in _RIGHTS:
             raise UsageError(
-                f"{option}: {right!r} is no right; expected some of {', '.join(_RIGHTS)}"
+                f"{option}: {right!r} is not a right; expected some of {', '.join(_RIGHTS)}"
             )
     return rights

@@ -127,7 +127,7 @@ def rm(
         if dry_run:
             data = {"deleted": [], "would_delete": [version.address for version in versions]}
             return Reply(data, f"would delete {what}")
-        invocation.confirm(f"Delete {what} for good?", assume_yes=yes)
+        invocation.confirm(f"Delete {what} permanently?", assume_yes=yes)
         if all_versions:
             done = pool.models.delete_model(where, force=force)
         else:

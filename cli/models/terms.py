@@ -64,7 +64,7 @@ def read_terms(words: Sequence[str], file: Path | None) -> list[Term]:
             raise UsageError(f"--term {word}: {error}") from error
     if file is not None:
         if not file.is_file():
-            raise InputMissingError(f"--terms {file}: no such file; expected terms, one a line")
+            raise InputMissingError(f"--terms {file}: no such file; expected one term per line")
         terms |= dict.fromkeys(read_terms_file(file))
     return list(terms)
 
@@ -93,7 +93,7 @@ def read_purposes(words: Sequence[str]) -> IntendedUse | None:
         if word not in known:
             raise UsageError(f"--purpose {word}: expected {', '.join(known)}, or disease=NAME")
     if not all(diseases):
-        raise UsageError("--purpose disease=: expected the name of a disease behind it")
+        raise UsageError("--purpose disease=: expected the name of a disease after it")
     return IntendedUse.model_validate(
         {"purposes": tuple(dict.fromkeys(purposes)), "diseases": tuple(diseases)}
     )

@@ -146,7 +146,7 @@ def withdrawals(
         for each in found
     ]
     columns = ["address", "reason", "effect", "on", "by", "replaced by", "explanation"]
-    table = TableText(columns, rows, empty="nothing was withdrawn")
+    table = TableText(columns, rows, empty="no withdrawals")
     return Reply({"items": found}, table, [each.address for each in found])
 
 
@@ -234,12 +234,12 @@ def _check_reply(
         lines = [f"{each.path}: {each.words}" for each in found[:_MOST_SHOWN]]
         more = len(found) - len(lines)
         raise WithdrawnFilesError(
-            f"{len(found)} of {len(files)} files are not to be used as they are:\n"
+            f"{len(found)} of {len(files)} files are withdrawn or contain a withdrawn model:\n"
             + "\n".join(lines)
             + (f"\n... and {more} more; --report FILE writes all" if more else "")
         )
     data = {"checked": len(files), "items": items}
-    return Reply(data, f"{len(files)} files: none was withdrawn, none holds what was")
+    return Reply(data, f"{len(files)} files: none is withdrawn or contains a withdrawn model")
 
 
 def _item(standing: FileStanding) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def prune(
 ) -> Reply:
     """Remove models that were not used for a long time."""
     if not max_size and not older_than:
-        raise UsageError("what may go? Give --max-size, --older-than or both")
+        raise UsageError("give --max-size, --older-than or both")
     cache = _cache()
     surplus = cache.prunable(
         max_bytes=int(read_quantity(max_size, SIZE_UNITS, "--max-size")) if max_size else None,
@@ -133,7 +133,7 @@ def _matching(entries: list[CacheEntry], word: str) -> list[CacheEntry]:
     text = word.removeprefix("sha256:")
     by_digest = [entry for entry in entries if len(text) >= 4 and entry.digest.startswith(text)]
     if len({entry.digest for entry in by_digest}) > 1:
-        raise UsageError(f"{word}: {len(by_digest)} digests start so; give more of it")
+        raise UsageError(f"{word}: {len(by_digest)} digests begin like this; give more digits")
     address = word if word.startswith("pool://") else f"pool://{word}"
     by_address = [
         entry
@@ -141,7 +141,7 @@ def _matching(entries: list[CacheEntry], word: str) -> list[CacheEntry]:
         if any(known == address or known.startswith(f"{address}@") for known in entry.addresses)
     ]
     if not by_digest and not by_address:
-        raise InputMissingError(f"{word}: not in the cache; poolctl cache ls lists what is")
+        raise InputMissingError(f"{word}: not in the cache; see poolctl cache ls")
     return by_digest or by_address
 
 
@@ -163,7 +163,7 @@ def _remove(
     removed = [entry for entry in entries if cache.remove(entry.digest)]
     for entry in entries:
         if entry not in removed:
-            invocation.warn(f"{entry.digest[:12]} is in use by another process and stays")
+            invocation.warn(f"{entry.digest[:12]} is in use by another process and was kept")
     freed = sum(entry.size_bytes for entry in removed)
     gone = [entry.digest for entry in removed]
     data = {"removed": gone, "would_remove": [], "size_bytes": freed}

@@ -113,7 +113,7 @@ def _place(
             return _result(version, destination, 0, note, signature.status)
         if not force:
             raise OutputExistsError(
-                f"{destination}: another file is there already (digest {found[:12]}..., "
+                f"{destination}: another file already exists (digest {found[:12]}..., "
                 f"expected {version.digest[:12]}... of {version.address})"
             )
     downloaded = fetch(invocation, pool, version)

@@ -185,7 +185,7 @@ def _require_vocabulary(pool: PoolClient, given: _Description) -> None:
     known = {each.code for each in vocabulary.terms}
     for term in given.terms:
         if term.code not in known:
-            raise UsageError(f"term {term.code}: this pool does not know it")
+            raise UsageError(f"term {term.code}: unknown to this pool")
 
 
 def model_address(pool: PoolClient, name: str) -> str:
@@ -196,7 +196,7 @@ def model_address(pool: PoolClient, name: str) -> str:
         name = f"{pool.whoami().site}/{name}"
     address = parse_address(name)
     if address.reference:
-        raise UsageError(f"--name {name}: the pool counts versions itself; leave @... out")
+        raise UsageError(f"--name {name}: the pool numbers the versions; leave @... out")
     return str(address)
 
 

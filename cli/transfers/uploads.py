@@ -59,7 +59,7 @@ def abort(
     """Cancel uploads and delete the parts that arrived. Finished uploads do not change."""
     for each in uploads:
         if not _UPLOAD_ID.fullmatch(each):
-            raise UsageError(f"{each!r} is no upload; 'poolctl uploads ls' lists them")
+            raise UsageError(f"{each!r} is not an upload; see 'poolctl uploads ls'")
     with invocation.pool() as pool:
         for each in uploads:
             pool.uploads.abort(each)

@@ -168,7 +168,7 @@ def evaluate(
     trained_on = warn_of_training_images(invocation, paths, dataset, measured)
     for file, model, count in zip(files, models, trained_on, strict=True):
         if save and file.version is not None:
-            invocation.warn(f"{file.word} is in the pool, not a file here: nothing was saved")
+            invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
         elif save:
             path = sidecars.save_evaluation(
                 file.path, model.digest, model.scores.metrics, measured, count

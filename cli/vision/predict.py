@@ -151,7 +151,7 @@ def _images(
     if not annotations:
         return find_images(words)
     if len(words) > 1:
-        raise UsageError(f"{annotations[0]}: annotations have to be the only input")
+        raise UsageError(f"{annotations[0]}: annotations must be the only input")
     return read_face_file(Path(words[0]), reading)
 
 

@@ -313,10 +313,10 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
                 progress=report,
             )
     except KeyboardInterrupt:
-        invocation.note("Finished steps are kept; run the same command again to go on.")
+        invocation.note("Finished steps are kept; run the same command again to continue.")
         raise
     for stranger in done.strangers:
-        invocation.note(f"of an earlier run, not of this study: {request.output / stranger}")
+        invocation.note(f"left from an earlier study: {request.output / stranger}")
     _check_complete(done)
     return _reply(done)
 
@@ -338,8 +338,8 @@ def _check_complete(done: StudyOutcome) -> None:
     lost = done.run.count("left out")
     besides = f", and {lost} that need their results" if lost else ""
     raise StudyIncompleteError(
-        f"{len(failed)} of {len(done.run.outcomes)} steps failed{besides}; the others are done, "
-        f"and {done.files[0]} has what there is:\n" + "\n".join(lines)
+        f"{len(failed)} of {len(done.run.outcomes)} steps failed{besides}; the others are finished "
+        f"and listed in {done.files[0]}:\n" + "\n".join(lines)
     )
 
 

@@ -204,7 +204,7 @@ def _prepared(
     """Find out before hours of training whether what comes afterwards can be done."""
     faces = None if test is None else read_face_file(test, reading)
     if faces is not None and not any(True for _ in faces.boxes()):
-        raise UsageError(f"--evaluate {test}: has no face boxes to compare with")
+        raise UsageError(f"--evaluate {test}: has no face boxes")
     address = None
     if upload is not None:
         from cli.transfers.upload import model_address

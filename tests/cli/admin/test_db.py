@@ -96,7 +96,7 @@ def test_what_is_said_wrongly_is_told_without_the_password(
     both = poolctl(
         "db", "upgrade", "--dry-run", "--data", tmp_path, "--database-url", "postgresql://h/d"
     )
-    assert (both.code, "choose" in both.err) == (2, True)
+    assert (both.code, "give only one" in both.err) == (2, True)
     gone = poolctl(
         "db", "upgrade", "--dry-run", "--database-url", "postgresql://u:geheim@127.0.0.1:1/d"
     )

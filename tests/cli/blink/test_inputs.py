@@ -32,7 +32,7 @@ def video(tmp_path: Path) -> Path:
         (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
         (("room.mp4", "--seconds", "3"), 2, "--seconds goes with --camera only"),
         (("room.mp4", "--record", "a.mkv"), 2, "--record goes with --camera only"),
-        (("--camera", "99", "--record", "points.dat"), 2, "points.dat: exists already"),
+        (("--camera", "99", "--record", "points.dat"), 2, "points.dat: already exists"),
         (("--camera", "0", "--timestamps", "points.dat"), 2, "--timestamps goes with a VIDEO only"),
         (
             ("room.mp4", "--timestamps", "points.dat", "--frame-rate-hz", "50"),
@@ -43,7 +43,7 @@ def video(tmp_path: Path) -> Path:
         (("room.mp4", "--all-faces", "--overlay"), 2, "--overlay shows one face"),
         (("--camera", "0", "--all-faces"), 2, "--all-faces goes with a VIDEO only"),
         (("none.mp4",), 4, "none.mp4: no such file"),
-        (("room.mp4",), 2, "which landmark model"),
+        (("room.mp4",), 2, "no landmark model"),
         (("--camera", "99", "--landmarks", "points.dat"), 4, "camera 99 cannot be opened"),
         (("room.mp4", "--landmarks", "points.dat", "--set", "face=tall"), 2, "expected largest"),
         (("room.mp4", "--landmarks", "points.dat", "--set", "region=1,2"), 2, "expected X,Y,WIDTH"),
@@ -74,7 +74,7 @@ def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, pool
     assert (tmp_path / "out" / "frames.csv").is_file()
     nobody = poolctl(*words[:-1], tmp_path / "all", "--all-faces")
     assert nobody.code == 0
-    assert "no face was seen" in " ".join(nobody.err.split())
+    assert "no face was visible" in " ".join(nobody.err.split())
 
 
 def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:

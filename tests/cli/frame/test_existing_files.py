@@ -33,7 +33,7 @@ def test_predictions_do_not_replace_annotations(
     for force in ((), ("--force",)):
         refused = poolctl(*words, "--xml", faces.path, *force, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
-        assert "faces.xml: is an input itself" in refused.error["message"]
+        assert "faces.xml: is an input" in refused.error["message"]
     linked = tmp_path / "linked.xml"
     linked.symlink_to(faces.path)
     assert poolctl(*words, "--xml", linked, "--force", "--json").error["code"] == "usage"
@@ -107,7 +107,7 @@ def test_converting_does_not_replace_what_is_converted(
     for output in (("-o", read), ("-o", linked), image):
         refused = poolctl(*words, *output)
         assert (refused.code, refused.error["code"]) == (2, "usage")
-        assert f"--output {output[-1]}: is an input itself" in refused.error["message"]
+        assert f"--output {output[-1]}: is an input" in refused.error["message"]
         assert marks(read.parent) == before
 
 
@@ -168,7 +168,7 @@ def test_a_picture_that_is_yet_to_be_copied_is_never_replaced(
     words = ("dataset", "convert", both, "--force", "--json")
     refused = poolctl(*words, "-o", second.path.parent)
     assert (refused.code, refused.error["code"]) == (2, "usage")
-    assert "is itself to be copied" in refused.error["message"]
+    assert "is also a file to copy" in refused.error["message"]
     copied = poolctl(*words, "-o", f"{second.path.parent}.xml", "--copy")
     assert copied.error["code"] == "usage"
     assert second.path.read_bytes() == before
@@ -205,7 +205,7 @@ def test_further_pages_do_not_replace_the_photographs_they_show(
     for whole in ((), ("--whole-images",)):
         refused = poolctl(*words, *whole, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
-        assert "--output frames-2.png: is an input itself" in refused.error["message"]
+        assert "--output frames-2.png: is an input" in refused.error["message"]
         assert marks(Path()) == before, "not even the first page is written"
     pages = poolctl(*words, "-o", "seen.png", "--json").data["pages"]
     assert pages == ["seen.png", "seen-2.png"]

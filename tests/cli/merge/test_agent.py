@@ -71,8 +71,16 @@ def killed_at(process: subprocess.Popen[str], event: str) -> list[dict[str, Any]
     return said
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("merged", "uploading", "contributing", "contributed"),
+        pytest.param(STEPS, marks=pytest.mark.slow),
+    ],
+    ids=["main", "all"],
+)
 def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
-    lab: Lab, materials: Materials
+    lab: Lab, materials: Materials, steps: tuple[str, ...]
 ) -> None:
     lab.share(materials.others[0], "face")
     lab.merge = {"margin": 0.0, "against": ["own", "published"]}
@@ -84,7 +92,7 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
         key = client.rounds.start(base, ["site-a", "site-b"], until, options={"starts": 2}).round_id
     words = ("agent", "run", "--config", lab.write_config(), "--once")
     seen: list[str] = []
-    for step in STEPS:
+    for step in steps:
         process = start_process(*words)
         said = killed_at(process, step)
         seen += [line["event"] for line in said]
@@ -95,7 +103,7 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
     last = run_process(*words)
     assert last.code == 0, last.err
     assert events(lines_of(last.out), "merged", "uploading", "contributing") == []
-    assert set(STEPS) <= set(seen)
+    assert set(steps) <= set(seen)
 
     assert lab.published() == [f"pool://site-a/{lab.name}@1"]
     with lab.client("site-a") as client:
@@ -131,6 +139,7 @@ def test_a_running_agent_is_stopped_in_peace_and_alone_in_its_workspace(lab: Lab
     assert err == ""
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_code_130(lab: Lab) -> None:
     process = start_process("agent", "run", "--config", lab.write_config())
     assert process.stdout is not None

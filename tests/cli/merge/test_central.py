@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregators.formats import encode_model, write_model
+from aggregators.formats import encode_model
 from tests.aggregators.small_models import make_predictor
 from tests.cli.conftest import Run
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
@@ -63,33 +63,6 @@ def test_who_signs_is_told_that_the_pool_does_not(site_a: Run) -> None:
     assert "poolctl keys sign pool://site-a/signed@1" in made.err
 
 
-def test_what_only_signed_sites_may_publish_waits_for_a_signature(
-    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"require_signatures": True, "poll_interval_s": 0.05}
-    with pool_in_thread(tmp_path / "pool", **settings) as pool:
-        monkeypatch.setenv("POOL_ENDPOINT", pool.url)
-        monkeypatch.setenv("POOL_TOKEN", pool.secret("site-a", "contributor"))
-        for words in (("keys", "create"), ("keys", "register")):
-            assert poolctl(*words).code == 0
-        for seed in (1, 4):
-            write_model(make_predictor(seed), tmp_path / f"{seed}.dat")
-            assert poolctl("upload", tmp_path / f"{seed}.dat", "--name", f"face-{seed}").code == 0
-        start = ("merges", "start", "wba-cascade", "site-a/face-1", "site-a/face-4")
-        made = poolctl(*start, "--name", "merged", "--wait")
-        assert made.code == 0, made.err
-        assert "poolctl keys sign pool://site-a/merged@1" in made.err
-        assert "see pool://site-a/merged@1 until: poolctl models publish" in made.err
-        refused = poolctl("models", "publish", "site-a/merged@1", "--json")
-        assert refused.code != 0
-        assert "is not signed" in refused.error["message"]
-        assert "poolctl keys sign site-a/merged@1" in refused.error["hint"]
-        assert poolctl("keys", "sign", "site-a/merged@1").code == 0
-        published = poolctl("models", "publish", "site-a/merged@1", "--json").data
-        assert published["state"] == "available"
-        assert published["signed_by"] is not None
-
-
 def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run, tmp_path: Path) -> None:
     (tmp_path / "card.md").write_text("---\nlicense: cc-by-4.0\n---\n# Merged\n")
     made = site_a(
@@ -116,7 +89,7 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
         (("merges", "start", "magic", "site-a/face", "--name", "m"), "magic"),
         (("merges", "start", "mwma", file, "--name", "m"), "files are merged at home"),
         ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
-        (("merges", "info", "../models"), "is no merge"),
+        (("merges", "info", "../models"), "is not a merge"),
         ((*WORDS, "--name", "m", "--replay", "site-a/m"), "--replay takes method"),
         ((*WORDS, "--name", "m", "--without", "site-a/face"), "goes with --replay"),
         ((*WORDS, "--name", "m", "--term", "DUO:none"), "--term DUO:none"),

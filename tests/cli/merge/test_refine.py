@@ -74,7 +74,7 @@ def test_refine_says_what_is_wrong_with_its_words(
     wrong = [
         (("--base", base, *sites), 2, "--output"),
         (("--base", base, *sites, "--write-contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
-        (("--base", base, *sites, "-o", base), 7, "is there already"),
+        (("--base", base, *sites, "-o", base), 7, "already exists"),
         (("--base", base, *sites, *output, "--nu", 3), 2, "nu"),
         (("--base", base, *sites, *output, "--mode", "all-at-once"), 2, "mode"),
         (("--base", base, "--sites", tmp_path / "none.xml", *output), 4, "none.xml"),

@@ -215,6 +215,7 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     assert poolctl("rounds", "info", "../models", "--json").code == 2
 
 
+@pytest.mark.slow
 def test_level_by_level_gives_what_refine_gives_on_one_machine(
     site: Site, base: Path, faces: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -274,23 +275,3 @@ def test_deadlines_as_people_say_them() -> None:
     for word in ("", "7", "d7", "tomorrow", "2026-13-01"):
         with pytest.raises(UsageError, match="--deadline"):
             read_deadline(word, now)
-
-
-def test_faces_of_other_formats_are_contributed(
-    site: Site, faces: dict[str, Path], tmp_path: Path
-) -> None:
-    poolctl = site.be("site-a")
-    pts, xml = tmp_path / "pts", tmp_path / "same.xml"
-    reading = ("--pts-origin", "0", "--box-margin", "0.2")
-    assert poolctl("dataset", "convert", faces["site-a"], "-o", pts, *reading[:2]).code == 0
-    assert poolctl("dataset", "convert", pts, "-o", xml, *reading).code == 0
-    key = poolctl(*START, "--deadline", "1d", "-q").out.strip()
-    words = ("rounds", "contribute", key, "--json", "--data")
-    done = poolctl(*words, pts, *reading).data
-    assert done["computed"]
-    again = poolctl(*words, xml).data
-    assert (again["digest"], again["computed"]) == (done["digest"], False), "the same faces"
-    refused = poolctl(*words, pts)
-    assert (refused.code, refused.error["code"]) == (7, "conflict")
-    assert poolctl(*words, tmp_path / "none").code == 4
-    assert poolctl("rounds", "cancel", key, "-y").code == 0

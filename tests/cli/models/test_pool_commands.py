@@ -307,7 +307,7 @@ def test_merge_options_and_names(member: Run, here: Path) -> None:
     data = member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--json").data
     assert data["output"] == "merged.dat"
     assert data["recipe"]["options"]["step"] == 1.1
-    assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7, "is there already"
+    assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7
     assert member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--force").code == 0
     words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
     assert member(*words, "--option", "step=1.1", "--recipe", "r.json", "-q").out == "o.dat\n"
@@ -330,7 +330,7 @@ def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
     kept = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
     refused = member(*words)
     assert (refused.code, refused.error["code"]) == (7, "file_exists")
-    assert refused.error["message"].startswith("m.dat: another model is there already")
+    assert refused.error["message"].startswith("m.dat: another model already exists")
     assert "--force" in refused.error["hint"]
     assert "--force" in member(*words[:-1], "--dry-run").out
     assert member(*words, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
@@ -347,7 +347,7 @@ def test_a_merge_of_one_model_says_so(member: Run, here: Path) -> None:
     write_model(make_predictor(1), here / "1.dat")
     merged = member("merge", "wba-cascade", "1.dat", "-o", "m.dat")
     assert "(1 model by wba-cascade" in merged.out
-    assert "one model alone" in merged.err
+    assert "only one model" in merged.err
 
 
 def test_inspecting(member: Run, here: Path) -> None:

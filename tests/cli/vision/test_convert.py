@@ -104,7 +104,7 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
         ((detector, "-o", tmp_path / "x.svm", "--format", "pickle"), 6, "expected one of"),
         ((detector, "-o", detector), 2, "choose another name"),
         ((detector, "-o", network), 6, "safetensors cannot hold"),
-        ((several, "-o", one), 7, "another model is there already"),
+        ((several, "-o", one), 7, "another model already exists"),
         ((tmp_path / "none.svm", "-o", out), 4, "none.svm"),
     ]
     for words, code, text in wrong:

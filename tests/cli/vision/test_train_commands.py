@@ -91,7 +91,7 @@ def test_training_replaces_only_what_the_same_training_made(
     made = model.read_bytes()
     assert poolctl(*words, "-q").code == 0, "the same faces and settings"
     refused = poolctl(*words, "--set", "random_seed=other", "--json")
-    assert (refused.code, refused.error["message"]) == (7, f"{model}: is there already")
+    assert (refused.code, refused.error["message"]) == (7, f"{model}: already exists")
     assert model.read_bytes() == made
     assert poolctl(*words, "--set", "random_seed=other", "--force").code == 0
     model.write_bytes(b"something else")
