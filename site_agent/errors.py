@@ -233,7 +233,6 @@ class TableFileError(SiteAgentError):
 
     Attributes
     ----------
-    path : Path
     problems : tuple of (line, text)
         Lines are counted from 1; line 0 means the whole file.
     """
@@ -281,7 +280,6 @@ class AgentConfigError(SiteAgentError):
 
     Attributes
     ----------
-    path : Path
     key : str
         Where in the file (``merge[0].margin``); empty where it is the whole file.
     """

@@ -26,7 +26,6 @@ def convert_model(
 
     Parameters
     ----------
-    model : Model
     format_name : str, optional
         A name of `FORMATS`; by default the model's own.
     detector_kind : str, optional

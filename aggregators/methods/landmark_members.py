@@ -26,7 +26,6 @@ class Member:
 
     Attributes
     ----------
-    predictor : ShapePredictor
     weight : float
         Its input's weight, divided among the members where the input is an ensemble.
     name : str

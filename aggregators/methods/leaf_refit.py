@@ -80,7 +80,6 @@ def refined(
 
     Parameters
     ----------
-    base : ShapePredictor
     contributions : sequence of SubModel
         Of one round, all fitted to `base`; sums are done in this order.
 

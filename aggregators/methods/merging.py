@@ -39,8 +39,6 @@ class Merged:
 
     Attributes
     ----------
-    model : Model
-    recipe : Recipe
     warnings : tuple of str
         What the user should know about the inputs.
     digest : str or None
@@ -97,10 +95,6 @@ def merge(
         cached copy, say, which messages then call by its address.
     progress : callable, optional
         Called with the fraction done and what is being done.
-
-    Returns
-    -------
-    Merged
 
     Raises
     ------

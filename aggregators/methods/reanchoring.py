@@ -37,7 +37,6 @@ def reanchored(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredic
 
     Parameters
     ----------
-    predictor : ShapePredictor
     initial_shape : float32, shape (parts, 2)
         In box coordinates.
     """

@@ -38,7 +38,6 @@ def replay(
 
     Parameters
     ----------
-    recipe : Recipe
     find : callable
         Gives the file of a digest; raises `LookupError` or `OSError` when it has none.
     output : path

@@ -36,7 +36,6 @@ class SubModel(Generic[ModelT_co]):
 
     Attributes
     ----------
-    model : MergeInput
     digest : str
         SHA-256 of its file (for a model in memory, of the file it would make).
     name : str
@@ -64,7 +63,6 @@ class SubModels(Generic[ModelT_co]):
         In the order of their first appearance.
     in_sum_order : tuple of SubModel
         By digest: sums over this order do not depend on the order in which files were named.
-    total_weight : float
     """
 
     given: tuple[SubModel[ModelT_co], ...]

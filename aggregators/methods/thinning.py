@@ -85,7 +85,6 @@ def thinned_level(level: CascadeLevel, kept: int) -> Thinned:
 
     Parameters
     ----------
-    level : CascadeLevel
     kept : int
         At least 1 and less than the number of trees.
     """

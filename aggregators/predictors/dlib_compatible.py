@@ -21,10 +21,6 @@ class DlibCompatiblePredictor:
     A program written for ``dlib.shape_predictor`` can run any landmark model of the pool with
     it, ensembles of WBA's final form among them. Coordinates are rounded to whole pixels, as
     dlib rounds them; `LandmarkPredictor` gives them unrounded. Needs dlib installed.
-
-    Parameters
-    ----------
-    model : ShapePredictor or ForestEnsemble
     """
 
     def __init__(self, model: ShapePredictor | ForestEnsemble) -> None:
@@ -37,7 +33,6 @@ class DlibCompatiblePredictor:
         ----------
         image : uint8, shape (height, width) or (height, width, 3)
             Grey or RGB.
-        box : dlib.rectangle
 
         Raises
         ------

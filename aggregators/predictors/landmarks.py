@@ -20,10 +20,6 @@ class LandmarkPredictor:
     An instance holds no state between calls and may be used from several threads at once;
     the compiled loop does not hold the interpreter's lock.
 
-    Parameters
-    ----------
-    model : ShapePredictor or ForestEnsemble
-
     Raises
     ------
     InconsistentModelError

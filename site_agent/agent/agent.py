@@ -37,7 +37,6 @@ class CycleReport:
 
     Attributes
     ----------
-    uploads, contributions : int
     failures : list of (subject, error)
         What is tried again in the next cycle; the rest went on.
     """
@@ -62,8 +61,6 @@ def run_agent(
 
     Parameters
     ----------
-    config : AgentConfig
-    journal : Journal
     once : bool
         One cycle, and no second attempt when the pool does not answer.
     profile : str

@@ -51,7 +51,6 @@ class Choice:
         By address.
     refused : mapping of str to Refusal
         By digest: those that are refused now and were not before.
-    refused_before : int
     found : int
         Versions that are asked for, refused ones among them.
     key : str

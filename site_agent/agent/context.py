@@ -15,12 +15,8 @@ class CycleContext:
 
     Attributes
     ----------
-    pool : PoolClient
     site : str
         The agent's own.
-    workspace : Workspace
-    state : AgentState
-    journal : Journal
     threads : int
         0: as many as processors.
     """

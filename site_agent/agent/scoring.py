@@ -26,8 +26,6 @@ class Scored:
         ``own``, ``published``, ``input`` or ``merged``.
     model : str
         How people call it.
-    digest : str
-    path : Path
     metrics : mapping of str to float
     value : float
         The metric that counts.

@@ -26,12 +26,10 @@ class Exported:
 
     Attributes
     ----------
-    path : Path
     identifier : str
         SHA-256 of its manifest: to be told to whoever takes it in.
     addresses : tuple of str
         Parents before what was merged from them.
-    size_bytes : int
     """
 
     path: Path

@@ -44,10 +44,8 @@ class ImportedVersion:
         Its address in the pool that it comes from.
     address : str
         Its address now; without a number where it was not sent (`dry_run`).
-    digest : str
     was_there : bool
         The pool had it, from an earlier run or otherwise.
-    sent_bytes : int
     signed : bool
         It has the statement that it came with.
     evaluations : int
@@ -69,7 +67,6 @@ class ImportOutcome:
 
     Attributes
     ----------
-    report : BundleReport
     versions : tuple of ImportedVersion
     evaluations_left_out : mapping
         How many, by the site that the pool does not have or that one may not speak for.

@@ -28,11 +28,6 @@ class InspectedVersion:
     ----------
     address : str
         In the pool that it comes from.
-    site, name : str
-    version : int
-    digest : str
-    size_bytes : int
-    kind : str
     key_id : str
         With which it is signed; empty where it is not.
     origin : str
@@ -47,7 +42,6 @@ class InspectedVersion:
         Digests.
     parents_here : int
         How many of them are in the bundle.
-    evaluations : int
     """
 
     address: str
@@ -72,10 +66,8 @@ class BundleReport:
 
     Attributes
     ----------
-    path : Path
     identifier : str
         SHA-256 of its manifest.
-    size_bytes : int
     versions : tuple of InspectedVersion
         Parents before what was merged from them.
     """

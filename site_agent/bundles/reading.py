@@ -38,7 +38,6 @@ class Span:
 
     Attributes
     ----------
-    member : Member
     offset : int
         Of its first byte.
     """
@@ -53,7 +52,6 @@ class Bundle:
 
     Attributes
     ----------
-    path : Path
     identifier : str
         SHA-256 of the manifest.
     records : tuple of Span

@@ -28,10 +28,8 @@ def bootstrap_intervals(
     statistics : callable
         From how often each image was drawn, int64 (images,), to scores by name; NaN where a
         resample has none.
-    images : int
     resamples : int
         0: no intervals.
-    seed : int
 
     Returns
     -------

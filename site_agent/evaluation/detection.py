@@ -75,13 +75,8 @@ class DetectionScores:
         Harmonic mean of both.
     average_precision : float
         Mean over the faces of the best precision with which each is found, 0 for those missed.
-    true_positives, false_positives, false_negatives : int
-    images, faces : int
-    ignored_detections : int
     intervals : dict
         95 % intervals of the four scores, from resampling images.
-    threshold, match_threshold : float
-    upsample : int
     per_image : tuple of ImageMatches
     curve : tuple of ImageMatches
         The same with detections below the threshold, for `precision_recall`; empty where none
@@ -172,7 +167,6 @@ def evaluate_detector(
 
     Parameters
     ----------
-    detector : FaceDetector or path
     dataset : FaceDataset
         Images without boxes count, too: whatever is found there is wrong.
     upsample : int, optional

@@ -69,7 +69,6 @@ class LandmarkScores:
         Mean error of the eyes' landmarks alone, where they are known.
     ear_error : float or None
         Mean over the faces of how far the eye aspect ratio is off, where the eyes are known.
-    normaliser : str
     images, faces, parts : int
         Faces and images that were tested; landmarks a face.
     skipped_faces : int

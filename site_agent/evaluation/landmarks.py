@@ -57,7 +57,6 @@ def evaluate_landmarks(
 
     Parameters
     ----------
-    landmarks : predictor, model or path
     dataset : FaceDataset
         Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
     normaliser : str, optional

@@ -121,8 +121,6 @@ def evaluate_models(
     Parameters
     ----------
     models : sequence of Path
-    dataset : FaceDataset
-    settings : EvaluationSettings, optional
     workers : int
         Processes at once; 0: as many as the machine has processors.
     progress : callable, optional

@@ -33,7 +33,6 @@ class ScoredModel:
         How people call it.
     digest : str
         SHA-256 of its file.
-    scores : DetectionScores or LandmarkScores
     """
 
     name: str

@@ -43,8 +43,6 @@ class CacheEntry:
 
     Attributes
     ----------
-    digest : str
-    size_bytes : int
     last_used_s : float
         Seconds since 1970.
     complete : bool

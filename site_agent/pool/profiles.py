@@ -33,7 +33,6 @@ class Profile:
         ``""`` when no profile is stored or chosen.
     endpoint : str
         Address of the pool without a slash at the end (``https://pool.example.org``).
-    token : str
     """
 
     name: str

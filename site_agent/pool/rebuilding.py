@@ -73,15 +73,7 @@ class RebuildPlan:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A merge that was made again.
-
-    Attributes
-    ----------
-    step : Step
-    path : Path
-    recipe_file : Path
-    merged : Merged
-    """
+    """A merge that was made again."""
 
     step: Step
     path: Path
@@ -95,7 +87,6 @@ class Family:
 
     Attributes
     ----------
-    root : Recipe
     recipes : dict of str to Recipe
         By the digest of what they make; without the root's.
     """

@@ -74,8 +74,6 @@ class FileStanding:
 
     Attributes
     ----------
-    path : Path
-    digest : str
     withdrawn : tuple of Withdrawal
         Of the file itself.
     holds : tuple of str

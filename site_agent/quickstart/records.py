@@ -71,7 +71,6 @@ class ScoredModel:
 
     Attributes
     ----------
-    name : str
     made_by : str
         ``trained`` or the method that merged it.
     score : float

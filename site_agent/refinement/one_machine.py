@@ -90,7 +90,6 @@ class RefinedModel:
 
     Attributes
     ----------
-    model : ShapePredictor
     recipe : Recipe
         With the base and all contributions as inputs.
     digest : str
@@ -164,7 +163,6 @@ def refine_sites(
     sources : sequence of SiteSource
     output : Path or str
         Written when all is done, with ``<output>.recipe.json`` beside it.
-    plan : RefinementPlan
     base : ShapePredictor, optional
         What `read_base` gave for `base_path`, where that was read already.
     progress : callable, optional

@@ -43,10 +43,8 @@ class Contributed:
     ----------
     round : RoundResponse
         As it is afterwards.
-    site : str
     digest : str
         Of the contribution.
-    size_bytes : int
     sent_bytes : int
         What this call sent; 0 where the pool had it.
     computed : bool
@@ -70,7 +68,6 @@ class FinishedRound:
 
     Attributes
     ----------
-    round : RoundResponse
     version : ModelVersionResponse
         The result.
     left_out : tuple of str

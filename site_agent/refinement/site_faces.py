@@ -40,8 +40,6 @@ class LoadedSite:
 
     Attributes
     ----------
-    faces : SiteFaces
-    dataset_digest : str
     left_out : tuple of (line, text)
         Faces that lack landmarks, by their lines in the annotation file.
     """

@@ -57,8 +57,6 @@ class WorkerProcess(Generic[JobT]):
     ----------
     job : JobT or None
         What it is at.
-    jobs_done : int
-    dead : bool
     """
 
     def __init__(self, module: str, workers: int, advice: str) -> None:

@@ -31,8 +31,6 @@ class StudyOutcome:
 
     Attributes
     ----------
-    run : StudyRun
-    table : StudyTable
     files : tuple of Path
         The table and the pictures.
     strangers : tuple of str
@@ -92,7 +90,6 @@ def conduct_study(
         By name: P1, P2, ...
     test : FaceDataset
         Read from a file.
-    settings : StudySettings
     test_reading : ReadingOptions, optional
         How the test data were read from their file, which steps read again.
     repeat : sequence of str

@@ -40,7 +40,6 @@ class StepOutcome:
 
     Attributes
     ----------
-    step : Step
     state : str
         ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
     reason : str
@@ -65,16 +64,11 @@ class StudyRun:
 
     Attributes
     ----------
-    folder : StudyFolder
-    data : StudyData
-    settings : StudySettings
-    protocol : Protocol
     outcomes : mapping of str to StepOutcome
         By key; what parts sent in refinement is not among them once it was combined.
     digests : mapping of str to str
         Of each step, see `step_digests`.
     versions : mapping of str to str
-    workers : int
     """
 
     folder: StudyFolder
@@ -175,8 +169,6 @@ def run_study(
     ----------
     folder : StudyFolder
         Held (`holding`) and with the parts in it.
-    data : StudyData
-    settings : StudySettings
     workers : int
         Steps at once; 0: as many as processors, shared with the threads of a training, and no
         more than memory allows.

@@ -38,7 +38,6 @@ class StudyPart:
         Its annotations. Landmarks of the parts are in whole pixels, as training takes them.
     digest : str
         `site_agent.datasets.dataset_digest`.
-    images, faces : int
     source : str
         What it was made of, for people.
     reading : ReadingOptions
@@ -76,7 +75,6 @@ class StudyData:
     name : str
         In front of the parts' names in the table.
     parts : tuple of StudyPart
-    test : StudyPart
     landmarks : tuple of str
         Names of the landmarks of the parts, empty where they have none.
     remarks : tuple of str
@@ -137,7 +135,6 @@ def describe_parts(
     ----------
     folder : Path
         Where `write_parts` will write the parts' annotations.
-    name : str
     parts : mapping of str to FaceDataset
         With landmarks as `whole_pixels` gives them.
     test : FaceDataset

@@ -105,10 +105,8 @@ class StudySettings:
     ----------
     training : ErtSettings or HogSvmSettings
         Says what kind of study it is, too.
-    combination : CombinationSettings
     refinement : RefinementSettings
         Of no meaning for detectors.
-    evaluation : EvaluationSettings
     seed : int
         Of the orders and of the starting shapes.
     """
@@ -172,7 +170,6 @@ def plan_protocol(
         Names of the parts: P1, P2, ...
     faces : sequence of int
         How many faces each has.
-    settings : StudySettings
     landmarks : sequence of str
         Names of those that landmark models place.
 

@@ -23,7 +23,6 @@ class StepJob:
 
     Attributes
     ----------
-    step : Step
     folder : Path
         Of its results; not there yet.
     data : mapping of str to StudyPart

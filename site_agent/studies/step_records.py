@@ -35,7 +35,6 @@ class StepFile:
     ----------
     path : str
         Relative to the study's folder.
-    sha256 : str
     """
 
     path: str
@@ -61,12 +60,10 @@ class StepRecord:
 
     Attributes
     ----------
-    key : str
     digest : str
         `site_agent.studies.steps.step_digests`.
     files : tuple of StepFile
         Its result first, then what lies beside it.
-    took_s : float
     warnings : tuple of str
     """
 

@@ -30,7 +30,6 @@ class Train:
         What the result is called: the name of its file, without the ending.
     parts : tuple of str
         Their images are trained on in this order.
-    settings : ErtSettings or HogSvmSettings
     """
 
     verb: ClassVar[str] = "train"
@@ -89,7 +88,6 @@ class Contribute:
     ----------
     base : str
         Key of the step that makes the model.
-    part : str
     landmarks : tuple of str
         Names of the model's landmarks.
     """

@@ -22,14 +22,12 @@ class TableLine:
 
     Attributes
     ----------
-    row : Row
     scores : DetectionScores or LandmarkScores or None
         None where there are none.
     model : str
         The model's file, relative to the study's folder; empty where there is none.
     digest : str
         SHA-256 of it.
-    size_bytes : int
     took_s : float
         Of the step that made it.
     reason : str
@@ -57,7 +55,6 @@ class StudyTable:
 
     Attributes
     ----------
-    kind : str
     name : str
         In front of the parts' names.
     lines : tuple of TableLine

@@ -147,15 +147,10 @@ def train_ert(
     output : Path or str
         The model file (``.dat``), put in place only when it is complete; the metadata file
         ``<output>.training.json`` lies beside it.
-    settings : ErtSettings, optional
     progress : callable, optional
         Called with the fraction done and a text; an exception that it raises stops the training.
     training_scores : bool
         Score the model on its own training data at the end.
-
-    Returns
-    -------
-    TrainingResult
 
     Raises
     ------

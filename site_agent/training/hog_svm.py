@@ -53,15 +53,10 @@ def train_hog_svm(
     output : Path or str
         The detector file (``.svm``), put in place only when it is complete; the metadata file
         ``<output>.training.json`` lies beside it.
-    settings : HogSvmSettings, optional
     progress : callable, optional
         Called with the fraction done and a text; an exception that it raises stops the training.
     training_scores : bool
         Score the detector on its own training data at the end.
-
-    Returns
-    -------
-    TrainingResult
 
     Raises
     ------

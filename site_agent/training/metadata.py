@@ -63,7 +63,6 @@ class TrainingRecord:
         ``"hog-svm"`` or ``"ert"``.
     model_file, model_digest, model_bytes
         Name (without folder), SHA-256 and size of the model file.
-    data : DataSummary
     settings : mapping
         All settings, defaults included.
     details : mapping
@@ -74,7 +73,6 @@ class TrainingRecord:
         Of poolctl, dlib, numpy and Python.
     started_utc : str
         ISO 8601.
-    duration_s : float
     peak_memory_bytes : int
         Of the training process.
     """
@@ -115,8 +113,6 @@ class TrainingResult:
 
     Attributes
     ----------
-    model_path, metadata_path : Path
-    record : TrainingRecord
     left_out : tuple of (line, text)
         Boxes that no window reaches and that were ignored. They name images, and so they are not
         in the metadata file.

@@ -32,7 +32,6 @@ class OrientationView:
         Empty where labels do not count.
     dataset : FaceDataset
         The boxes of other labels are marked `ignore`.
-    plan : DetectorPlan
     """
 
     label: str

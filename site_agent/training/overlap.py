@@ -52,7 +52,6 @@ def training_overlap(
 
     Parameters
     ----------
-    model_file : Path
     dataset : FaceDataset
         The test.
     digest : str

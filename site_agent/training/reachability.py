@@ -26,7 +26,6 @@ def unlearnable_boxes(
 
     Parameters
     ----------
-    dataset : FaceDataset
     settings : HogSvmSettings, optional
         Window size and doublings of the images count.
 

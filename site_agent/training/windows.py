@@ -173,7 +173,6 @@ def unreachable_boxes(
     ----------
     boxes : sequence of corners
         All boxes of the image that are trained on, pixels of the image as it is.
-    window : DetectionWindow
     upsample : int
         How many times the image is doubled before training.
     """

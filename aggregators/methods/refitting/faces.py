@@ -132,11 +132,9 @@ def draw_samples(
 
     Parameters
     ----------
-    faces : SiteFaces
     initial_shape : float32, shape (parts, 2)
     starts : int
         Starting shapes for each face.
-    jitter : float
     seed : int
         The same arguments give the same samples.
     """

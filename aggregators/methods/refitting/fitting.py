@@ -58,8 +58,6 @@ class SiteFit:
     ----------
     forest : ShapePredictor
         The base, thinned already.
-    faces : SiteFaces
-    settings : RefitSettings
     threads : int
         0: as many as the machine has processors.
 
@@ -238,8 +236,6 @@ def contribute(
     ----------
     base : ShapePredictor
         Usually a cascade merge with step 1.1; the same bytes at every site.
-    faces : SiteFaces
-    settings : RefitSettings, optional
     threads : int
         0: as many as the machine has processors; the result is the same.
     progress : callable, optional

@@ -77,7 +77,6 @@ def reach_leaves(
 
     Parameters
     ----------
-    samples : SampleArrays
     shapes : float32, shape (samples, parts, 2)
         In box coordinates.
     level : CascadeArrays

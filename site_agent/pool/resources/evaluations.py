@@ -48,7 +48,6 @@ class DatasetWords:
         `site_agent.datasets.dataset_digest`: tells equal data from different ones.
     name : str
         What the site wants to call it; made of the digest where empty. Never a path.
-    split, note : str
 
     Raises
     ------
@@ -75,7 +74,6 @@ class MatrixQuery:
 
     Attributes
     ----------
-    score : str
     kind, site, name : str
         Of the models.
     measured_by, dataset_digest, protocol : str
@@ -127,7 +125,6 @@ class Evaluations:
             Address, or ``sha256:DIGEST`` of a file that the pool has.
         scores : DetectionScores or LandmarkScores
             Their metrics and intervals are sent, and how many faces and images there were.
-        dataset : DatasetWords
         protocol : str
             How it was measured; `protocol_of` says it of `scores`.
         site : str

@@ -30,7 +30,6 @@ class ModelQuery:
     ----------
     kind : str
         ``hog-svm``, ``ert`` or ``network``.
-    site, name : str
     labels : sequence of str
         ``KEY=VALUE``, ``KEY`` for models that have the label, or a bound such as
         ``images>=500``.

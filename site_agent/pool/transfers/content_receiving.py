@@ -22,9 +22,6 @@ class RemoteFile:
     ----------
     label : str
         What to call it in messages.
-    url : str
-    digest : str
-    size_bytes : int
     """
 
     label: str

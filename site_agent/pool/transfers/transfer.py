@@ -53,7 +53,6 @@ class Uploaded:
 
     Attributes
     ----------
-    version : ModelVersionResponse
     sent_bytes : int
         What this call sent: less than the file where an earlier one was interrupted, 0 where
         the pool had it all.
@@ -69,7 +68,6 @@ class Downloaded:
 
     Attributes
     ----------
-    version : ModelVersionResponse
     path : Path
         The file in the cache: read-only, and named by its digest.
     received_bytes : int
@@ -103,7 +101,6 @@ class UploadPlace:
 
     Attributes
     ----------
-    announce : str
     complete : str
         With ``{upload_id}`` in it.
     """

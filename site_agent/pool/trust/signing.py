@@ -53,10 +53,8 @@ class SigningKey:
 
     Attributes
     ----------
-    site : str
     path : Path
         Where it lies.
-    key : PrivateKey
     """
 
     site: str

@@ -95,7 +95,6 @@ class Verifier:
     ----------
     pool : str
         Host and port (`profiles.host_of`).
-    policy : SignaturePolicy
     cache : ModelCache
         Statements are kept in its folder, so that what is there needs no request.
     fetch_statement : callable
