@@ -118,8 +118,9 @@ def upload(
     from aggregators.formats import file_digest, recognise
 
     model_format = recognise(file)
-    if recipe is not None or sidecars_read:
-        _add_sidecars(given, file, file_digest(file), recipe, sidecars_read=sidecars_read)
+    digest = file_digest(file) if recipe is not None or sidecars_read else ""
+    if digest:
+        _add_sidecars(given, file, digest, recipe, sidecars_read=sidecars_read)
     for source in given.sources:
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
@@ -146,6 +147,7 @@ def upload(
                 draft=draft,
                 visibility=visibility,
                 sign=sign,
+                digest=digest,
                 progress=report,
             )
     tell_standing(invocation, done.version)

@@ -11,7 +11,7 @@ from pool_server.wire.models.bundles import GrantedVersion, PortableVersion
 from site_agent.bundles.writing import Blob, BundleWriter
 from site_agent.errors import PoolAnswerError
 from site_agent.pool import profiles
-from site_agent.runs.file_chunks import Progress
+from site_agent.runs.progress import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -68,7 +68,7 @@ def export_bundle(
     OSError
         The file cannot be written.
     """
-    tell = progress or _ignore
+    tell = progress or no_progress
     pinned = [pool.version(address).address for address in dict.fromkeys(addresses)]
     granted = pool.bundles.grant_export(pinned, with_parents=with_parents)
     writer = BundleWriter(destination)
@@ -81,15 +81,11 @@ def export_bundle(
             share, begun = item.size_bytes / max(total, 1), done / max(total, 1)
             path = pool.fetch(
                 pool.version(item.address),
-                progress=lambda part, words, share=share, begun=begun: tell(  # type: ignore[misc]
-                    _FETCHING_SHARE * (begun + part * share), words
-                ),
+                progress=part_of(tell, _FETCHING_SHARE * begun, _FETCHING_SHARE * (begun + share)),
             ).path
             blobs.append(Blob(path, item.digest, item.size_bytes))
             done += item.size_bytes
-        identifier = writer.write(
-            blobs, lambda part, words: tell(_FETCHING_SHARE + (1 - _FETCHING_SHARE) * part, words)
-        )
+        identifier = writer.write(blobs, part_of(tell, _FETCHING_SHARE, 1.0))
     return Exported(
         destination,
         identifier,
@@ -111,7 +107,3 @@ def _record(pool: PoolClient, item: GrantedVersion, *, evaluations: bool) -> Por
     origin = f"{record.site}@{profiles.host_of(pool.endpoint)}"
     statement = record.statement.model_copy(update={"origin": origin})
     return record.model_copy(update={"statement": statement})
-
-
-def _ignore(_fraction: float, _text: str) -> None:
-    return

@@ -25,7 +25,7 @@ from site_agent.errors import (
 )
 from site_agent.pool.requests import build_request
 from site_agent.pool.trust.verification import SignaturePolicy
-from site_agent.runs.file_chunks import Progress
+from site_agent.runs.progress import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -113,8 +113,8 @@ def import_bundle(
     PoolClientError
         Run it again: it goes on where it stopped.
     """
-    tell = progress or _ignore
-    report = inspect_bundle(path, progress=lambda part, text: tell(_CHECKING_SHARE * part, text))
+    tell = progress or no_progress
+    report = inspect_bundle(path, progress=part_of(tell, 0.0, _CHECKING_SHARE))
     bundle = open_bundle(path)
     if bundle.identifier != report.identifier:
         raise BundleRefusedError(f"{path}: was changed while it was read")
@@ -211,14 +211,10 @@ class _Intake:
         )
 
     def _tell_part(self, record: PortableVersion) -> Progress:
+        sending = part_of(self._tell, _CHECKING_SHARE, 1.0)
         begun = self._done_bytes / self._total_bytes
-        share = record.size_bytes / self._total_bytes
-
-        def tell(part: float, words: str) -> None:
-            whole = min(1.0, begun + part * share)
-            self._tell(_CHECKING_SHARE + (1 - _CHECKING_SHARE) * whole, f"{record.name}: {words}")
-
-        return tell
+        end = (self._done_bytes + record.size_bytes) / self._total_bytes
+        return part_of(sending, begun, min(1.0, end))
 
     def _repeat_evaluations(
         self, version: ModelVersionResponse, evaluations: Sequence[PortableEvaluation]
@@ -325,7 +321,3 @@ def _planned(version: InspectedVersion, sites: Mapping[str, str]) -> ImportedVer
         signed=bool(version.key_id),
         evaluations=0,
     )
-
-
-def _ignore(_fraction: float, _text: str) -> None:
-    return

@@ -15,7 +15,8 @@ from pool_server.wire.signatures.statements import Statement, canonical_json, op
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool.trust import decisions
-from site_agent.runs.file_chunks import Progress
+from site_agent.pool.trust.verification import difference_from
+from site_agent.runs.progress import Progress, no_progress
 
 Trust = Literal["", "trusted", "changed", "unknown"]
 
@@ -89,7 +90,7 @@ def inspect_bundle(path: Path, *, progress: Progress | None = None) -> BundleRep
         It cannot be read.
     """
     bundle = open_bundle(path)
-    bundle.verify_content(progress or _ignore)
+    bundle.verify_content(progress or no_progress)
     versions = []
     addresses: set[str] = set()
     used: set[str] = set()
@@ -155,30 +156,13 @@ def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
 
 
 def _difference(record: PortableVersion, statement: Statement) -> str:
-    """Say in what a record differs from what was signed; empty if in nothing."""
-    said = statement.predicate
+    """Describe how a record differs from what was signed; empty if it does not."""
     origin = record.statement.origin if record.statement is not None else None
     if origin is None:
-        return "it does not say which site and pool it was signed for"
-    shown = {
-        "digest": (statement.digest, record.digest),
-        "file name": (statement.file_name, record.file_name),
-        "site": (said.site, origin.partition("@")[0]),
-        "name": (said.name, record.name),
-        "size": (said.size_bytes, record.size_bytes),
-        "kind": (said.kind or record.kind, record.kind),
-        "description": (said.description, record.description),
-        "labels": (said.labels, record.labels),
-        "metrics": (said.metrics, record.metrics),
-        "recipe": (said.recipe_digest, _recipe_digest(record)),
-        "parents": (set(said.parents), set(record.parents)),
-    }
-    for name, (signed, found) in shown.items():
-        if signed != found:
-            return f"{name} is {found!r:.120}, signed was {signed!r:.120}"
-    terms = {(each.code, each.detail) for each in record.terms}
-    missing = {(each.code, each.detail) for each in said.terms} - terms
-    return f"terms without {sorted(missing)}" if missing else ""
+        return "it does not name the site and pool that signed it"
+    if statement.predicate.recipe_digest != _recipe_digest(record):
+        return "another recipe was signed"
+    return difference_from(statement, record, origin.partition("@")[0], record.parents)
 
 
 def _recipe_digest(record: PortableVersion) -> str | None:
@@ -221,7 +205,3 @@ def _wrong(bundle: Bundle, record: PortableVersion, why: str) -> BundleRefusedEr
     return BundleRefusedError(
         f"{bundle.path}: {record.address}: {why}", hint="nothing of this bundle should be used"
     )
-
-
-def _ignore(_fraction: float, _text: str) -> None:
-    return

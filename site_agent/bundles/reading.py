@@ -26,7 +26,8 @@ from site_agent.bundles.layout import (
     record_bytes,
 )
 from site_agent.errors import BundleRefusedError
-from site_agent.runs.file_chunks import Progress, chunks
+from site_agent.runs.file_chunks import chunks
+from site_agent.runs.progress import Progress
 
 _RECORD_PATH = re.compile(r"^records/[0-9]{5}\.json$")
 _BLOB_PATH = re.compile(r"^blobs/([0-9a-f]{64})$")

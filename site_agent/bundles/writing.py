@@ -24,7 +24,8 @@ from site_agent.bundles.layout import (
     record_bytes,
 )
 from site_agent.errors import BundleRefusedError, InvalidInputError
-from site_agent.runs.file_chunks import Progress, chunks
+from site_agent.runs.file_chunks import chunks
+from site_agent.runs.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ out differently.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,10 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
 from site_agent.evaluation.image_workers import DetectionTask, detect_in_images
 from site_agent.faces.detector import Detection, FaceDetector, open_detector
+from site_agent.runs.progress import Progress
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
-ProgressCallback = Callable[[float | None, str], None]
-
 MATCH_THRESHOLD = 0.5
 
 
@@ -161,7 +160,7 @@ def evaluate_detector(
     resamples: int = 1000,
     seed: int = 0,
     workers: int = 1,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> DetectionScores:
     """Run a detector on every image of a data set and count what it finds.
 

@@ -33,12 +33,11 @@ from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores, su
 from site_agent.evaluation.normalisers import Normaliser, normaliser_for
 from site_agent.faces.landmarks import open_landmarks
 from site_agent.pictures.images import read_image
+from site_agent.runs.progress import Progress
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
 Corners = tuple[int, int, int, int]
-ProgressCallback = Callable[[float | None, str], None]
-
 _MOST_THREADS = 8
 
 
@@ -51,7 +50,7 @@ def evaluate_landmarks(
     resamples: int = 1000,
     seed: int = 0,
     workers: int = 0,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> LandmarkScores:
     """Run a landmark model on every box of a data set and measure its errors.
 

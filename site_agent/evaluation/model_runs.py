@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -19,10 +19,9 @@ from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.faces.detector import DETECTOR_FORMAT
+from site_agent.runs.progress import Progress
 
 Scores = DetectionScores | LandmarkScores
-ProgressCallback = Callable[[float | None, str], None]
-
 # Starting a process and loading dlib in it takes about this long.
 _PROCESS_START_S = 3.0
 # dlib's scores of faces are about 0 to 2.
@@ -64,7 +63,7 @@ def evaluate_model(
     settings: EvaluationSettings | None = None,
     *,
     workers: int = 1,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> Scores:
     """Score a detector or a landmark model, whichever the file is.
 
@@ -110,7 +109,7 @@ def evaluate_models(
     settings: EvaluationSettings | None = None,
     *,
     workers: int = 0,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> list[Scores]:
     """Score several models on one data set.
 
@@ -156,7 +155,7 @@ def _score_in_processes(
     dataset: FaceDataset,
     settings: EvaluationSettings,
     processes: int,
-    tell: ProgressCallback,
+    tell: Progress,
 ) -> list[Scores]:
     """Score all models but the first."""
     results: dict[int, Scores] = {}

@@ -7,7 +7,7 @@ the other. Without a detector the boxes of an annotated data set are used.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,9 @@ from site_agent.pictures.images import (
     list_images,
     read_image,
 )
+from site_agent.runs.progress import Progress
 
 Float64 = NDArray[np.float64]
-ProgressCallback = Callable[[float | None, str], None]
-
 _MOST_THREADS = 8
 
 
@@ -146,7 +145,7 @@ def predict_images(
     threshold: float = 0.0,
     workers: int = 1,
     skip_unreadable: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[ImagePrediction]:
     """Find faces, place landmarks, or both.
 
@@ -336,7 +335,7 @@ def _with_landmarks(
 
 
 def _counted(
-    predictions: Iterable[ImagePrediction], total: int, progress: ProgressCallback | None
+    predictions: Iterable[ImagePrediction], total: int, progress: Progress | None
 ) -> Iterator[ImagePrediction]:
     for done, prediction in enumerate(predictions, 1):
         if progress:

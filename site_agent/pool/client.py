@@ -34,19 +34,16 @@ from site_agent.pool.resources.withdrawals import Withdrawals
 from site_agent.pool.standing import require_usable
 from site_agent.pool.transfers.transfer import (
     Downloaded,
-    Progress,
     Uploaded,
     hash_file,
     receive_file,
     send_file,
 )
+from site_agent.pool.trust.signing import canonical_recipe
 from site_agent.pool.trust.verification import SignaturePolicy, chosen_policy
+from site_agent.runs.progress import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
-
-
-def _ignore(_fraction: float, _text: str) -> None:
-    return
 
 
 class PoolClient:
@@ -181,6 +178,7 @@ class PoolClient:
         draft: bool = False,
         visibility: Visibility | None = None,
         sign: bool = True,
+        digest: str = "",
         progress: Progress | None = None,
     ) -> Uploaded:
         """Upload a model file as the next version of ``SITE/NAME``.
@@ -188,6 +186,8 @@ class PoolClient:
         A merged model also inherits the terms of its inputs, and is refused where they forbid the
         merge or `intended_use`. Only the own site and curators see a `draft`. `visibility` applies
         to the first version of a model.
+
+        `digest` is the SHA-256 of the file, where the caller knows it already.
 
         It is signed if there is a key for the site (`poolctl keys create`), unless `sign` is
         false.
@@ -203,7 +203,7 @@ class PoolClient:
         """
         file = Path(path)
         where = parse_address(address) if isinstance(address, str) else address
-        report = progress or _ignore
+        report = progress or no_progress
         size_bytes = file.stat().st_size
         if size_bytes == 0:
             raise PoolRefusedRequestError(f"{file}: the file is empty")
@@ -212,12 +212,12 @@ class PoolClient:
             site=where.site,
             name=where.name,
             size_bytes=size_bytes,
-            digest=hash_file(file, report, share=0.1),
+            digest=digest or hash_file(file, report, share=0.1),
             file_name=file.name[-255:],
             description=description,
             labels=dict(labels or {}),
             metrics=dict(metrics or {}),
-            recipe=None if recipe is None else dict(recipe),
+            recipe=None if recipe is None else canonical_recipe(recipe),
             terms=list(terms),
             intended_use=intended_use,
             card=card,
@@ -269,5 +269,5 @@ class PoolClient:
                 "and POOL_OFFLINE is set",
                 hint="download it once with POOL_OFFLINE unset",
             )
-        received = receive_file(self._connection, self.cache, version, progress or _ignore)
+        received = receive_file(self._connection, self.cache, version, progress or no_progress)
         return replace(received, signature=signature)

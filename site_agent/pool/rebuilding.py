@@ -23,7 +23,7 @@ from aggregators.methods import (
 )
 from site_agent.errors import InvalidInputError
 from site_agent.pool.recipe_sources import RecipeSources
-from site_agent.pool.transfers.transfer import Progress
+from site_agent.runs.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from site_agent.quickstart.records import Progress
 from site_agent.runs.block_threads import BlockThreads
+from site_agent.runs.progress import Progress
 
 T = TypeVar("T")
 

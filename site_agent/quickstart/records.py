@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from site_agent.errors import InvalidInputError
-
-Progress = Callable[[float | None, str], None]
 
 _FEWEST_SITES, _MOST_SITES = 2, 8
 

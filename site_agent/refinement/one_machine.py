@@ -43,7 +43,8 @@ from aggregators.methods.refitting import (
 )
 from aggregators.methods.sub_models import collect_sub_models
 from aggregators.models import MergeInput, ShapePredictor
-from site_agent.refinement.site_faces import LoadedSite, ProgressCallback
+from site_agent.refinement.site_faces import LoadedSite
+from site_agent.runs.progress import Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +153,7 @@ def refine_sites(
     plan: RefinementPlan,
     *,
     base: ShapePredictor | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> RefinedModel:
     """Refine a model in rounds and write it with its recipe.
 
@@ -206,7 +207,7 @@ def write_contributions(
     sources: Sequence[SiteSource],
     folder: Path,
     plan: RefinementPlan,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Path, ...]:
     """Write what the sites would send in the first round, and combine nothing.
 
@@ -230,7 +231,7 @@ def _round(
     return _Round(sources, plan.settings_of(number), paths, plan.threads)
 
 
-def _contributions(base: ShapePredictor, now: _Round, report: ProgressCallback) -> list[_Sent]:
+def _contributions(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
     """Let every site make its contribution to one round."""
     if now.settings.mode == "level-by-level":
         return _in_step(base, now, report)
@@ -247,7 +248,7 @@ def _contributions(base: ShapePredictor, now: _Round, report: ProgressCallback) 
     return sent
 
 
-def _in_step(base: ShapePredictor, now: _Round, report: ProgressCallback) -> list[_Sent]:
+def _in_step(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
     """Fit level by level: all sites move their samples with what all of them found."""
     forest = thinned_base(base, now.settings.thin)
     settings = now.settings.resolved(forest)
@@ -298,7 +299,7 @@ def _recipe_input(path: Path, digest: str) -> RecipeInput:
     return RecipeInput(digest=digest, file_name=path.name)
 
 
-def _share_of(progress: ProgressCallback | None, number: int, rounds: int) -> ProgressCallback:
+def _share_of(progress: Progress | None, number: int, rounds: int) -> Progress:
     """Return a report for one round of several."""
 
     def report(fraction: float | None, text: str) -> None:

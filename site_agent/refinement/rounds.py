@@ -14,17 +14,18 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aggregators.formats import file_digest
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError
 from site_agent.pool import profiles
-from site_agent.pool.transfers.transfer import Progress
+from site_agent.runs.progress import Progress, part_of
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
@@ -151,12 +152,12 @@ def contribute_to_round(
             pool, found, faces, settings, kept.contribution,
             parts=parts, threads=threads, progress=tell,
         )  # fmt: skip
-    digest, size_bytes = _digest_of(kept.contribution), kept.contribution.stat().st_size
+    digest, size_bytes = file_digest(kept.contribution), kept.contribution.stat().st_size
     sent_bytes = pool.rounds.send_contribution(
         round_id,
         kept.contribution,
         site,
-        progress=lambda share, text: tell(_FITTING + share * (1 - _FITTING), text),
+        progress=part_of(tell, _FITTING, 1.0),
     )
     kept.taken.write_text(digest, encoding="ascii")
     after = pool.rounds.get(round_id)
@@ -291,7 +292,7 @@ def _combine_and_send(
             output_format=base.format if base.format in possible else possible[0],
             addresses=[where for _, where, _ in inputs],
             file_names=[name for _, _, name in inputs],
-            progress=_share(progress, _READING, _FITTING),
+            progress=part_of(progress, _READING, _FITTING),
         )
         recipe: dict[str, Any] = json.loads(merged.recipe.to_json())
         pool.rounds.send_result(
@@ -301,16 +302,12 @@ def _combine_and_send(
             file_name=base.file_name,
             recipe=recipe,
             description=f"Round {found.number} of {found.rounds_total} ({found.round_id})",
-            progress=_share(progress, _FITTING, 1.0),
+            progress=part_of(progress, _FITTING, 1.0),
         )
 
 
 def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
-    return pool.fetch(pool.version(found.base), progress=_share(progress, 0.0, _READING)).path
-
-
-def _share(progress: Progress, start: float, end: float) -> Callable[[float, str], None]:
-    return lambda share, text: progress(start + share * (end - start), text)
+    return pool.fetch(pool.version(found.base), progress=part_of(progress, 0.0, _READING)).path
 
 
 def _kept_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Kept:
@@ -328,7 +325,7 @@ def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | N
     known = kept.taken.read_text(encoding="ascii") if kept.taken.is_file() else ""
     if not known and kept.contribution.is_file():
         # Killed between the pool's answer and the note of it.
-        known = _digest_of(kept.contribution)
+        known = file_digest(kept.contribution)
     if known != there.digest:
         raise ConflictError(
             f"site {site!r} has contributed to round {found.round_id} on "
@@ -380,8 +377,3 @@ def _require_ready(found: RoundResponse) -> None:
         f"poolctl rounds finish {found.round_id} --early",
         code="round_open",
     )
-
-
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

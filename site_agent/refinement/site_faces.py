@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +23,10 @@ from site_agent.datasets import (
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.image_workers import in_threads
 from site_agent.pictures.images import read_image
+from site_agent.runs.progress import Progress
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]
-ProgressCallback = Callable[[float | None, str], None]
-
 # As in landmark training: farther from the box than this, in box sizes, everything is black.
 CROP_MARGIN = 1.0
 _FEWEST_FACES = 2
@@ -56,7 +55,7 @@ def load_site(
     parts: Sequence[str] = (),
     initial_shape: NDArray[np.floating] | None = None,
     margin: float = CROP_MARGIN,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> LoadedSite:
     """Read the grey crops around all faces that have every landmark.
 

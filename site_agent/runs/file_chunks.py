@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from site_agent.errors import NotFoundError
-
-Progress = Callable[[float, str], None]
-"""Told how far the work is: a fraction from 0 to 1 and a few words."""
 
 CHUNK_BYTES = 1 << 20
 

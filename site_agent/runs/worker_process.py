@@ -23,10 +23,9 @@ from typing import IO, Any, Generic, TypeVar
 from aggregators.errors import AggregatorError
 from site_agent.errors import SiteAgentError
 from site_agent.runs.child_process import die_with_parent, start_python, stop
+from site_agent.runs.progress import Progress
 
 JobT = TypeVar("JobT")
-Tell = Callable[[float | None, str], None]
-
 _CHUNK_BYTES = 65536
 _KEPT_BYTES = 2000
 # Each line costs the parent some work; a person needs no more.
@@ -128,7 +127,7 @@ class WorkerProcess(Generic[JobT]):
         return f"its process {how}{': ' + told if told else ''}"
 
 
-def do_jobs(do: Callable[[Any, Tell], Any], subject: Callable[[Any], object]) -> None:
+def do_jobs(do: Callable[[Any, Progress], Any], subject: Callable[[Any], object]) -> None:
     """Do jobs until standard input ends: what a worker's `main` is.
 
     Parameters
@@ -153,7 +152,7 @@ def do_jobs(do: Callable[[Any, Tell], Any], subject: Callable[[Any], object]) ->
 
 
 def _do_one(
-    job: Any, do: Callable[[Any, Tell], Any], subject: Callable[[Any], object], events: IO[str]
+    job: Any, do: Callable[[Any, Progress], Any], subject: Callable[[Any], object], events: IO[str]
 ) -> None:
     told_s = 0.0
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.datasets import FaceDataset, ReadingOptions
+from site_agent.runs.progress import Progress
 from site_agent.studies.model_study import (
-    ProgressCallback,
     StepOutcome,
     StudyRun,
     holding,
@@ -76,7 +76,7 @@ def conduct_study(
     workers: int = 0,
     redo: bool = False,
     on_outcome: Callable[[StepOutcome], None] | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> StudyOutcome:
     """Make and score all models of a study, and write its table.
 

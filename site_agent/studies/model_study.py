@@ -17,6 +17,7 @@ from typing import Any
 from site_agent.datasets import expand_parts, part_names
 from site_agent.errors import BusyError, InvalidInputError, TrainingDataError
 from site_agent.runs.lock import locked
+from site_agent.runs.progress import Progress
 from site_agent.runs.worker_pool import run_jobs, workers_that_fit
 from site_agent.runs.worker_process import processor_count
 from site_agent.studies.parts import StudyData, read_union
@@ -27,8 +28,6 @@ from site_agent.studies.step_records import StepRecord, StudyFolder
 from site_agent.studies.steps import Contribute, Step, Train, step_digests, title
 from site_agent.training import ErtSettings
 from site_agent.training.progress_lines import duration_words
-
-ProgressCallback = Callable[[float | None, str], None]
 
 _EARLIEST_ESTIMATE = 0.03
 _LEAST_FOR_ESTIMATE_S = 5.0
@@ -161,7 +160,7 @@ def run_study(
     workers: int = 0,
     redo: bool = False,
     on_outcome: Callable[[StepOutcome], None] | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
 ) -> StudyRun:
     """Do every step of a study that is not done yet.
 
@@ -285,7 +284,7 @@ class _Run:
     digests: Mapping[str, str]
     threads: int
     on_outcome: Callable[[StepOutcome], None]
-    progress: ProgressCallback
+    progress: Progress
     outcomes: dict[str, StepOutcome] = field(default_factory=dict)
     started_s: dict[str, float] = field(default_factory=dict)
     begun_s: float = field(default_factory=time.monotonic)

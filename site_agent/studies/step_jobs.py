@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from site_agent.runs.progress import Progress
 from site_agent.studies.parts import StudyPart, read_union
 from site_agent.studies.step_records import result_name
 from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train
 from site_agent.studies.stored_scores import Scores, write_scores
 from site_agent.training import ErtSettings, train_ert, train_hog_svm
-
-Tell = Callable[[float | None, str], None]
 
 _READING = 0.1
 
@@ -40,7 +39,7 @@ class StepJob:
     threads: int
 
 
-def run_job(job: StepJob, tell: Tell) -> tuple[str, ...]:
+def run_job(job: StepJob, tell: Progress) -> tuple[str, ...]:
     """Do a step.
 
     Returns
@@ -63,7 +62,7 @@ def run_job(job: StepJob, tell: Tell) -> tuple[str, ...]:
     return _score(job, job.step, output, tell)
 
 
-def _train(job: StepJob, step: Train, output: Path, tell: Tell) -> tuple[str, ...]:
+def _train(job: StepJob, step: Train, output: Path, tell: Progress) -> tuple[str, ...]:
     dataset = read_union(job.data[part] for part in step.parts)
     settings = step.settings
     if isinstance(settings, ErtSettings):
@@ -74,7 +73,7 @@ def _train(job: StepJob, step: Train, output: Path, tell: Tell) -> tuple[str, ..
     return result.record.warnings
 
 
-def _merge(job: StepJob, step: Merge, output: Path, tell: Tell) -> tuple[str, ...]:
+def _merge(job: StepJob, step: Merge, output: Path, tell: Progress) -> tuple[str, ...]:
     from aggregators.methods import merge
 
     merged = merge(
@@ -88,7 +87,7 @@ def _merge(job: StepJob, step: Merge, output: Path, tell: Tell) -> tuple[str, ..
     return merged.warnings
 
 
-def _contribute(job: StepJob, step: Contribute, output: Path, tell: Tell) -> tuple[str, ...]:
+def _contribute(job: StepJob, step: Contribute, output: Path, tell: Progress) -> tuple[str, ...]:
     from aggregators.methods.refitting import contribute, write_contribution
     from site_agent.refinement import load_site, read_base
     from site_agent.refinement.site_faces import CROP_MARGIN
@@ -115,12 +114,12 @@ def _contribute(job: StepJob, step: Contribute, output: Path, tell: Tell) -> tup
     return (f"{len(site.left_out)} faces left out of refinement (line {line}: {text})",)
 
 
-def _score(job: StepJob, step: Score, output: Path, tell: Tell) -> tuple[str, ...]:
+def _score(job: StepJob, step: Score, output: Path, tell: Progress) -> tuple[str, ...]:
     write_scores(_measured(job, step, tell), output)
     return ()
 
 
-def _measured(job: StepJob, step: Score, tell: Tell) -> Scores:
+def _measured(job: StepJob, step: Score, tell: Progress) -> Scores:
     from site_agent.evaluation import evaluate_landmarks, evaluate_model
 
     model, test = job.inputs[step.model], job.data[TEST_PART].read()

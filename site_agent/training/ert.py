@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregators.formats import file_digest
 from site_agent.datasets import (
     PART_GROUPS,
     AnnotatedImage,
@@ -25,11 +26,11 @@ from site_agent.datasets import (
 from site_agent.datasets.part_order import order_problem
 from site_agent.errors import TrainingDataError, TrainingSettingsError
 from site_agent.evaluation.normalisers import normaliser_for
+from site_agent.runs.progress import Progress
 from site_agent.training.metadata import (
     DataSummary,
     TrainingRecord,
     TrainingResult,
-    digest_and_size,
     program_versions,
     publish,
     temporary_beside,
@@ -37,7 +38,7 @@ from site_agent.training.metadata import (
 )
 from site_agent.training.progress_lines import ErtProgressReader
 from site_agent.training.settings import require_number, require_whole
-from site_agent.training.worker_process import ProgressCallback, require_memory, run_worker
+from site_agent.training.worker_process import require_memory, run_worker
 
 _MOST_THREADS = 256
 _PROGRAM_BYTES = 200_000_000
@@ -132,7 +133,7 @@ def train_ert(
     dataset: FaceDataset,
     output: Path | str,
     settings: ErtSettings | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
     *,
     training_scores: bool = True,
 ) -> TrainingResult:
@@ -180,13 +181,12 @@ def train_ert(
             needed_memory_bytes=needed,
             data_path=dataset.path,
         )
-        model_digest, size = digest_and_size(temporary)
         boxes = sum(len(boxes) for _, boxes in faces)
         record = TrainingRecord(
             kind="ert",
             model_file=output.name,
-            model_digest=model_digest,
-            model_bytes=size,
+            model_digest=file_digest(temporary),
+            model_bytes=temporary.stat().st_size,
             data=DataSummary(
                 digest=digest,
                 images=len(faces),

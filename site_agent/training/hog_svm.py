@@ -9,17 +9,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from aggregators.formats import read_model, write_model
+from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import FhogDetector
 from site_agent.datasets import AnnotatedImage, FaceDataset, dataset_digest, image_marks
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.detector import DETECTOR_FORMAT
+from site_agent.runs.progress import Progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings
 from site_agent.training.metadata import (
     DataSummary,
     TrainingRecord,
     TrainingResult,
-    digest_and_size,
     program_versions,
     publish,
     temporary_beside,
@@ -27,7 +27,7 @@ from site_agent.training.metadata import (
 )
 from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
 from site_agent.training.progress_lines import HogSvmProgressReader
-from site_agent.training.worker_process import ProgressCallback, require_memory, run_worker
+from site_agent.training.worker_process import require_memory, run_worker
 
 # dlib's own stand-in for no limit.
 _NO_TIME_LIMIT_S = 3153600000.0
@@ -40,7 +40,7 @@ def train_hog_svm(
     dataset: FaceDataset,
     output: Path | str,
     settings: HogSvmSettings | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
     *,
     training_scores: bool = True,
 ) -> TrainingResult:
@@ -86,12 +86,11 @@ def train_hog_svm(
             facts["training_scores"] = {
                 name: scores[name] for name in ("recall", "precision", "average_precision")
             }
-        model_digest, size = digest_and_size(temporary)
         record = TrainingRecord(
             kind="hog-svm",
             model_file=output.name,
-            model_digest=model_digest,
-            model_bytes=size,
+            model_digest=file_digest(temporary),
+            model_bytes=temporary.stat().st_size,
             data=_summary(dataset, views, digest, marks),
             settings=asdict(settings),
             details=_details(views, needed),
@@ -125,7 +124,7 @@ def _train(
     views: Sequence[OrientationView],
     settings: HogSvmSettings,
     temporary: Path,
-    tell: ProgressCallback,
+    tell: Progress,
     needed: int,
     *,
     score: bool,

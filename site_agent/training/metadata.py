@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -18,11 +17,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingFailedError
 
 SCHEMA = "poolctl-training/1"
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
     """
     try:
         record = json.loads(metadata_path(model_path).read_text(encoding="utf-8"))
-        digest, _ = digest_and_size(Path(model_path))
+        digest = file_digest(model_path)
     except (OSError, ValueError):
         return None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
@@ -176,15 +175,6 @@ def temporary_beside(output: Path) -> Path:
     if not os.access(folder, os.W_OK):
         raise TrainingFailedError(f"the folder {folder} cannot be written to")
     return folder / f".{output.name}.{os.getpid()}.partial"
-
-
-def digest_and_size(path: Path) -> tuple[str, int]:
-    """SHA-256 in hexadecimal and size in bytes of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest(), path.stat().st_size
 
 
 def program_versions(dlib_version: str) -> dict[str, str]:

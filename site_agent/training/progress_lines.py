@@ -33,7 +33,7 @@ def duration_words(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """How far a training has come.
 
     Attributes
@@ -70,13 +70,13 @@ class LineSplitter:
 class ErtProgressReader:
     """Reads the output of landmark training."""
 
-    def read(self, line: str) -> Progress | None:
+    def read(self, line: str) -> TrainingProgress | None:
         """Return the progress that a line tells of, None where it tells of none."""
         found = _TREES.search(line)
         if found is None or not int(found[2]):
             return None
         trees, total, left = int(found[1]), int(found[2]), found[3]
-        return Progress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
+        return TrainingProgress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
 
 
 @dataclass
@@ -101,7 +101,7 @@ class HogSvmProgressReader:
     _gap: float = field(default=math.inf, init=False)
     _fraction: float = field(default=0.0, init=False)
 
-    def read(self, line: str) -> Progress | None:
+    def read(self, line: str) -> TrainingProgress | None:
         """Return the progress that a line tells of, None where it tells of none."""
         if found := _RISK_GAP.search(line):
             self._note_gap(found[1])
@@ -110,7 +110,7 @@ class HogSvmProgressReader:
         if found is None or not math.isfinite(self._gap):
             return None
         text = f"iteration {found[1]}, risk gap {self._gap:.3g} (ends below {self.epsilon:g})"
-        return Progress(self._fraction, text + self._remaining(int(found[1])))
+        return TrainingProgress(self._fraction, text + self._remaining(int(found[1])))
 
     def _remaining(self, iteration: int) -> str:
         """Estimate the time that is left; a guess, as the gap does not fall steadily."""

@@ -9,17 +9,15 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.runs.child_process import available_memory_bytes, start_python, stop
-from site_agent.training.progress_lines import LineSplitter, Progress
+from site_agent.runs.progress import Progress
+from site_agent.training.progress_lines import LineSplitter, TrainingProgress
 from site_agent.training.worker import EVENT_MARK
-
-ProgressCallback = Callable[[float | None, str], None]
-"""Takes the fraction done (0 to 1, None where unknown) and a text; may raise to stop."""
 
 # Of the whole time, what reading the images takes; only for the progress bar.
 _READING_SHARE = 0.03
@@ -32,7 +30,7 @@ _DATA_ERRORS = {"ImageFileError", "ValueError"}
 class ProgressReader(Protocol):
     """Understands what dlib prints."""
 
-    def read(self, line: str) -> Progress | None:
+    def read(self, line: str) -> TrainingProgress | None:
         """Return the progress that a line tells of, None where it tells of none."""
 
 
@@ -40,7 +38,7 @@ def run_worker(
     job: dict[str, Any],
     reader: ProgressReader,
     *,
-    progress: ProgressCallback | None = None,
+    progress: Progress | None = None,
     needed_memory_bytes: int,
     data_path: Path | None = None,
 ) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def require_memory(needed_bytes: int, advice: str) -> None:
 
 
 def _follow(
-    process: subprocess.Popen[bytes], reader: ProgressReader, tell: ProgressCallback
+    process: subprocess.Popen[bytes], reader: ProgressReader, tell: Progress
 ) -> dict[str, Any]:
     outcome: dict[str, Any] = {}
     printed: deque[str] = deque(maxlen=_KEPT_LINES)

@@ -19,7 +19,8 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import find_output
 from site_agent.eyeblink.study.record import Request, SessionRecord, source_paths, write_record
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.runs.worker_process import Tell, do_jobs
+from site_agent.runs.progress import Progress
+from site_agent.runs.worker_process import do_jobs
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class SessionJob:
 def main() -> None:
     """Do jobs until standard input ends."""
 
-    def analyse(job: SessionJob, tell: Tell) -> bool:
+    def analyse(job: SessionJob, tell: Progress) -> bool:
         run_job(job, tell)
         return True
 
     do_jobs(analyse, lambda job: job.session.source)
 
 
-def run_job(job: SessionJob, tell: Tell) -> SessionRecord:
+def run_job(job: SessionJob, tell: Progress) -> SessionRecord:
     """Analyse a session and leave its record beside the results.
 
     Raises
@@ -72,7 +73,7 @@ def run_job(job: SessionJob, tell: Tell) -> SessionRecord:
     return record
 
 
-def _analyse(job: SessionJob, tell: Tell) -> BlinkSession:
+def _analyse(job: SessionJob, tell: Progress) -> BlinkSession:
     session = job.session
     source = (
         Recording(session.source, session.timestamps, session.frame_rate_hz)

@@ -11,7 +11,8 @@ from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.pool.addresses import version_path
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
-from site_agent.pool.transfers.transfer import Progress, Uploaded, send_file
+from site_agent.pool.transfers.transfer import Uploaded, send_file
+from site_agent.runs.progress import Progress
 
 if TYPE_CHECKING:
     from pool_server.wire.models.bundles import GrantedVersion, PortableEvaluation, PortableVersion

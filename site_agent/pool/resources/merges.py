@@ -13,7 +13,7 @@ from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
-from site_agent.pool.transfers.transfer import Progress
+from site_agent.runs.progress import Progress
 
 _PATH = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0

@@ -23,20 +23,17 @@ from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.transfers.transfer import (
-    Progress,
     RemoteFile,
     UploadPlace,
     hash_file,
     receive_content,
     send_upload,
 )
+from site_agent.pool.trust.signing import canonical_recipe
+from site_agent.runs.progress import Progress, no_progress
 
 _FINISH_TIMEOUT_S = 900.0
 _HASHING_SHARE = 0.1
-
-
-def _ignore(_fraction: float, _text: str) -> None:
-    return
 
 
 class Rounds:
@@ -136,7 +133,7 @@ class Rounds:
         PoolClientError
             Other leaves.
         """
-        tell = progress or _ignore
+        tell = progress or no_progress
         request = build_request(
             ContributionRequest,
             site=site,
@@ -174,7 +171,7 @@ class Rounds:
         known = self._cache.find(remote.digest)
         if known is not None and known.stat().st_size == remote.size_bytes:
             return known
-        path, _ = receive_content(self._connection, self._cache, remote, progress or _ignore)
+        path, _ = receive_content(self._connection, self._cache, remote, progress or no_progress)
         return path
 
     def send_result(
@@ -197,7 +194,7 @@ class Rounds:
         int
             Bytes that this call sent.
         """
-        tell = progress or _ignore
+        tell = progress or no_progress
         request = build_request(
             ResultRequest,
             site=address.site,
@@ -205,7 +202,7 @@ class Rounds:
             size_bytes=path.stat().st_size,
             digest=hash_file(path, tell, share=_HASHING_SHARE),
             file_name=file_name,
-            recipe=dict(recipe),
+            recipe=canonical_recipe(recipe),
             description=description,
         )
         request = self._signatures.signed(request, path)

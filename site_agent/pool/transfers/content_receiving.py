@@ -11,7 +11,8 @@ from typing import BinaryIO
 from site_agent.errors import PoolAnswerError, PoolUnreachableError
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.transfers.range_fetching import fetched_ranges
-from site_agent.runs.file_chunks import CHUNK_BYTES, Progress, chunks, megabytes
+from site_agent.runs.file_chunks import CHUNK_BYTES, chunks, megabytes
+from site_agent.runs.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from site_agent.errors import (
 )
 from site_agent.pool.connection import PoolConnection
 from site_agent.runs.block_threads import BlockThreads
-from site_agent.runs.file_chunks import Progress, chunks, megabytes
+from site_agent.runs.file_chunks import chunks, megabytes
+from site_agent.runs.progress import Progress
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.
 HASHING_SHARE = 0.1

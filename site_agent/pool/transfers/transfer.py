@@ -25,12 +25,12 @@ from site_agent.pool.connection import PoolConnection
 from site_agent.pool.transfers.content_receiving import ContentReceiver, RemoteFile
 from site_agent.pool.transfers.part_sending import PartSender
 from site_agent.pool.trust.verification import Verification
-from site_agent.runs.file_chunks import CHUNK_BYTES, Progress
+from site_agent.runs.file_chunks import CHUNK_BYTES
+from site_agent.runs.progress import Progress
 
 __all__ = [
     "MODELS",
     "Downloaded",
-    "Progress",
     "RemoteFile",
     "UploadPlace",
     "Uploaded",

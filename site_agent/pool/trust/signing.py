@@ -149,7 +149,9 @@ def local_keys(folder: Path) -> list[SigningKey]:
 
 
 def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
-    """Return an announcement with a statement of all that it says.
+    """Return an upload request with a signed statement of all that it says.
+
+    Its recipe has to be canonical.
 
     Raises
     ------
@@ -157,10 +159,7 @@ def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
         The statement is too large to be signed.
     """
     recipe = request.recipe
-    inputs: list[str] = []
-    recipe_digest = None
-    if recipe is not None:
-        inputs, recipe_digest = _recipe_facts(recipe)
+    inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
     predicate = ModelPredicate(
         site=request.site,
         name=request.name,
@@ -171,7 +170,7 @@ def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
         metrics=request.metrics,
         terms=tuple(StatedTerm(code=each.code, detail=each.detail) for each in request.terms),
         card_digest=_text_digest(request.card),
-        recipe_digest=recipe_digest,
+        recipe_digest=_recipe_digest(recipe),
         parents=tuple(each for each in inputs if each != request.digest),
         signed_at=datetime.now(UTC),
     )
@@ -209,7 +208,7 @@ def sign_version(
             if not each.inherited
         ),
         card_digest=_text_digest(card),
-        recipe_digest=None if recipe is None else _recipe_facts(recipe)[1],
+        recipe_digest=_recipe_digest(recipe),
         parents=tuple(version.parent_digests),
         signed_at=datetime.now(UTC),
     )
@@ -234,13 +233,20 @@ def _sign(statement: Statement, key: PrivateKey) -> SignedStatement:
         raise InvalidInputError(f"the statement cannot be signed: {error}") from error
 
 
-def _recipe_facts(recipe: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the inputs and the digest of a recipe, in the form that the pool keeps."""
+def canonical_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe in the form that the pool keeps.
+
+    Raises
+    ------
+    RecipeError
+    """
     from aggregators.methods import parse_recipe
 
-    parsed = parse_recipe(json.dumps(dict(recipe)))
-    document = json.loads(parsed.to_json())
-    return list(parsed.input_digests), hashlib.sha256(canonical_json(document)).hexdigest()
+    return dict(json.loads(parse_recipe(json.dumps(dict(recipe))).to_json()))
+
+
+def _recipe_digest(recipe: Mapping[str, Any] | None) -> str | None:
+    return None if recipe is None else hashlib.sha256(canonical_json(dict(recipe))).hexdigest()
 
 
 def _text_digest(text: str) -> str | None:

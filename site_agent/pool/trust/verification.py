@@ -11,7 +11,7 @@ anything is only warned of.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from aggregators.whole_file import write_whole
+from pool_server.wire.models.bundles import PortableVersion
 from pool_server.wire.models.data_use_rules import PERMISSIVE
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
@@ -256,16 +257,27 @@ class Verifier:
 
 
 def difference_of(version: ModelVersionResponse, statement: Statement) -> str:
-    """Say in what a version as a pool shows it differs from what was signed; empty if in nothing.
+    """Describe how a version in a pool differs from what was signed; empty if it does not."""
+    origin = version.signed_by.origin if version.signed_by is not None else None
+    site = origin.partition("@")[0] if origin else version.site
+    return difference_from(statement, version, site, version.parent_digests)
 
-    Terms that came from the inputs of a merge, or were added, bind more and are no difference;
-    terms that are missing are one.
+
+def difference_from(
+    statement: Statement,
+    version: ModelVersionResponse | PortableVersion,
+    site: str,
+    parents: Iterable[str],
+) -> str:
+    """Describe how a description differs from what was signed; empty if it does not.
+
+    Additional terms, such as those of the inputs of a merge, bind more and are accepted; missing
+    terms are not.
     """
     said = statement.predicate
-    origin = version.signed_by.origin if version.signed_by is not None else None
     shown: dict[str, tuple[Any, Any]] = {
         "digest": (statement.digest, version.digest),
-        "site": (said.site, origin.partition("@")[0] if origin else version.site),
+        "site": (said.site, site),
         "name": (said.name, version.name),
         "file name": (statement.file_name, version.file_name),
         "size": (said.size_bytes, version.size_bytes),
@@ -273,7 +285,7 @@ def difference_of(version: ModelVersionResponse, statement: Statement) -> str:
         "description": (said.description, version.description),
         "labels": (said.labels, version.labels),
         "metrics": (said.metrics, version.metrics),
-        "parents": (set(said.parents), set(version.parent_digests)),
+        "parents": (set(said.parents), set(parents)),
     }
     for name, (signed, found) in shown.items():
         if signed != found:

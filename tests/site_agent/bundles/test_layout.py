@@ -276,7 +276,7 @@ def test_a_signature_that_does_not_hold_is_refused(tmp_path: Path) -> None:
     unknown = good.statement.model_copy(update={"origin": None})
     cases = {
         "does not hold": good.model_copy(update={"statement": foreign}),
-        "which site and pool": good.model_copy(update={"statement": unknown}),
+        "the site and pool": good.model_copy(update={"statement": unknown}),
         "labels": good.model_copy(update={"labels": {"population": "adult"}}),
         "name": good.model_copy(update={"name": "other"}),
         "description": good.model_copy(update={"description": "Best"}),
