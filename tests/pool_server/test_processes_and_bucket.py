@@ -44,7 +44,7 @@ from tests.pool_server.test_several_processes import (
 )
 from tests.site_agent.live_pool import UnreliableLine
 
-pytestmark = [pytest.mark.postgres, pytest.mark.s3]
+pytestmark = [pytest.mark.postgres, pytest.mark.s3, pytest.mark.slow]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tests.pool_server.transfers.test_kills import wait_for_file
 SITE = "round-a"
 
 
-@pytest.mark.parametrize("moment", ["assembled", "published"])
+@pytest.mark.parametrize("moment", [pytest.param("assembled", marks=pytest.mark.slow), "published"])
 def test_killed_while_the_result_is_completed(tmp_path: Path, moment: str) -> None:
     data = tmp_path / "pool"
     with pool_process(data) as (server, url, secret):

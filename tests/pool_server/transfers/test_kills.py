@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sqlite3
@@ -67,7 +66,7 @@ def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
         assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
 
 
-@pytest.mark.parametrize("moment", ["assembling", "checking", "published"])
+@pytest.mark.parametrize("moment", ["checking", "published"])
 def test_killed_while_completing(tmp_path: Path, moment: str) -> None:
     content = network_bytes(ENTRIES)
     with (
@@ -79,7 +78,6 @@ def test_killed_while_completing(tmp_path: Path, moment: str) -> None:
         thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
         thread.start()
         patterns = {
-            "assembling": "uploads/*/assembled*",
             "checking": "uploads/*/assembled",
             "published": "blobs/*/*",
         }
@@ -107,14 +105,6 @@ def complete_until_killed(url: str, secret: str, opened: dict[str, str]) -> None
             complete(client, opened)
         except httpx.HTTPError:
             return
-
-
-def test_a_killed_server_leaves_no_lock(tmp_path: Path) -> None:
-    for _ in range(2):
-        with pool_process(tmp_path) as (server, url, _):
-            assert httpx.get(f"{url}/healthz", verify=False).status_code == 200
-            os.kill(server.pid, signal.SIGKILL)
-            assert server.wait() == -signal.SIGKILL
 
 
 def test_a_stopped_server_ends_well(tmp_path: Path) -> None:
