@@ -34,11 +34,9 @@ from pool_server.jobs.helper import StoppedError
 from pool_server.jobs.lease import lease_end, renewing
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
 from pool_server.jobs.worker import working
-from pool_server.lineage.withdrawals.successors import link_made
 from pool_server.merges import repository
 from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
-from pool_server.models.registry import repository as registry
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
@@ -139,9 +137,7 @@ class MergeWorker:
             result = folder / "result"
             files = [(inputs[each.digest], paths[each.digest]) for each in recipe.inputs]
             made = self._merge(job, request, files, result)
-            upload = self._publish(job, caller, request, made, result)
-        self._link(caller, upload, Recipe.model_validate(made["recipe"]))
-        return upload
+            return self._publish(job, caller, request, made, result)
 
     def _merge(
         self,
@@ -246,15 +242,6 @@ class MergeWorker:
                 f"result any more: {error.message}"
             ) from error
         return now
-
-    def _link(self, caller: Caller, upload: UploadResponse, recipe: Recipe) -> None:
-        """Link what was made with what it replaces; the recipe is this process's own word."""
-        if recipe.successor_of is None:
-            return
-        with self.parts.database.write() as session:
-            version_id = repository.version_of_upload(session, upload.upload_id)
-            if version_id is not None:
-                link_made(session, caller, registry.get_version(session, version_id), recipe)
 
     def _go_on(self, job: MergeJobRecord, progress: float, activity: str) -> None:
         if not self._report(job, progress, activity):

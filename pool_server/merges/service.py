@@ -19,7 +19,6 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.http.session import ServerParts
-from pool_server.lineage.withdrawals.successors import find_replaced
 from pool_server.merges import repository
 from pool_server.merges.inputs import require_mergeable_inputs
 from pool_server.models.registry import repository as registry
@@ -76,7 +75,6 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         require_visibility(model, request.visibility)
         size_bytes = require_mergeable_inputs(session, caller, recipe)
         require_size_of_inputs(settings, size_bytes)
-        find_replaced(session, caller, recipe)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)
         job = MergeJobRecord(

@@ -55,8 +55,7 @@ def add_version(
     ConflictError
         The file was withdrawn, and is not to be had any more.
     RecipeRefusedError
-        The recipe says that it replaces another, and is not that one's; or another site has the
-        file, made in another way.
+        Another site has the file, made in another way.
     StatementRefusedError, KeyRefusedError
         The statement that came with the file does not hold, or not any more.
     """

@@ -90,10 +90,9 @@ def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> SuccessorResponse:
     """Send whoever asks for a version of one's own site to another one, of whatever site.
 
-    What one's own site uploads, and what the pool makes, by the recipe of the version without
-    what was withdrawn, is linked without this. An upload of another site is not: there is an
-    event `version.successor-offered` then. Curators and admins of the pool may say it of any
-    version.
+    What one's own site publishes by a recipe that says so is linked without this. What another
+    site publishes is not: there is an event `version.successor-offered` then. Curators and admins
+    of the pool may name a successor of any version.
     """
     version = resolve_version(session, caller, site, name, reference)
     return service.name_successor(session, caller, version, request.successor)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Label, Row, Select, and_, exists, func, literal, or_, select
-from sqlalchemy.orm import Session, aliased, contains_eager, selectinload
+from sqlalchemy import Label, Row, Select, and_, exists, literal, select
+from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.database.records import (
     DownloadRecord,
     ModelRecord,
     ModelVersionRecord,
-    ParentRecord,
-    RecipeRecord,
     SiteRecord,
     SuccessorRecord,
     WithdrawalFlagRecord,
@@ -159,28 +157,6 @@ def flagged_versions(
     ).all()
 
 
-def holders_of(session: Session, digests: Collection[str]) -> set[str]:
-    """Return all files that hold one of these, themselves among them."""
-    tree = (
-        select(ParentRecord.child_digest.label("digest"))
-        .where(ParentRecord.parent_digest.in_(digests))
-        .cte("holders", recursive=True)
-    )
-    tree = tree.union(
-        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
-    )
-    return {*digests, *session.scalars(select(tree.c.digest))}
-
-
-def merged_among(session: Session, digests: Collection[str]) -> set[str]:
-    """Return which of these files the pool knows the making of."""
-    return set(
-        session.scalars(
-            select(ParentRecord.child_digest).where(ParentRecord.child_digest.in_(digests))
-        )
-    )
-
-
 def visible_versions_of(
     session: Session, caller: Caller, digest: str
 ) -> Sequence[ModelVersionRecord]:
@@ -190,16 +166,6 @@ def visible_versions_of(
         .where(ModelVersionRecord.digest == digest, readable_by(caller))
         .order_by(ModelVersionRecord.id)
     ).all()
-
-
-def recipe_of(session: Session, version_ids: Collection[int]) -> dict[str, object] | None:
-    """Return the recipe of the oldest of these versions that has one."""
-    return session.scalar(
-        select(RecipeRecord.document)
-        .where(RecipeRecord.version_id.in_(version_ids))
-        .order_by(RecipeRecord.version_id)
-        .limit(1)
-    )
 
 
 def replaced_through(
@@ -217,40 +183,6 @@ def replaced_through(
             .where(ModelRecord.site_id.in_(of_sites))
         )
     return set(session.scalars(query))
-
-
-def withdrawn_among(session: Session, digests: Collection[str]) -> set[str]:
-    """Return which of these files were withdrawn."""
-    return set(
-        session.scalars(select(WithdrawalRecord.digest).where(WithdrawalRecord.digest.in_(digests)))
-    )
-
-
-def vouched_successors(
-    session: Session, digests: Collection[str], site_id: int
-) -> set[tuple[str, str]]:
-    """Return (digest, digest of what replaces it), as those say whose file each of these is.
-
-    That is the site that published it first, and, for itself, the site of that id: whoever copies
-    a file may say for the copy what it likes.
-    """
-    first = (
-        select(func.min(ModelVersionRecord.id))
-        .where(ModelVersionRecord.digest.in_(digests), ModelVersionRecord.state != DELETED)
-        .group_by(ModelVersionRecord.digest)
-    )
-    successor = aliased(ModelVersionRecord)
-    rows = session.execute(
-        select(ModelVersionRecord.digest, successor.digest)
-        .join(SuccessorRecord, SuccessorRecord.version_id == ModelVersionRecord.id)
-        .join(successor, successor.id == SuccessorRecord.successor_id)
-        .join(ModelVersionRecord.model)
-        .where(
-            ModelVersionRecord.digest.in_(digests),
-            or_(ModelRecord.site_id == site_id, ModelVersionRecord.id.in_(first)),
-        )
-    )
-    return {(digest, replacing) for digest, replacing in rows}
 
 
 def successor_pairs(session: Session, successor_id: int) -> set[int]:

@@ -14,8 +14,9 @@ from pool_server.models.registry import repository
 from pool_server.models.registry.describing import describe_versions
 from pool_server.models.registry.filters import MergeKey, ModelChoice, ModelQuery, read_digest
 from pool_server.models.registry.search.facets import count_facets
-from pool_server.models.registry.search.finding import finder_of, plan_search
+from pool_server.models.registry.search.finder import Finder
 from pool_server.models.registry.search.ordering import Position
+from pool_server.models.registry.search.plan import plan_search
 from pool_server.wire.models.curation import ALIAS_PATTERN, LATEST
 from pool_server.wire.models.facets import FacetsResponse
 from pool_server.wire.models.models import ModelPage
@@ -104,7 +105,7 @@ def list_models(session: Session, caller: Caller, query: ModelQuery) -> ModelPag
         return ModelPage(items=[])
     # One more tells whether there is another page.
     plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
-    found = finder_of(session).find(plan)
+    found = Finder(session).find(plan)
     page = found[: query.limit]
     last = Position(page[-1].key, page[-1].version_id) if len(found) > len(page) else None
     return ModelPage(

@@ -21,10 +21,9 @@ from aggregators.methods import (
     replay,
 )
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, wait_for
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, upload
 
 SITE = "again"
-WITHDRAWN = {"reason": "consent-withdrawn"}
 
 
 class Workshop:
@@ -120,57 +119,3 @@ def test_the_pool_makes_successors(pool: PoolDriver, tmp_path: Path) -> None:
         assert [flag["reason"] for flag in old["flags"]] == ["consent-withdrawn"]
         assert old["successors"] == [new["address"]]
         assert (new["flags"], new["state"]) == ([], "available")
-
-
-def test_what_the_pool_makes_for_another_site_is_a_successor_where_nothing_is_left_to_believe(
-    pool: PoolDriver, tmp_path: Path
-) -> None:
-    owner = Workshop(tmp_path, pool.member("again-owner"), "again-owner")
-    other = Workshop(tmp_path, pool.member("again-other"), "again-other")
-    owner.trained(bad=71, good=72, fine=73)
-    owner.merged("third", {"good": 1, "bad": 2, "fine": 3})
-    owner.merged("fourth", {"third": 4, "good": 1})
-    bad, third = owner.digest("bad"), owner.digest("third")
-    without_bad = recipe_without(owner.recipe("third"), [bad])
-
-    # Before the withdrawal nobody but its owner says what should replace it.
-    other.made_by_pool("early", recipe_without(owner.recipe("third"), owner.digest("fine")))
-    assert owner.version("third", 1)["successors"] == []
-    owner.client.post("/api/v1/models/again-owner/bad/versions/1/withdraw", json=WITHDRAWN)
-    made = other.made_by_pool("third", without_bad)
-    assert owner.version("third", 1)["successors"] == [made["version"]]
-
-    # What stands in the place of `third` here is anything that this site has.
-    other.trained(own=74)
-    own = {third: RecipeInput(digest=other.digest("own"))}
-    left_out = [LeftOut(digest=bad)]
-    doubtful = recipe_without(owner.recipe("fourth"), rebuilt=own, left_out=left_out)
-    other.made_by_pool("doubtful", doubtful)
-    assert owner.version("fourth", 1)["successors"] == []
-    # Also when the site says of its own copy that this replaces it.
-    other.upload("third")
-    said = other.client.post(
-        "/api/v1/models/again-other/third/versions/2/successors",
-        json={"successor": "again-other/own@1"},
-    )
-    assert said.status_code == 200, said.text
-    other.made_by_pool("doubtful", doubtful)
-    assert owner.version("fourth", 1)["successors"] == []
-
-    rebuilt = {third: RecipeInput(digest=made["digest"], address=made["version"])}
-    fitting = recipe_without(owner.recipe("fourth"), rebuilt=rebuilt, left_out=left_out)
-    last = other.made_by_pool("fourth", fitting)
-    assert owner.version("fourth", 1)["successors"] == [last["version"]]
-
-
-def test_what_is_no_successor_is_refused_before_it_is_made(
-    pool: PoolDriver, tmp_path: Path
-) -> None:
-    shop = Workshop(tmp_path, pool.member(SITE))
-    shop.trained(bad=91, good=92, fine=93)
-    shop.merged("merged", {"good": 1, "bad": 2, "fine": 3})
-    true = recipe_without(shop.recipe("merged"), shop.digest("bad"))
-    false = true.model_copy(update={"inputs": (*true.inputs, *true.inputs)})
-    answer = ask(shop.client, document_of(false), site=SITE)
-    assert error_of(answer) == (422, "recipe_refused")
-    assert "more inputs" in answer.json()["error"]["message"]

@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from pool_server.http.identity import Caller
 from pool_server.models.registry.filters import MergeKey, ModelQuery
-from pool_server.models.registry.search.finding import finder_of, plan_search
+from pool_server.models.registry.search.finder import Finder
+from pool_server.models.registry.search.plan import plan_search
 from pool_server.models.registry.search.terms import text_of, text_term
 from pool_server.wire.models.facets import FacetCount, FacetsResponse
 from pool_server.wire.models.labels import CORE_LABELS
@@ -34,15 +35,20 @@ def count_facets(
 ) -> FacetsResponse:
     """Count kinds, sites, states and core labels of the versions that pass every filter."""
     # One more tells whether those are all.
-    plan = plan_search(caller, query, merge_groups, other_than=other_than, limit=MOST_COUNTED + 1)
-    versions, text = finder_of(session).count(plan)
-    complete = versions <= MOST_COUNTED
-    if not complete:
-        text = text.rpartition("\n")[0]
-    facets = _by_facet(Counter(text.split()))
+    plan = plan_search(
+        caller,
+        query,
+        merge_groups,
+        other_than=other_than,
+        limit=MOST_COUNTED + 1,
+        with_facets=True,
+    )
+    found = Finder(session).find(plan)
+    counted = found[:MOST_COUNTED]
+    facets = _by_facet(Counter(" ".join(each.facets for each in counted).split()))
     return FacetsResponse(
-        counted=min(versions, MOST_COUNTED),
-        complete=complete,
+        counted=len(counted),
+        complete=len(found) <= MOST_COUNTED,
         kinds=_most_frequent(facets["k"]),
         sites=_most_frequent(facets["s"]),
         states=_most_frequent(facets["x"]),

@@ -1,20 +1,27 @@
-"""What a search asks the database for, in a form that both databases are asked alike."""
+"""From what a listing asks for to what the database is asked."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from pool_server.models.registry.filters import MetricRelation
+from pool_server.http.identity import Caller
+from pool_server.models.registry.filters import LabelBound, MergeKey, MetricRelation, ModelQuery
 from pool_server.models.registry.search.ordering import Order, Position
-from pool_server.models.registry.search.terms import TermGroups
+from pool_server.models.registry.search.terms import TermGroups, is_short, terms_of
 
 
 @dataclass(frozen=True)
 class RangeFilter:
-    """The metric, or the label as a number, called `name` stands in `relation` to `bound`."""
+    """The number called `name` in `table` stands in `relation` to `bound`.
 
-    of: Literal["metric", "label"]
+    `key` and `number` are the columns with the name and the number.
+    """
+
+    table: Literal["metrics", "labels"]
+    key: Literal["name", "key"]
+    number: Literal["value", "number"]
     name: str
     relation: MetricRelation
     bound: float
@@ -35,9 +42,11 @@ class SearchPlan:
         A digest that is left out.
     order : Order
     after : Position, optional
-        Where the page before has ended.
+        Where the page before ended.
     limit : int
         Most versions to return.
+    with_facets : bool
+        Return the terms that are counted.
     """
 
     groups: TermGroups
@@ -47,6 +56,7 @@ class SearchPlan:
     limit: int
     after: Position | None = None
     other_than: str | None = None
+    with_facets: bool = False
 
 
 class Found(NamedTuple):
@@ -54,38 +64,47 @@ class Found(NamedTuple):
 
     version_id: int
     key: int | float | str
+    facets: str = ""
 
 
-class Counted(NamedTuple):
-    """Versions that were found, told together.
+def plan_search(
+    caller: Caller,
+    query: ModelQuery,
+    merge_groups: Sequence[Sequence[MergeKey]] = (),
+    *,
+    other_than: str | None = None,
+    limit: int,
+    with_facets: bool = False,
+) -> SearchPlan:
+    """Return what finds the versions that pass every filter and that the caller may see.
 
-    Attributes
+    Parameters
     ----------
-    versions : int
-        How many they are.
-    facets : str
-        The terms that are counted: a line for each version, in the order of the plan, with
-        spaces between them.
+    merge_groups : sequence of sequences of MergeKey
+        Of each group, a version must have at least one key.
+    other_than : str, optional
+        A digest to leave out.
+    limit : int
+        Most versions to find.
+    with_facets : bool
+        Return the terms that are counted.
     """
-
-    versions: int
-    facets: str
-
-
-class Finder(Protocol):
-    """Answers plans on one kind of database.
-
-    Laws
-    ----
-    - Exactly those versions are found for which all conditions hold, each once.
-    - They come in the plan's order, which is total: the key first, then the version's id.
-    - At most four queries are made, whatever the number of versions.
-    - What a page took follows from the plan and the database alone, not from how the finder
-      went about it.
-    """
-
-    def find(self, plan: SearchPlan) -> list[Found]:
-        """Return the first versions of the plan's order."""
-
-    def count(self, plan: SearchPlan) -> Counted:
-        """Return what those that `find` returns have in common."""
+    ranges = [
+        RangeFilter("labels", "key", "number", each.key, each.relation, each.bound)
+        for each in query.labels
+        if isinstance(each, LabelBound)
+    ]
+    ranges += [
+        RangeFilter("metrics", "name", "value", each.name, each.relation, each.bound)
+        for each in query.metrics
+    ]
+    return SearchPlan(
+        groups=terms_of(caller, query, merge_groups),
+        parts=tuple(word for word in query.words if not is_short(word)),
+        ranges=tuple(ranges),
+        order=query.order,
+        after=query.after,
+        other_than=other_than,
+        limit=limit,
+        with_facets=with_facets,
+    )

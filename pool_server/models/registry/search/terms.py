@@ -31,8 +31,6 @@ from pool_server.models.registry.filters import LabelFilter, MergeKey, ModelQuer
 
 TermGroups = tuple[tuple[str, ...], ...]
 NEWEST = "newest"
-CALLERS_LETTERS = "xya"
-"""Of the terms that a query has for whoever asks: states, and sites that may see."""
 _SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
 
 

@@ -31,11 +31,9 @@ from pool_server.models.registry.filters import (
     ModelQuery,
     read_label,
 )
-from pool_server.models.registry.search.finding import finder_of, plan_search
+from pool_server.models.registry.search.finder import Finder
 from pool_server.models.registry.search.ordering import Order, Position
-from pool_server.models.registry.search.plan import Finder, Found
-from pool_server.models.registry.search.postgres import PostgresFinder
-from pool_server.models.registry.search.sqlite import SqliteFinder
+from pool_server.models.registry.search.plan import Found, plan_search
 from pool_server.settings import PoolSettings
 from tests.benchmarks.large_pool import fill_pool
 
@@ -91,13 +89,8 @@ def database(
 
 
 def finders(session: Session) -> list[Finder]:
-    """Return a finder as the server uses it, and one that takes every source for a large one."""
-    if session.get_bind().dialect.name == "sqlite":
-        return [SqliteFinder(session, most) for most in (2000, 41, 3)]
-    return [
-        PostgresFinder(session),
-        *(PostgresFinder(session, 3, worth) for worth in (1, 100, 10_000)),
-    ]
+    """Return a finder as the server uses it, and some that take the pool for a large one."""
+    return [Finder(session), Finder(session, 3, 41), Finder(session, 3, 3)]
 
 
 def look_at_all(session: Session, caller: Caller, query: ModelQuery) -> list[Plain]:
@@ -257,7 +250,7 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
 
 
 def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Found]:
-    return finder_of(session).find(plan_search(caller, query, limit=query.limit))
+    return Finder(session).find(plan_search(caller, query, limit=query.limit))
 
 
 def all_pages(
@@ -297,10 +290,10 @@ def test_what_is_counted_is_what_is_found(database: Database) -> None:
         facets = dict(session.execute(text("SELECT version_id, facets FROM search_entries")).all())
         for _ in range(25):
             query, groups = random_query(chance)
-            plan = plan_search(chance.choice(CALLERS), query, groups, limit=query.limit)
-            for finder in finders(session):
-                lines = [facets[each.version_id] for each in finder.find(plan)]
-                assert finder.count(plan) == (len(lines), "\n".join(lines))
+            caller = chance.choice(CALLERS)
+            plan = plan_search(caller, query, groups, limit=query.limit, with_facets=True)
+            for each in Finder(session).find(plan):
+                assert each.facets == facets[each.version_id]
 
 
 def test_every_caller_is_shown_what_the_conditions_say(database: Database) -> None:
@@ -340,7 +333,7 @@ def test_what_depends_on_its_values_is_planned_anew(database: Database) -> None:
     plan = plan_search(CALLERS[1], ModelQuery(words=("infant",)), limit=7)
     with database.look() as session:
         for _ in range(12):
-            finder_of(session).find(plan)
+            Finder(session).find(plan)
             # What is asked as often without the option is planned once.
             session.execute(text("SELECT count(*) FROM models"))
         kept = session.scalars(text("SELECT statement FROM pg_prepared_statements")).all()

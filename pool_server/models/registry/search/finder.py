@@ -1,0 +1,287 @@
+"""Finding versions among very many, on both databases.
+
+1. Walk: look at the first versions of the order one by one. Often they fill the page; if not,
+   and the page is likely to be full soon, walk further once.
+2. Gather: what is asked for is rare, so read it from the indexes of the conditions and sort it.
+   PostgreSQL plans that from its statistics. SQLite has none of full-text indexes, so the finder
+   counts how many versions each index has, up to a limit, and reads the shortest.
+
+Statements are text: SQLAlchemy would take longer to build one of its expressions than the
+databases take to answer it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from pool_server.models.registry.search.plan import Found, RangeFilter, SearchPlan
+from pool_server.models.registry.search.terms import number_of
+
+FIRST_WALKED = 1000
+MOST_WALKED = 10_000
+MOST_COUNTED = 5000
+
+
+class Values(dict[str, Any]):
+    """The values in a statement, each under a name of its own."""
+
+    def bind(self, value: Any) -> str:
+        """Return the placeholder of `value` in the statement."""
+        name = f"v{len(self)}"
+        self[name] = value
+        return f":{name}"
+
+
+class Finder:
+    """Finds the versions of a plan.
+
+    Laws
+    ----
+    - It finds exactly the versions for which all conditions hold, each once.
+    - They come in the plan's order, which is total: the key first, then the version's id.
+    - It makes at most four queries, whatever the number of versions.
+
+    Parameters
+    ----------
+    session : Session
+    first_walked : int
+        How many versions the first query looks at; more for long pages.
+    most_counted : int
+        How far SQLite counts the versions of an index.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        first_walked: int = FIRST_WALKED,
+        most_counted: int = MOST_COUNTED,
+    ) -> None:
+        self._session = session
+        self._is_sqlite = session.get_bind().dialect.name == "sqlite"
+        self._first = first_walked
+        self._most_counted = most_counted
+
+    def find(self, plan: SearchPlan) -> list[Found]:
+        """Return the first versions of the plan's order."""
+        most = max(self._first, math.ceil(1.25 * plan.limit))
+        found = self._walk(plan, most)
+        if len(found) < plan.limit:
+            further = math.ceil(1.5 * most * plan.limit / max(len(found), 1))
+            if further <= MOST_WALKED:
+                found = self._walk(plan, further)
+        if len(found) == plan.limit:
+            return found
+        return self._gather_sqlite(plan) if self._is_sqlite else self._gather_postgresql(plan)
+
+    def _walk(self, plan: SearchPlan, most: int) -> list[Found]:
+        """Look at the first `most` versions of the order."""
+        values = Values()
+        if plan.order.by == "metric":
+            table, keys = "metrics AS e", ["e.value", "e.version_id"]
+            conditions = [f"e.name = {values.bind(plan.order.metric)}"]
+        else:
+            table, keys, conditions = "search_entries AS e", _entry_keys(plan), []
+        conditions += _after(plan, keys, values)
+        source = (
+            f"(SELECT e.* FROM {table} WHERE {_all(conditions)} "
+            f"ORDER BY {_order(plan, keys)} LIMIT {values.bind(most)})"
+        )
+        if plan.order.by == "metric":
+            source += " AS o JOIN search_entries AS e ON e.version_id = o.version_id"
+            keys = ["o.value", "o.version_id"]
+        else:
+            source += " AS e"
+        conditions = [*self._conditions(plan, values), *_compared(plan.ranges, values)]
+        return self._read(plan, source, conditions, keys, values)
+
+    def _gather_postgresql(self, plan: SearchPlan) -> list[Found]:
+        values = Values()
+        conditions = [*self._conditions(plan, values), *_members(plan.ranges, values)]
+        # Materialized: how it is found does not depend on the order or the limit.
+        gathered = (
+            f"(WITH g AS MATERIALIZED (SELECT e.* FROM search_entries AS e "
+            f"WHERE {_all(conditions)}) SELECT * FROM g) AS e"
+        )
+        source, keys = _with_metric(plan, gathered, values)
+        return self._read(plan, source, _after(plan, keys, values), keys, values)
+
+    def _gather_sqlite(self, plan: SearchPlan) -> list[Found]:
+        sources = _sources(plan)
+        chosen, others = sources[0], sources[1:]
+        is_long = False
+        if others:
+            counts = self._count(sources)
+            shortest = min(range(len(sources)), key=counts.__getitem__)
+            chosen = sources[shortest]
+            others = sources[:shortest] + sources[shortest + 1 :]
+            is_long = counts[shortest] == self._most_counted
+        values = Values()
+        # CROSS JOIN is an inner join whose order SQLite keeps.
+        source = f"({chosen(values)}) AS s CROSS JOIN search_entries AS e ON e.version_id = s.id"
+        source, keys = _with_metric(plan, source, values)
+        conditions = [*self._conditions(plan, values), *_after(plan, keys, values)]
+        if is_long:
+            # All are long, and yet few versions are in all of them: look them up in sets.
+            conditions += [f"(s.id + 0) IN ({each(values)})" for each in others]
+        conditions += _compared(plan.ranges, values)
+        return self._read(plan, source, conditions, keys, values)
+
+    def _count(self, sources: Sequence[Source]) -> list[int]:
+        values = Values()
+        columns = [
+            f"(SELECT count(*) FROM ({each(values)} LIMIT {self._most_counted}))"
+            for each in sources
+        ]
+        row = self._session.execute(text(f"SELECT {', '.join(columns)}"), values).one()
+        return list(row)
+
+    def _conditions(self, plan: SearchPlan, values: Values) -> list[str]:
+        """Return all conditions on an entry but ranges."""
+        if self._is_sqlite:
+            conditions = [
+                "({})".format(
+                    " OR ".join(f"instr(e.terms, {values.bind(f' {term} ')})" for term in group)
+                )
+                for group in plan.groups
+            ]
+            conditions += [f"instr(e.words, lower({values.bind(part)}))" for part in plan.parts]
+        else:
+            # One array for all: the index then reads no version that lacks one of them.
+            all_of = [group[0] for group in plan.groups if len(group) == 1]
+            conditions = [f"e.terms @> {_numbers(all_of, values)}"] if all_of else []
+            conditions += [
+                f"e.terms && {_numbers(group, values)}" for group in plan.groups if len(group) > 1
+            ]
+            conditions += [
+                f"e.words LIKE lower({values.bind(_pattern(part))})" for part in plan.parts
+            ]
+        if plan.other_than is not None:
+            digest = values.bind(plan.other_than)
+            conditions.append(
+                f"e.version_id NOT IN (SELECT id FROM model_versions WHERE digest = {digest})"
+            )
+        return conditions
+
+    def _read(
+        self,
+        plan: SearchPlan,
+        source: str,
+        conditions: Sequence[str],
+        keys: Sequence[str],
+        values: Values,
+    ) -> list[Found]:
+        facets = "e.facets" if plan.with_facets else "''"
+        statement = (
+            f"SELECT e.version_id, {keys[0]}, {facets} FROM {source} WHERE {_all(conditions)} "
+            f"ORDER BY {_order(plan, keys)} LIMIT {values.bind(plan.limit)}"
+        )
+        # The best plan depends on how frequent the values are.
+        options = {"plans_anew": True}
+        rows = self._session.connection().execute(
+            text(statement), values, execution_options=options
+        )
+        return [Found(*row) for row in rows]
+
+
+Source = Callable[[Values], str]
+"""A query for the ids of the versions that one index of SQLite has for a plan."""
+
+
+def _sources(plan: SearchPlan) -> list[Source]:
+    def by_terms(values: Values) -> str:
+        # The index reads all versions of the first group and looks for the others among them;
+        # states and sites, which come first in a plan and which nearly all have, go last.
+        groups = " AND ".join(f"({' OR '.join(group)})" for group in reversed(plan.groups))
+        return (
+            f"SELECT rowid AS id FROM search_terms WHERE search_terms MATCH {values.bind(groups)}"
+        )
+
+    def by_part(part: str) -> Source:
+        quoted = '"' + part.replace('"', '""') + '"'
+        return lambda values: (
+            f"SELECT rowid AS id FROM search_words WHERE search_words MATCH {values.bind(quoted)}"
+        )
+
+    def by_range(wanted: RangeFilter) -> Source:
+        return lambda values: (
+            f"SELECT version_id AS id FROM {wanted.table} WHERE {_in_range(wanted, values)}"
+        )
+
+    # The index of words has groups of three characters.
+    parts = [by_part(each) for each in plan.parts if len(each) >= 3]
+    return [by_terms, *parts, *map(by_range, plan.ranges)]
+
+
+def _compared(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
+    """Return ranges as conditions that are looked up for one version after the other."""
+    return [
+        f"(SELECT r.{each.number} FROM {each.table} AS r WHERE r.version_id = e.version_id "
+        f"AND r.{each.key} = {values.bind(each.name)}) {each.relation} {values.bind(each.bound)}"
+        for each in ranges
+    ]
+
+
+def _members(ranges: Sequence[RangeFilter], values: Values) -> list[str]:
+    """Return ranges as conditions that the database may begin with."""
+    return [
+        f"e.version_id IN (SELECT version_id FROM {each.table} WHERE {_in_range(each, values)})"
+        for each in ranges
+    ]
+
+
+def _in_range(wanted: RangeFilter, values: Values) -> str:
+    return (
+        f"{wanted.key} = {values.bind(wanted.name)} "
+        f"AND {wanted.number} {wanted.relation} {values.bind(wanted.bound)}"
+    )
+
+
+def _with_metric(plan: SearchPlan, source: str, values: Values) -> tuple[str, list[str]]:
+    """Return a source of entries and what it is ordered by, joined with the metric of the order."""
+    if plan.order.by != "metric":
+        return source, _entry_keys(plan)
+    metric = values.bind(plan.order.metric)
+    source += f" JOIN metrics AS o ON o.version_id = e.version_id AND o.name = {metric}"
+    # A sum, so that the database does not read all metrics in their order instead.
+    return source, ["o.value + 0", "o.version_id"]
+
+
+def _entry_keys(plan: SearchPlan) -> list[str]:
+    """Return columns of entries of which no two have the same, in the plan's order."""
+    return ["e.sort_name"] if plan.order.by == "name" else ["e.version_id"]
+
+
+def _after(plan: SearchPlan, keys: Sequence[str], values: Values) -> list[str]:
+    """Return the condition to come after the page before."""
+    if plan.after is None:
+        return []
+    relation = "<" if plan.order.descending else ">"
+    key = values.bind(plan.after.key)
+    if len(keys) == 1:
+        return [f"{keys[0]} {relation} {key}"]
+    return [f"({', '.join(keys)}) {relation} ({key}, {values.bind(plan.after.version_id)})"]
+
+
+def _order(plan: SearchPlan, keys: Sequence[str]) -> str:
+    turn = "DESC" if plan.order.descending else "ASC"
+    return ", ".join(f"{key} {turn}" for key in keys)
+
+
+def _all(conditions: Sequence[str]) -> str:
+    return " AND ".join(conditions) or "true"
+
+
+def _numbers(terms: Sequence[str], values: Values) -> str:
+    return f"CAST({values.bind([number_of(term) for term in terms])} AS bigint[])"
+
+
+def _pattern(part: str) -> str:
+    """Return the pattern of what contains a text, whose own % and _ mean themselves."""
+    for sign in "\\%_":
+        part = part.replace(sign, f"\\{sign}")
+    return f"%{part}%"
