@@ -20,17 +20,6 @@ from tests.conftest import PROJECT_ROOT
 DIGEST = "a" * 64
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
-    with CorrectionLog(tmp_path / "review", DIGEST) as log:
-        log.append(Accept(blink_id=1), 'Ada "quoted" Ünal\nsecond line')
-        log.append(Undo(), "Ben")
-    with CorrectionLog(tmp_path / "review", DIGEST) as log:
-        assert [entry.action for entry in log.entries] == [Accept(blink_id=1), Undo()]
-        assert log.entries[0].reviewer == 'Ada "quoted" Ünal\nsecond line'
-        assert [entry.number for entry in log.entries] == [1, 2]
-        assert log.entries[0].utc.endswith("+00:00")
-
-
 @settings(max_examples=25)
 @given(st.integers(0, 400), st.binary(max_size=12))
 def test_a_torn_end_is_cut_off_and_the_rest_kept(

@@ -6,7 +6,6 @@ import csv
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from aggregators.formats import file_digest
@@ -121,13 +120,6 @@ def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
         assert len(review.log.path.read_bytes().splitlines()) == 1
 
 
-def test_times_come_to_lie_on_frames(trace_session: Path) -> None:
-    with open_review(trace_session) as review:
-        event = review.state.events[0]
-        state = review.act(Correct(blink_id=event.blink_id, onset_s=event.onset_s - 0.0123))
-        assert state.events[0].onset_s in review.result.frames.timestamps_s
-
-
 def test_the_uncertain_come_first(trace_session: Path) -> None:
     result = read_automatic_result(trace_session)
     doubts = {event.blink_id: doubt_of(event, result) for event in result.events}
@@ -235,7 +227,7 @@ def test_no_video_belongs_to_a_trace(trace_session: Path, tmp_path: Path) -> Non
         open_review(trace_session, video=tmp_path / "some.mp4")
 
 
-def test_another_landmark_model_is_mentioned(
+def test_landmarks_are_placed_by_the_model_of_the_analysis(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
     with open_review(video_session, video=recording, landmarks=landmark_file) as review:
@@ -243,30 +235,3 @@ def test_another_landmark_model_is_mentioned(
         found = review.landmarks(10)
         assert found is not None
         assert found.landmarks.shape == (68, 2)
-        ear = review.result.frames.signals["ear_left"][10]
-        from site_agent.eyeblink.openness.signal import both_eye_aspect_ratios
-
-        left, _ = both_eye_aspect_ratios(found.landmarks)
-        assert abs(left - ear) < 0.06
-
-
-def test_images_of_a_folder_can_be_reviewed(
-    recording: Path, landmark_file: Path, tmp_path: Path
-) -> None:
-    from PIL import Image
-
-    from site_agent.eyeblink.video.frames import VideoReader
-
-    images = tmp_path / "images"
-    images.mkdir()
-    with VideoReader(recording, pixels="rgb") as reader:
-        for frame, _ in zip(reader.frames(), range(8), strict=False):
-            Image.fromarray(frame.image).save(images / f"i{frame.index}.png")
-    times = "\n".join(f"i{number}.png,{number / 30:.6f}" for number in range(8))
-    (images / "timestamps.csv").write_text(f"file,timestamp_s\n{times}\n")
-    out = tmp_path / "out"
-    run_blink_analysis(images, landmarks=landmark_file, out_dir=out)
-    with open_review(out) as review:
-        assert review.video is not None
-        shown = review.video.picture(5)
-    assert np.array_equal(shown, np.asarray(Image.open(images / "i5.png")))

@@ -1,4 +1,4 @@
-"""Chosen frames become a training set that can be read, checked and trained on."""
+"""Chosen frames become a training set that can be read and checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from site_agent.errors import ReviewExportError
 from site_agent.eyeblink.review.actions import UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.training_export import export_training_set
-from site_agent.training.ert import ErtSettings, train_ert
 
 
 def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.ndarray:
@@ -28,7 +27,7 @@ def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.nd
     return points
 
 
-def test_the_set_holds_what_the_reviewer_saw(
+def test_the_set_holds_the_chosen_frames(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
     with open_review(video_session, video=recording, landmarks=landmark_file) as review:
@@ -53,25 +52,6 @@ def test_the_set_holds_what_the_reviewer_saw(
         assert shown.size == (640 * written.scale, 480 * written.scale)
         small = np.asarray(shown.resize((640, 480), Image.Resampling.BOX), dtype=float)
         assert np.abs(small - pictures[frame]).mean() < 2.0
-    trained = tmp_path / "next.dat"
-    settings = ErtSettings(
-        cascade_depth=2, num_trees_per_cascade_level=5, tree_depth=2, oversampling_amount=2
-    )
-    train_ert(dataset, trained, settings, training_scores=False)
-    assert trained.stat().st_size > 0
-
-
-def test_small_eyes_are_enlarged_so_that_whole_pixels_do(
-    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
-) -> None:
-    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
-        points = choose(review, 3)
-        written = export_training_set(review, tmp_path / "a.xml")
-        width = float(np.linalg.norm(points[36] - points[39]))
-        assert written.scale == min(4, max(1, int(np.ceil(60 / width))))
-        as_it_is = export_training_set(review, tmp_path / "b.xml", scale=1)
-    [image] = read_imglab_xml(as_it_is.path).images
-    assert np.array_equal(np.asarray(Image.open(image.path)).shape, (480, 640, 3))
 
 
 def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
@@ -87,7 +67,7 @@ def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
     assert written.images == 1
 
 
-def test_what_cannot_be_exported_is_told(
+def test_an_impossible_export_is_refused(
     video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
 ) -> None:
     with open_review(video_session, video=recording, landmarks=landmark_file) as review:

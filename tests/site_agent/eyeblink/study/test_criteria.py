@@ -36,7 +36,7 @@ def recorded(
 def learners(rise: float) -> list[RecordedSession]:
     return [
         recorded(f"p{person}", number, 0.5 + rise * (number - 2), seed=10 * person + number)
-        for person in range(4)
+        for person in range(3)
         for number in (1, 2, 3)
     ]
 
@@ -59,13 +59,13 @@ def test_a_strong_effect_holds_under_every_criterion() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_without_an_effect_there_is_nothing_that_holds() -> None:
+def test_without_an_effect_no_conclusion_holds() -> None:
     found = compare_criteria(learners(0.0), default_criteria()[:4])
     assert not found.holds
     assert "no clear change" in found.conclusion
 
 
-def test_an_effect_that_one_criterion_makes_is_named_so() -> None:
+def test_a_conclusion_that_depends_on_the_criterion_is_reported() -> None:
     # Responses grow from 0.06 to 0.2 FEC: a criterion below them all sees no learning.
     sessions = [
         recorded(
@@ -110,7 +110,7 @@ def test_groups_are_named_in_the_conclusion() -> None:
 
 def test_a_second_judgement_equals_a_whole_analysis() -> None:
     session = learners(0.2)[4]
-    for criterion in default_criteria()[::7]:
+    for criterion in default_criteria()[::14]:
         whole = analyse_conditioning(
             session.timestamps_s, session.fec, session.trials, criterion.settings
         )
@@ -121,13 +121,9 @@ def test_a_second_judgement_equals_a_whole_analysis() -> None:
         assert row.n_valid == 2 * whole.summary.n_cs_valid
 
 
-def test_what_cannot_be_compared() -> None:
+def test_a_comparison_needs_sessions_with_responses() -> None:
     with pytest.raises(ConditioningError, match="0 sessions"):
         compare_criteria([])
-    with pytest.raises(ConditioningError, match="0 criteria"):
-        compare_criteria(learners(0.1)[:1], [])
-    with pytest.raises(ConditioningError, match="at least two sessions"):
-        compare_criteria(learners(0.1)[:1])
     blind = replace(learners(0.1)[0], fec=np.full_like(learners(0.1)[0].fec, np.nan))
     with pytest.raises(ConditioningError, match="under the criterion 'own"):
         compare_criteria([blind, replace(blind, session=2.0)])

@@ -1,4 +1,4 @@
-"""Learning over sessions and participants: lines, bands, and what is said of doubtful fits."""
+"""Learning over sessions and participants: lines, bands and remarks on doubtful fits."""
 
 from __future__ import annotations
 
@@ -83,14 +83,6 @@ def test_intervals_hold_the_truth_as_often_as_they_claim() -> None:
     assert held >= 16
 
 
-def test_alike_slopes_need_no_random_slope() -> None:
-    curve = fit_learning_curve(drawn_points(1, slope_sd=0.0), "amplitude_all")
-    assert curve.method in {"mixed-intercept", "mixed-slope"}
-    assert curve.slope.low < 0.06 < curve.slope.high
-    few = fit_learning_curve(drawn_points(2, participants=3), "amplitude_all")
-    assert few.method == "mixed-intercept"
-
-
 @pytest.mark.parametrize("participants", [1, 2])
 def test_one_or_two_participants_get_a_regression(participants: int) -> None:
     curve = fit_learning_curve(drawn_points(3, participants=participants), "amplitude_all")
@@ -118,18 +110,6 @@ def test_values_without_spread_and_perfect_lines() -> None:
     assert fit_learning_curve(perfect).slope.estimate == pytest.approx(10.0)
 
 
-def test_percentages_stay_percentages() -> None:
-    points = [
-        LearningPoint(f"p{i}", float(j), float(np.clip(30.0 * j - 20 + 7 * i, 0, 100)), 9)
-        for i in range(6)
-        for j in range(1, 6)
-    ]
-    curve = fit_learning_curve(points)
-    for values in (curve.low, curve.mean, curve.high):
-        assert values.min() >= 0
-        assert values.max() <= 100
-
-
 def test_cross_sections_and_missing_values_are_remarked_on() -> None:
     across = [LearningPoint(f"p{i}", float(i), 3.0 * i + (i % 2), 9) for i in range(8)]
     assert "across persons" in fit_learning_curve(across).remarks[0]
@@ -153,23 +133,10 @@ def test_any_values_give_a_line_or_say_why_not(data: st.DataObject) -> None:
         return
     curve = fit_learning_curve(points)
     assert np.isfinite(curve.mean).all()
+    assert 0 <= curve.mean.min() <= curve.mean.max() <= 100
     assert np.isfinite(curve.slope.estimate)
     assert not (curve.slope.low > curve.slope.high)
     json.dumps(curve.to_dict(), allow_nan=False)
-
-
-@settings(max_examples=5, deadline=None)
-@given(st.floats(-50, 50), st.floats(0.1, 20))
-def test_units_and_origin_of_values_do_not_matter(shift: float, factor: float) -> None:
-    points = drawn_points(6)
-    moved = [
-        LearningPoint(p.participant, p.position, p.value * factor + shift, p.n_trials)
-        for p in points
-    ]
-    one, other = (fit_learning_curve(p, "amplitude_all") for p in (points, moved))
-    assert other.method == one.method
-    assert other.slope.estimate == pytest.approx(one.slope.estimate * factor, rel=1e-3)
-    assert other.slope.low == pytest.approx(one.slope.low * factor, rel=0.02)
 
 
 def test_groups_are_compared_by_person() -> None:
