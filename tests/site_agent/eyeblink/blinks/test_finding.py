@@ -20,19 +20,15 @@ from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 RECORDINGS = {
     "plain": Drawing(),
     "15-frames-a-second": Drawing(frame_rate_hz=15.0),
-    "24-frames-a-second": Drawing(frame_rate_hz=24.0),
     "60-frames-a-second": Drawing(frame_rate_hz=60.0),
-    "120-frames-a-second": Drawing(frame_rate_hz=120.0),
     "500-frames-a-second": Drawing(frame_rate_hz=500.0, noise_ear=0.015),
     "variable-rate": Drawing(variable_rate=True),
     "noisy": Drawing(noise_ear=0.015),
-    "clean": Drawing(noise_ear=0.001),
     "without-noise": Drawing(noise_ear=0.0),
     "drifting": Drawing(drift_ear=0.05),
     "narrow-eyes": Drawing(open_ear=0.22, closed_ear=0.08),
     "wide-eyes": Drawing(open_ear=0.42, closed_ear=0.10),
     "slow-lids": Drawing(closing_s=(0.12, 0.22), reopening_s=(0.2, 0.5)),
-    "often": Drawing(blinks_per_minute=30.0),
     "rarely": Drawing(blinks_per_minute=2.0, noise_ear=0.004),
     "partial": Drawing(amplitude_fec=(0.45, 1.0)),
     "single-bad-frames": Drawing(spikes=8),
@@ -43,12 +39,12 @@ RECORDINGS = {
 @pytest.mark.parametrize("drawing", RECORDINGS.values(), ids=RECORDINGS)
 def test_drawn_blinks_are_found_and_nothing_else(drawing: Drawing) -> None:
     right = found = true = 0
-    for seed in range(4):
+    for seed in range(3):
         trace, intervals = draw_trace(seed, drawing)
         blinks = find_blinks(trace)
         match = match_blinks([(blink.onset_s, blink.offset_s) for blink in blinks], intervals)
         right, found, true = right + len(match.pairs), found + match.found, true + match.true
-    lost_with_the_face = 4 if drawing.gaps else 0
+    lost_with_the_face = 3 if drawing.gaps else 0
     assert 2 * right / (found + true - lost_with_the_face) >= 0.99, (right, found, true)
 
 
@@ -186,8 +182,8 @@ def test_settings_decide() -> None:
     assert len(find_blinks(trace_of(trace.timestamps_s, ear), strict)) < len(intervals) / 2
 
 
-@pytest.mark.parametrize("trend_ear", [-0.02, 0.0, 0.02])
-@pytest.mark.parametrize("held_s", [0.0, 0.2, 0.4, 0.6])
+@pytest.mark.parametrize("trend_ear", [-0.02, 0.02])
+@pytest.mark.parametrize("held_s", [0.0, 0.6])
 def test_lids_that_stay_down_make_one_blink_of_the_right_length(
     held_s: float, trend_ear: float
 ) -> None:

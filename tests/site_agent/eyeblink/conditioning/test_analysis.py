@@ -54,7 +54,6 @@ def analysed(seed: int, rate_hz: float, design: ConditioningDesign | None = None
 
 
 def clean_pairs(rate_hz: float, design: ConditioningDesign, seeds: int = 3) -> list[Pair]:
-    seeds = min(seeds, 2) if rate_hz > 200 else seeds
     return [pair for seed in range(seeds) for pair in analysed(seed, rate_hz, design).clean]
 
 
@@ -63,7 +62,7 @@ CAMERAS = {
     "lost-frames": ConditioningDesign(lost_share=0.08),
     "variable-rate": ConditioningDesign(rate_jitter=0.2, slow_share=0.25),
 }
-RATES_HZ = (30, 60, 120, 200, 500)
+RATES_HZ = (30, 200)
 
 
 @pytest.mark.parametrize("camera", sorted(CAMERAS))
@@ -98,9 +97,8 @@ def onset_errors_ms(rate_hz: float, design: ConditioningDesign) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", ["min-jerk", "half-cosine", "gamma", "linear"])
-@pytest.mark.parametrize("camera", sorted(CAMERAS))
-def test_onsets_lie_within_10_ms_at_200_frames_a_second(form: str, camera: str) -> None:
-    design = replace(CAMERAS[camera], rise_form=form, noise_fec=0.01)
+def test_onsets_lie_within_10_ms_at_200_frames_a_second(form: str) -> None:
+    design = replace(CAMERAS["lost-frames"], rise_form=form, noise_fec=0.01)
     errors_ms = onset_errors_ms(200, design)
     assert np.isfinite(errors_ms).all()
     assert np.median(np.abs(errors_ms)) < 5
@@ -109,9 +107,8 @@ def test_onsets_lie_within_10_ms_at_200_frames_a_second(form: str, camera: str) 
 
 
 @pytest.mark.parametrize("form", ["min-jerk", "half-cosine", "gamma", "linear"])
-@pytest.mark.parametrize("camera", sorted(CAMERAS))
-def test_onsets_lie_within_one_frame_at_30_frames_a_second(form: str, camera: str) -> None:
-    errors_ms = onset_errors_ms(30, replace(CAMERAS[camera], rise_form=form))
+def test_onsets_lie_within_one_frame_at_30_frames_a_second(form: str) -> None:
+    errors_ms = onset_errors_ms(30, replace(CAMERAS["lost-frames"], rise_form=form))
     assert np.isfinite(errors_ms).all()
     assert np.mean(np.abs(errors_ms) <= 1000 / 30) >= 0.8
     assert abs(errors_ms.mean()) < 1000 / 60
@@ -308,7 +305,7 @@ def test_the_response_to_the_us_never_leaks_into_the_cr(phase: float) -> None:
     assert found.measures.ur_amplitude == pytest.approx(0.9, abs=0.15)
 
 
-@pytest.mark.parametrize("rate_hz", [30, 45, 60, 500])
+@pytest.mark.parametrize("rate_hz", [30, 500])
 @pytest.mark.parametrize("phase", np.linspace(0, 1, 5))
 def test_a_ramp_has_its_mean_in_the_cr_window_at_every_rate(rate_hz: float, phase: float) -> None:
     times_s = (np.arange(10 * rate_hz) + phase) / rate_hz

@@ -155,11 +155,15 @@ def test_what_is_no_video(tmp_path: Path) -> None:
     with wave.open(str(sound), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", "not compressed"))
         file.writeframes(bytes(16000))
+    strange = tmp_path / "strange.mp4"
+    write_video(strange, STEADY_S)
+    strange.write_bytes(strange.read_bytes().replace(b"avc1", b"zzzz"))
     for path, message in (
         (empty, "the file is empty"),
         (text, "cannot be opened as a video"),
         (cut, "cannot be opened as a video"),
         (sound, "found audio, expected a video stream"),
+        (strange, "no decoder is known"),
         (tmp_path, "is no file"),
         (tmp_path / "missing.mp4", "no such file"),
     ):

@@ -37,11 +37,11 @@ def assert_same(path: Path) -> None:
     video.close()
 
 
-@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.mov", "a.ts"])
-@pytest.mark.parametrize("times_s", [STEADY_S, UNEVEN_S], ids=["steady", "uneven"])
-def test_any_container(tmp_path: Path, name: str, times_s: list[float]) -> None:
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.avi"])
+def test_any_container(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    write_video(path, times_s)
+    # AVI has no times of its own.
+    write_video(path, STEADY_S if name == "a.avi" else UNEVEN_S)
     assert_same(path)
 
 
@@ -52,17 +52,9 @@ def test_any_codec(tmp_path: Path, codec: str) -> None:
     assert_same(path)
 
 
-def test_a_container_without_times_and_a_turned_picture(tmp_path: Path) -> None:
-    write_video(tmp_path / "a.avi", STEADY_S)
-    assert_same(tmp_path / "a.avi")
+def test_a_turned_picture(tmp_path: Path) -> None:
     write_video(tmp_path / "b.mov", STEADY_S, rotation_deg=90)
     assert_same(tmp_path / "b.mov")
-
-
-def test_a_stream_without_times(tmp_path: Path) -> None:
-    path = tmp_path / "a.h264"
-    write_video(path, STEADY_S)
-    assert_same(path)
 
 
 def test_a_damaged_video(tmp_path: Path) -> None:
