@@ -9,8 +9,7 @@
 
 A file is copied once; further snapshots into the same folder copy only what is new. Servers may
 run meanwhile. The database is read first, in one transaction; files never change, so those that
-it speaks of can be copied afterwards. Where one was deleted and cleared up before its turn came,
-the database is read again.
+it speaks of can be copied afterwards; one that `poolctl admin gc` removes meanwhile is missing.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from pool_server.storage.local import flush_folder
 SCHEMA = "poolctl-backup/1"
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
-MOST_READINGS = 5
 Progress = Callable[[float, str], None]
 
 
@@ -59,8 +57,6 @@ class Snapshot:
         Sizes in bytes of the files that belong to it, by digest.
     missing : tuple of str
         Digests of files that it was taken without: the storage did not have them whole.
-    damaged : tuple of str
-        Those of them that the storage had, with other bytes.
     """
 
     folder: Path
@@ -69,7 +65,6 @@ class Snapshot:
     tables: tuple[TableFile, ...]
     files: dict[str, int]
     missing: tuple[str, ...] = ()
-    damaged: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -78,12 +73,7 @@ class Snapshot:
     @property
     def gaps(self) -> list[str]:
         """What it was taken without, in words."""
-        return [
-            f"the pool's file {digest} was damaged when this was taken"
-            if digest in self.damaged
-            else f"the pool had no file {digest} when this was taken"
-            for digest in self.missing
-        ]
+        return [f"this was taken without the file {digest}" for digest in self.missing]
 
 
 @dataclass(frozen=True)
@@ -118,24 +108,18 @@ def _make_backup(pool: Pool, target: Path, tell: Progress) -> BackupMade:
         folder = target / "snapshots" / name
         (folder / "tables").mkdir(parents=True, mode=0o700)
         (target / "blobs").mkdir(exist_ok=True, mode=0o700)
-    all_copied: dict[str, int] = {}
-    for _ in range(MOST_READINGS):
-        tell(0.0, "reading the database")
-        with _one_moment(pool) as connection, translated(target):
-            revision = current_revision(connection)
-            files = known_files(connection)
-            written = tuple(
-                write_table(connection, table, folder / "tables") for table in tables_of(connection)
-            )
-        copied, missing, damaged = _copy_files(pool, files, target / "blobs", tell)
-        all_copied |= {digest: files[digest] for digest in copied}
-        if not _was_cleared_up(pool, [*missing, *damaged]):
-            break
-    without = (*missing, *damaged)
-    snapshot = Snapshot(folder, name, str(revision), written, files, without, tuple(damaged))
+    tell(0.0, "reading the database")
+    with _one_moment(pool) as connection, translated(target):
+        revision = current_revision(connection)
+        files = known_files(connection)
+        written = tuple(
+            write_table(connection, table, folder / "tables") for table in tables_of(connection)
+        )
+    copied, missing = _copy_files(pool, files, target / "blobs", tell)
+    snapshot = Snapshot(folder, name, str(revision), written, files, tuple(missing))
     with translated(target):
         _write_manifest(snapshot)
-    return BackupMade(snapshot, len(all_copied), sum(all_copied.values()))
+    return BackupMade(snapshot, len(copied), sum(files[digest] for digest in copied))
 
 
 def list_snapshots(target: Path) -> list[Snapshot]:
@@ -174,7 +158,6 @@ def read_snapshot(folder: Path) -> Snapshot:
             tuple(TableFile(**table) for table in document["tables"]),
             document["files"],
             tuple(document["missing"]),
-            tuple(document.get("damaged", ())),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BackupUnusableError(f"{folder / MANIFEST} cannot be read: {error}") from error
@@ -228,21 +211,12 @@ def _one_moment(pool: Pool) -> Iterator[Connection]:
         yield connection
 
 
-def _was_cleared_up(pool: Pool, missing: list[str]) -> bool:
-    """Tell whether a file went because its versions were deleted since the database was read."""
-    if not missing:
-        return False
-    with _one_moment(pool) as connection:
-        return not known_files(connection).keys() >= set(missing)
-
-
 def _copy_files(
     pool: Pool, files: dict[str, int], blobs: Path, tell: Progress
-) -> tuple[list[str], list[str], list[str]]:
-    """Copy what is not there yet; return what was copied, what is missing, what is damaged."""
+) -> tuple[list[str], list[str]]:
+    """Copy what is not there yet; return what was copied, and what is missing or damaged."""
     copied: list[str] = []
     missing: list[str] = []
-    damaged: list[str] = []
     total, done = max(1, sum(files.values())), 0
     for digest, size_bytes in files.items():
         tell(done / total, f"copying {len(files)} files")
@@ -252,10 +226,10 @@ def _copy_files(
             continue
         try:
             with pool.storage.open_content(digest) as source, translated(blobs):
-                (copied if _copy_whole(source, place, digest) else damaged).append(digest)
+                (copied if _copy_whole(source, place, digest) else missing).append(digest)
         except ContentMissingError:
             missing.append(digest)
-    return copied, missing, damaged
+    return copied, missing
 
 
 def _copy_whole(source: BinaryIO, place: Path, digest: str) -> bool:
@@ -297,7 +271,6 @@ def _write_manifest(snapshot: Snapshot) -> None:
         "tables": [asdict(table) for table in snapshot.tables],
         "files": snapshot.files,
         "missing": list(snapshot.missing),
-        "damaged": list(snapshot.damaged),
     }
     path = snapshot.folder / MANIFEST
     temporary = path.with_suffix(".tmp")

@@ -7,30 +7,24 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection, and_, case, or_, select, text
+from sqlalchemy import Connection, case, select, text
 
 from pool_server.database.records import (
-    AliasRecord,
     ModelRecord,
     ModelVersionRecord,
-    ParentRecord,
     RoundContributionRecord,
     RoundRecord,
     SiteRecord,
-    WithdrawalRecord,
 )
 from pool_server.errors import ContentMissingError, StorageFailedError
-from pool_server.models.states import WITHDRAWN
 from pool_server.operations.inventory import DELETED, Pool, arriving_files, known_files
 from pool_server.operations.search_check import find_wrong_entries, write_entries
 
 Progress = Callable[[float, str], None]
 ProblemKind = Literal[
-    "file-missing", "file-damaged", "file-unreadable", "file-unknown", "lineage", "alias",
-    "withdrawal", "database", "search",
-]  # fmt: skip
+    "file-missing", "file-damaged", "file-unreadable", "file-unknown", "database", "search"
+]
 CHUNK_BYTES = 1024 * 1024
-_OPEN_ROUND = "open"
 
 
 @dataclass(frozen=True)
@@ -52,30 +46,6 @@ class Problem:
     subject: str
     text: str
     is_damage: bool = True
-
-
-@dataclass(frozen=True)
-class KnownFile:
-    """A file that the records speak of.
-
-    Attributes
-    ----------
-    name : str
-        Address of a version that has it, or its round and site.
-    state : str
-        Of the version, or of the round.
-    is_of_round : bool
-        It is a contribution, and no version has it.
-    """
-
-    name: str
-    state: str
-    is_of_round: bool = False
-
-    @property
-    def is_needed(self) -> bool:
-        """Contributions can still be downloaded when their round is over; nothing needs them."""
-        return not self.is_of_round or self.state == _OPEN_ROUND
 
 
 @dataclass(frozen=True)
@@ -111,12 +81,7 @@ def check_pool(
         known = known_files(connection)
         arriving = arriving_files(connection)
         names = _names_of_files(connection)
-        problems = [
-            *_database_problems(connection),
-            *_lineage_problems(connection),
-            *_alias_problems(connection),
-            *_withdrawal_problems(connection),
-        ]
+        problems = list(_database_problems(connection))
         versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
         unfound = find_wrong_entries(connection)
     problems += _mended_entries(pool, unfound)
@@ -151,24 +116,20 @@ def _mended_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
         )
 
 
-def _names_of_files(connection: Connection) -> dict[str, KnownFile]:
+def _names_of_files(connection: Connection) -> dict[str, str]:
     """Return what each file is called: the address of one version that has it, or its round."""
     rounds = connection.execute(
-        select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name, RoundRecord.state)
+        select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name)
         .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
         .join(SiteRecord, SiteRecord.id == RoundContributionRecord.site_id)
     )
-    names = {
-        digest: KnownFile(f"round {key}, contribution of {site}", state, is_of_round=True)
-        for digest, key, site, state in rounds
-    }
+    names = {digest: f"round {key}, contribution of {site}" for digest, key, site in rounds}
     versions = connection.execute(
         select(
             ModelVersionRecord.digest,
             SiteRecord.name,
             ModelRecord.name,
             ModelVersionRecord.number,
-            ModelVersionRecord.state,
         )
         .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
         .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)
@@ -177,10 +138,7 @@ def _names_of_files(connection: Connection) -> dict[str, KnownFile]:
             case((ModelVersionRecord.state == DELETED, 0), else_=1), ModelVersionRecord.id.desc()
         )
     )
-    names |= {
-        digest: KnownFile(f"{site}/{name}@{number}", state)
-        for digest, site, name, number, state in versions
-    }
+    names |= {digest: f"{site}/{name}@{number}" for digest, site, name, number in versions}
     return names
 
 
@@ -192,57 +150,47 @@ def _still_known(pool: Pool, digests: Set[str]) -> set[str]:
         return digests & known_files(connection).keys()
 
 
-def _missing_files(pool: Pool, missing: set[str], names: dict[str, KnownFile]) -> Iterator[Problem]:
+def _missing_files(pool: Pool, missing: set[str], names: dict[str, str]) -> Iterator[Problem]:
     for digest in sorted(missing):
-        file = names[digest]
         yield Problem(
             "file-missing",
-            file.name,
+            names[digest],
             f"the file {digest} is not in the storage, or not all of it; "
-            f"{_remedy(pool, digest, file)}",
-            is_damage=file.is_needed,
+            f"{_remedy(pool, digest, names[digest])}",
         )
 
 
-def _remedy(pool: Pool, digest: str, file: KnownFile) -> str:
+def _remedy(pool: Pool, digest: str, name: str) -> str:
     """Say how a file comes back to where the storage has none."""
-    if not file.is_needed:
-        return f"the round is {file.state}, and nothing needs it any more"
-    if file.is_of_round:
-        way = (
-            "the round cannot be finished without it: have its site contribute the same file "
-            "again (poolctl rounds contribute), or cancel the round and hold it again"
-        )
-    elif file.state == WITHDRAWN:
-        # Its bytes may be refused to everybody, also to its own site.
-        way = f"it was withdrawn: if nobody needs it, delete it (poolctl models rm {file.name})"
+    address, _, number = name.partition("@")
+    if number:
+        way = f"have its site upload it again: poolctl upload FILE --name {address}"
     else:
-        address = file.name.rpartition("@")[0]
-        way = f"have its site upload the file again: poolctl upload FILE --name {address}"
+        way = "have its site contribute the same file again (poolctl rounds contribute)"
     place = pool.storage.place_of(digest)
     copy = f"; or copy blobs/{digest[:2]}/{digest} of a backup to {place}" if place else ""
     return way + copy
 
 
 def _damaged_files(
-    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, KnownFile], tell: Progress
+    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], tell: Progress
 ) -> Iterator[Problem]:
     total, done = max(1, sum(known.values())), 0
     for digest, size_bytes in known.items():
         if digest not in whole:
             continue
-        tell(done / total, f"reading {names[digest].name}")
+        tell(done / total, f"reading {names[digest]}")
         done += size_bytes
         try:
             found, count = _hash_file(pool, digest)
         except (ContentMissingError, StorageFailedError, OSError) as error:
             if _still_known(pool, {digest}):
-                yield Problem("file-unreadable", names[digest].name, f"{error}")
+                yield Problem("file-unreadable", names[digest], f"{error}")
             continue
         if (found, count) != (digest, size_bytes):
             yield Problem(
                 "file-damaged",
-                names[digest].name,
+                names[digest],
                 f"the file has {count:,} bytes and SHA-256 {found}, expected {size_bytes:,} "
                 f"bytes and {digest}; remove {pool.storage.place_of(digest)}, then "
                 f"{_remedy(pool, digest, names[digest])}",
@@ -267,48 +215,3 @@ def _database_problems(connection: Connection) -> Iterator[Problem]:
             yield Problem("database", "SQLite", f"{line}; put a backup back")
     for table, row, other, _ in connection.execute(text("PRAGMA foreign_key_check")).fetchmany(20):
         yield Problem("database", table, f"row {row} refers to a row of {other} that is not there")
-
-
-def _lineage_problems(connection: Connection) -> Iterator[Problem]:
-    wrong = (
-        select(ParentRecord.version_id, ParentRecord.child_digest, ModelVersionRecord.digest)
-        .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
-        .where(ParentRecord.child_digest != ModelVersionRecord.digest)
-    )
-    for version_id, written, digest in connection.execute(wrong):
-        yield Problem(
-            "lineage",
-            digest,
-            f"the parents of version {version_id} are written down for another file, {written}",
-        )
-
-
-def _alias_problems(connection: Connection) -> Iterator[Problem]:
-    strays = (
-        select(ModelRecord.name, AliasRecord.name)
-        .join(ModelRecord, ModelRecord.id == AliasRecord.model_id)
-        .join(ModelVersionRecord, ModelVersionRecord.id == AliasRecord.version_id)
-        .where(ModelVersionRecord.model_id != AliasRecord.model_id)
-    )
-    for model, alias in connection.execute(strays):
-        yield Problem("alias", f"{model}@{alias}", "the alias means a version of another model")
-
-
-def _withdrawal_problems(connection: Connection) -> Iterator[Problem]:
-    unlike = (
-        select(ModelVersionRecord.digest, ModelVersionRecord.state)
-        .outerjoin(WithdrawalRecord, WithdrawalRecord.version_id == ModelVersionRecord.id)
-        .where(
-            or_(
-                and_(ModelVersionRecord.state == WITHDRAWN, WithdrawalRecord.id.is_(None)),
-                and_(
-                    ModelVersionRecord.state.not_in((WITHDRAWN, DELETED)),
-                    WithdrawalRecord.id.is_not(None),
-                ),
-            )
-        )
-    )
-    for digest, state in connection.execute(unlike):
-        yield Problem(
-            "withdrawal", digest, f"the version is {state}, and its withdrawal says otherwise"
-        )

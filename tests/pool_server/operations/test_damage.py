@@ -23,15 +23,7 @@ from pool_server.storage import LocalStorage
 from pool_server.storage.s3 import S3Storage
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
-from tests.pool_server.rounds.round_driver import (
-    SITES,
-    contribute,
-    contribution_bytes,
-    show,
-    start_round,
-    upload_base,
-)
+from tests.pool_server.pool_driver import PoolDriver, announce, upload
 
 API = "/api/v1"
 
@@ -77,19 +69,6 @@ def remove_as_told(pool: Pool, problem: Problem) -> None:
     assert isinstance(storage, S3Storage)
     [key] = re.findall(r"remove the object (\S+) in the bucket", problem.text)
     storage.bucket.delete(key)
-
-
-def put_back_as_told(pool: Pool, problem: Problem, content: bytes) -> None:
-    """Copy a file to where the words about a missing one say."""
-    assert f"copy blobs/{sha256(content)[:2]}/{sha256(content)} of a backup to" in problem.text
-    storage = pool.storage
-    if isinstance(storage, LocalStorage):
-        [path] = re.findall(r"of a backup to the file (\S+)", problem.text)
-        Path(path).write_bytes(content)
-        return
-    assert isinstance(storage, S3Storage)
-    [key] = re.findall(r"of a backup to the object (\S+) in the bucket", problem.text)
-    storage.bucket.write(key, content)
 
 
 def kinds(problems: Any) -> list[tuple[str, str]]:
@@ -149,50 +128,6 @@ def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     assert check_pool(pool).problems == ()
 
 
-def test_a_lost_contribution_comes_back_when_it_is_sent_again(
-    driver: PoolDriver, pool: Pool
-) -> None:
-    base, address = upload_base(driver, "lost-base")
-    key = start_round(driver, address)["round_id"]
-    site, content = SITES[0], contribution_bytes(base, 1)
-    member = driver.member(site)
-    assert contribute(member, key, site, content).status_code == 201
-    before = show(member, key)
-    overwrite(pool, sha256(content), None)
-    [problem] = check_pool(pool).problems
-    assert (problem.kind, problem.subject) == (
-        "file-missing",
-        f"round {key}, contribution of {site}",
-    )
-    assert "have its site contribute the same file again" in problem.text
-    assert contribute(member, key, site, content).status_code == 201
-    assert check_pool(pool).problems == ()
-    assert show(member, key) == before
-    assert contribute(member, key, site, content).json()["state"] == "complete"
-    overwrite(pool, sha256(content), None)
-    assert driver.admin.post(f"{API}/rounds/{key}/cancel").status_code == 200
-    [problem] = check_pool(pool).problems
-    assert not problem.is_damage
-    assert "nothing needs it" in problem.text
-    assert contribute(member, key, site, content).status_code == 201
-    assert check_pool(pool).problems == ()
-
-
-def test_a_lost_file_that_was_withdrawn_comes_back_from_a_backup(
-    driver: PoolDriver, pool: Pool
-) -> None:
-    member, content = driver.member("lab"), network_bytes()
-    upload(member, "lab/taken-back", content)
-    path = f"{API}/models/lab/taken-back/versions/1"
-    assert member.post(f"{path}/withdraw", json={"reason": "security"}).status_code == 200
-    overwrite(pool, sha256(content), None)
-    assert error_of(announce(member, "lab/taken-back", content)) == (409, "bytes_withdrawn")
-    [problem] = check_pool(pool).problems
-    assert "poolctl upload" not in problem.text
-    put_back_as_told(pool, problem, content)
-    assert check_pool(pool).problems == ()
-
-
 def test_a_damaged_file_stops_no_backup_and_comes_back(
     driver: PoolDriver, pool: Pool, tmp_path: Path
 ) -> None:
@@ -203,11 +138,10 @@ def test_a_damaged_file_stops_no_backup_and_comes_back(
     made = make_backup(pool, tmp_path / "backup")
     [kept] = list_snapshots(tmp_path / "backup")
     assert (kept.folder / MANIFEST).is_file()
-    assert (kept.missing, kept.damaged) == ((sha256(content),), (sha256(content),))
+    assert kept.missing == (sha256(content),)
     assert kept == made.snapshot
     [told] = check_snapshot(kept)
     assert sha256(content) in told
-    assert "damaged" in told
     assert not list((tmp_path / "backup" / "blobs").glob("*/*.tmp"))
     target = PoolSettings(data_folder=tmp_path / "target", port=0)
     target.data_folder.mkdir()

@@ -246,21 +246,6 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
     assert check.problems == ()
 
 
-def test_a_backup_while_files_are_cleared_up(filled: PoolDriver, tmp_path: Path) -> None:
-    member = filled.member("ops-a")
-    doomed = upload(member, "ops-a/doomed-too")
-    with opened_pool(filled.settings) as pool:
-
-        def clear_up(_fraction: float, text: str) -> None:
-            if text.startswith("copying") and pool.storage.has_content(doomed["digest"]):
-                member.delete(f"{API}/models/ops-a/doomed-too/versions/1")
-                collect_garbage(pool, remove=True)
-
-        snapshot = make_backup(pool, tmp_path / "backup", progress=clear_up).snapshot
-    assert doomed["digest"] not in snapshot.files
-    assert check_snapshot(snapshot) == []
-
-
 def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
     member = filled.member("ops-a")
     for name in ("unlisted", "renamed", "lost"):
