@@ -15,24 +15,17 @@ from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
-from tests.pool_server.pool_driver import pool_of_processes
-from tests.pool_server.postgres_server import PostgresServer
-from tests.shared_servers import shared_swift
 
 _REQUEST_END = b" HTTP/1.1\r\n"
 
 
 @dataclass(frozen=True)
 class LivePool:
-    """A pool that runs in a thread of this process, and tokens for it.
-
-    Where two processes serve it, `second_url` leads to the other one.
-    """
+    """A pool that runs in a thread of this process, and tokens for it."""
 
     url: str
     admin_token: str
     tokens: dict[str, str]
-    second_url: str = ""
 
 
 @contextmanager
@@ -42,19 +35,6 @@ def live_pool(folder: Path, *, part_bytes: int = 1 << 20) -> Iterator[LivePool]:
     with running_pool(settings) as (url, admin_token):
         assert admin_token is not None
         yield LivePool(url, admin_token, _make_tokens(url, admin_token, folder / "no-cache"))
-
-
-@contextmanager
-def live_consortium(folder: Path, postgres: PostgresServer) -> Iterator[LivePool]:
-    """Run the same pool as two processes on PostgreSQL and the bucket of an S3 server."""
-    server = shared_swift()
-    place = server.pool_settings(
-        server.make_bucket("pool"), database_url=postgres.make_pool_database()
-    )
-    with pool_of_processes(folder, **place, poll_interval_s=0.05) as driver:
-        url, secret = driver.url, driver.admin_secret
-        tokens = _make_tokens(url, secret, folder / "no-cache")
-        yield LivePool(url, secret, tokens, driver.others[0])
 
 
 def _make_tokens(url: str, admin_token: str, cache: Path) -> dict[str, str]:

@@ -33,14 +33,16 @@ def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], dict[str, A
 
 
 def test_a_pool_is_one_command(tmp_path: Path) -> None:
-    with serving("--data", tmp_path / "pool") as (process, said):
+    folder = tmp_path / "home" / "pool"
+    with serving() as (process, said):
+        assert said["data_folder"] == str(folder)
         assert httpx.get(f"{said['url']}/readyz", trust_env=False).status_code == 200
         identity = run_process(
             "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=said["admin_token"]
         )
         assert identity.data["role"] == "admin"
 
-        busy_folder = run_process("serve", "--data", tmp_path / "pool", "--port", "0", "--json")
+        busy_folder = run_process("serve", "--data", folder, "--port", "0", "--json")
         assert (busy_folder.code, busy_folder.error["code"]) == (7, "folder_busy")
         port = said["url"].rsplit(":", 1)[1]
         busy_port = run_process("serve", "--data", tmp_path / "two", "--port", port, "--json")
@@ -50,10 +52,5 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
         _, error = process.communicate(timeout=60)
         assert process.returncode == 0, error
         assert "Traceback" not in error
-    with serving("--data", tmp_path / "pool") as (_, said):
+    with serving("--data", folder) as (_, said):
         assert said["admin_token"] is None, "shown once"
-
-
-def test_the_default_folder_is_in_the_home(tmp_path: Path) -> None:
-    with serving() as (_, said):
-        assert said["data_folder"] == str(tmp_path / "home" / "pool")

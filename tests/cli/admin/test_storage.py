@@ -8,9 +8,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.pool_driver import pool_in_thread, pool_of_processes, upload
-from tests.pool_server.postgres_server import PostgresServer
-from tests.pool_server.swift_server import S3Server
+from tests.pool_server.pool_driver import pool_in_thread, upload
 
 CONTENT = network_bytes(500, seed=7)
 
@@ -70,43 +68,3 @@ def test_where_nothing_names_a_pool_none_is_made_up(
     assert "give --config, --data or --database-url" in told.error["message"]
     assert "db upgrade" not in told.error["message"] + told.error["hint"]
     assert not (tmp_path / "backup").exists()
-
-
-@pytest.mark.postgres
-@pytest.mark.s3
-def test_what_is_damaged_or_missing_in_a_bucket_is_found(
-    poolctl: Run,
-    postgres: PostgresServer,
-    swift: S3Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bucket = swift.make_bucket("checked")
-    place = swift.pool_settings(bucket, database_url=postgres.make_pool_database())
-    for name, value in place.items():
-        monkeypatch.setenv(f"POOL_SERVER_{name.upper()}", str(value))
-    monkeypatch.setenv("POOL_SERVER_DATA_FOLDER", str(tmp_path))
-    client = swift.client()
-    with pool_of_processes(tmp_path, count=1, **place) as pool:
-        keys: dict[str, str] = {}
-        for name in ("damaged", "short", "missing", "whole"):
-            upload(pool.member("lab"), f"lab/{name}", network_bytes(500))
-            listed = client.list_objects_v2(Bucket=bucket, Prefix="blobs/")["Contents"]
-            [keys[name]] = {each["Key"] for each in listed} - set(keys.values())
-        assert poolctl("admin", "fsck", "--json").data["problems"] == []
-        content = client.get_object(Bucket=bucket, Key=keys["damaged"])["Body"].read()
-        client.put_object(Bucket=bucket, Key=keys["damaged"], Body=content[:-1] + b"!")
-        client.put_object(Bucket=bucket, Key=keys["short"], Body=content[:-1])
-        client.delete_object(Bucket=bucket, Key=keys["missing"])
-        found = poolctl("admin", "fsck", "--json")
-        assert (found.code, found.error["code"]) == (5, "integrity")
-        named = sorted(found.error["message"].splitlines()[1:])
-        assert [line.split(":")[0] for line in named] == [
-            "lab/damaged@1", "lab/missing@1", "lab/short@1",
-        ]  # fmt: skip
-        assert f"expected {len(content):,} bytes" in named[0]
-        assert "is not in the storage" in named[1]
-        # Without reading any file: only whether each is there, as long as it should be.
-        quick = poolctl("admin", "fsck", "--quick", "--json")
-        named = sorted(quick.error["message"].splitlines()[1:])
-        assert [line.split(":")[0] for line in named] == ["lab/missing@1", "lab/short@1"]

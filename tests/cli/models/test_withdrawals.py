@@ -48,11 +48,11 @@ def labs(
     a, b = (
         Lab(
             tmp_path / site,
-            {"POOL_ENDPOINT": url or pool.url, "POOL_TOKEN": pool.tokens[site]},
+            {"POOL_ENDPOINT": pool.url, "POOL_TOKEN": pool.tokens[site]},
             poolctl,
             monkeypatch,
         )
-        for site, url in (("site-a", pool.url), ("site-b", pool.second_url))
+        for site in ("site-a", "site-b")
     )
     return a, b
 

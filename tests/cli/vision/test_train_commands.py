@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from aggregators.formats import file_digest, read_model
-from aggregators.models import FhogDetector
+from aggregators.formats import file_digest
 from tests.cli.conftest import Run, run_process
-from tests.conftest import PROJECT_ROOT
 from tests.site_agent.live_pool import LivePool, live_pool
 
 QUICK_ERT = [
@@ -98,7 +92,7 @@ def test_training_replaces_only_what_the_same_training_made(
     assert poolctl(*words, "--set", "random_seed=other").code == 7, "not what the record is about"
 
 
-def test_orientations_and_boxes_out_of_reach(
+def test_a_dry_run_plans_a_detector_for_each_label(
     shared_data: Path, tmp_path: Path, poolctl: Run
 ) -> None:
     text = (shared_data / "dlib_faces" / "training.xml").read_text("latin-1")
@@ -121,29 +115,6 @@ def test_orientations_and_boxes_out_of_reach(
     assert planned["estimated_memory_bytes"] > 10**8
     assert not model.exists()
     assert poolctl(*words, "--json").error["code"] == "training_data"
-    # What this process has or had in memory is not the training's.
-    ballast = b"\1" * 10**9
-    few = poolctl(
-        *words[:4],
-        faces.with_suffix(".one"),
-        "--set",
-        "epsilon=1",
-        "--set",
-        "ignore_unreachable=true",
-    )
-    del ballast
-    assert few.code == 0
-    assert "left out: line" in few.out
-    assert "is too small (37 x 37 px)" in few.out
-    assert re.search(r"memory [\d.]+ MB, about [\d.]+ MB expected", few.out)
-    data = poolctl(*words, "--upsample", "1", "--json").data
-    assert data["left_out"] == []
-    trained = read_model(model)
-    assert isinstance(trained, FhogDetector)
-    assert trained.detector_count == 2
-    assert data["training_scores"]["recall"] > 0.9
-    shown = poolctl("inspect", model, "--json").data["fingerprint"]
-    assert shown["detectors"] == 2
 
 
 def test_planned_landmarks(faces: Path, tmp_path: Path, poolctl: Run) -> None:
@@ -179,32 +150,3 @@ def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run)
     (tmp_path / "file").write_text("")
     blocked = poolctl("evaluate", models[0], faces, "--out", tmp_path / "file", "--json")
     assert blocked.error["code"] == "evaluation"
-
-
-def test_the_remaining_time_is_shown_on_a_terminal(faces: Path, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "cli", "train", "ert", str(faces)),
-            *("-o", str(tmp_path / "a.dat"), "--cascade-depth", "10", "--set"),
-            *("oversampling_amount=300", "--num-trees-per-cascade-level", "100", "--json"),
-        ],
-        cwd=PROJECT_ROOT,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "160"},
-    )
-    os.close(theirs)
-    drawn = b""
-    while True:
-        try:
-            chunk = os.read(ours, 4096)
-        except OSError:  # the other side is closed
-            break
-        if not chunk:
-            break
-        drawn += chunk
-    out, _ = process.communicate(timeout=120)
-    os.close(ours)
-    assert json.loads(out)["success"]
-    assert re.search(rb"tree \d+ of 1000, \S+ left", drawn)
