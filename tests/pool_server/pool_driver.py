@@ -42,11 +42,13 @@ class PoolDriver:
     clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # One for all clients: each would keep a connection of its own open to the end of the run.
+        self.transport = AlternatingTransport([self.url, *self.others])
         self.admin = self.client(self.admin_secret)
 
     def client(self, secret: str | None) -> httpx.Client:
         if secret not in self.clients:
-            client = open_client(self.url, secret, self.others)
+            client = open_client(self.url, secret, self.transport)
             self.clients[secret] = self.stack.enter_context(client)
         return self.clients[secret]
 
@@ -66,12 +68,17 @@ class PoolDriver:
         return self.client(self.secret(site, role))
 
 
-def open_client(url: str, secret: str | None, others: Sequence[str] = ()) -> httpx.Client:
+def open_client(
+    url: str, secret: str | None, transport: httpx.BaseTransport | None = None
+) -> httpx.Client:
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
-    transport = AlternatingTransport([url, *others])
     # The pool may lead to its storage; the token does not go there.
     return httpx.Client(
-        base_url=url, headers=headers, timeout=60, transport=transport, follow_redirects=True
+        base_url=url,
+        headers=headers,
+        timeout=60,
+        transport=transport or AlternatingTransport([url]),
+        follow_redirects=True,
     )
 
 
