@@ -213,11 +213,11 @@ def _checked(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
 def _plan(
     sessions: list[BatchSession], study: Path, settings: BlinkAnalysisSettings, *, redo: bool
 ) -> Reply:
-    from site_agent.eyeblink.batch.batch import look_at
+    from site_agent.eyeblink.batch.batch import plan_session
 
     rows = []
     for session in sessions:
-        found = look_at(session, study, settings)
+        found = plan_session(session, study, settings)
         todo = "fail" if found.problem else "skip" if found.finished and not redo else "analyse"
         number = "" if session.number != session.number else f"{session.number:g}"
         trials = session.trials.name if session.trials else ""

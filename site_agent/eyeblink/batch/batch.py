@@ -82,7 +82,7 @@ def run_batch(
     StudyFolderError
         The folder cannot be written, or two sessions would share a folder in it.
     BusyError
-        Another batch is at work in it.
+        Another batch is running in it.
     KeyboardInterrupt
         The running sessions have been stopped, the finished ones are whole.
     """
@@ -96,10 +96,10 @@ def run_batch(
     )
     names = Counter(session.name.casefold() for session in sessions)
     if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
-        raise StudyFolderError(f"two sessions are called {repeated[0]!r}; give them other names")
+        raise StudyFolderError(f"two sessions have the name {repeated[0]!r}; rename one")
     _make_folder(batch.study)
     busy = BusyError(
-        f"{batch.study}: another batch is at work here; wait for it, or choose another folder "
+        f"{batch.study}: another batch is running here; wait for it, or choose another folder "
         "with -o"
     )
     with locked(batch.state / "lock", busy=busy):
@@ -107,8 +107,8 @@ def run_batch(
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a session stands before a batch.
+class SessionPlan:
+    """What a batch will do with a session.
 
     Attributes
     ----------
@@ -117,9 +117,9 @@ class Look:
     request : Request or None
         None where there is a problem.
     finished : SessionRecord or None
-        The results that are there and are what is asked for.
+        Finished results of the same request.
     problem : str
-        Why it cannot be analysed; otherwise empty.
+        Why it cannot be analysed, or empty.
     """
 
     settings: BlinkAnalysisSettings
@@ -128,25 +128,27 @@ class Look:
     problem: str = ""
 
 
-def look_at(session: BatchSession, study: Path, settings: BlinkAnalysisSettings) -> Look:
-    """Find out whether a session is to be analysed."""
+def plan_session(
+    session: BatchSession, study: Path, settings: BlinkAnalysisSettings
+) -> SessionPlan:
+    """Decide whether a session needs an analysis."""
     folder = study / session.name
     try:
         settings = with_overrides(settings, session.overrides)
     except (ValueError, BlinkAnalysisError, ConditioningError) as error:
-        return Look(settings, problem=str(error))
+        return SessionPlan(settings, problem=str(error))
     if problem := name_problem(session.name) or _model_problem(session) or _taken(folder):
-        return Look(settings, problem=problem)
+        return SessionPlan(settings, problem=problem)
     try:
         request = make_request(session, settings)
     except OSError as error:
-        return Look(settings, problem=f"{error.filename}: {error.strerror or error}")
+        return SessionPlan(settings, problem=f"{error.filename}: {error.strerror or error}")
     try:
         record = read_record(folder) if folder.exists() else None
     except StudyFolderError:
         record = None  # damaged: to be made again
     finished = record is not None and is_finished(folder, record, session, request)
-    return Look(settings, request, record if finished else None)
+    return SessionPlan(settings, request, record if finished else None)
 
 
 def _model_problem(session: BatchSession) -> str:
@@ -154,10 +156,10 @@ def _model_problem(session: BatchSession) -> str:
 
 
 def _taken(folder: Path) -> str:
-    """Never replace what is not ours."""
+    """Refuse to replace a folder that a batch did not make."""
     if not folder.exists() or (folder / RECORD_NAME).is_file():
         return ""
-    return f"{folder} is there and was not made by a batch; move it away"
+    return f"{folder} exists and was not made by a batch; move it away"
 
 
 def worker_count(wanted: int | None, jobs: int, model_bytes: int) -> int:
@@ -199,7 +201,7 @@ class _Batch:
         count = worker_count(
             workers, len(jobs), max((path.stat().st_size for path in models), default=0)
         )
-        self._tell("")
+        self._report("")
         try:
             waiting = self._started(jobs)
             run_jobs(
@@ -215,7 +217,7 @@ class _Batch:
         return BatchResult(self.study, tuple(self._rows()), count)
 
     def _tidy(self) -> None:
-        """Finish what a killed batch has left: half of a move, and half-done sessions."""
+        """Finish interrupted moves of a killed batch, and remove its incomplete sessions."""
         if self.replaced.is_dir():
             for old in self.replaced.iterdir():
                 if not (self.study / old.name).exists():
@@ -225,26 +227,26 @@ class _Batch:
             folder.mkdir(parents=True)
 
     def _job(self, session: BatchSession, redo: bool) -> SessionJob | None:
-        """What is to be done for a session; None where it is done or cannot be."""
+        """Return the job of a session; None where it is finished or cannot be analysed."""
         folder = self.study / session.name
         self.progress(0.0, f"looking at {session.name}")
-        found = look_at(session, self.study, self.settings)
-        if found.problem:
-            self._known(session, "failed", found.problem)
+        plan = plan_session(session, self.study, self.settings)
+        if plan.problem:
+            self._set_outcome(session, "failed", plan.problem)
             return None
-        if found.finished is not None and not redo:
-            labelled = found.finished.labelled_as(session)
-            if labelled != found.finished:
+        if plan.finished is not None and not redo:
+            labelled = plan.finished.labelled_as(session)
+            if labelled != plan.finished:
                 write_record(labelled, folder)
-            self._known(session, "skipped", record=labelled)
+            self._set_outcome(session, "skipped", record=labelled)
             return None
-        assert found.request is not None
+        assert plan.request is not None
         roles = {"landmarks": session.landmarks, "detector": session.detector}
         known = {
             role: self.addresses[path] for role, path in roles.items() if path in self.addresses
         }
         work = self.work / session.name
-        return SessionJob(session, found.settings, found.request, work, known)
+        return SessionJob(session, plan.settings, plan.request, work, known)
 
     def _started(self, jobs: Sequence[SessionJob]) -> Iterator[SessionJob]:
         for job in jobs:
@@ -255,30 +257,30 @@ class _Batch:
         name = job.session.name
         if "progress" in event:
             self.shares[name] = float(event["progress"])
-            self._tell(f"{name}: {event['text']}")
+            self._report(f"{name}: {event['text']}")
             return
         if "failed" in event:
-            self._known(job.session, "failed", str(event["failed"]))
+            self._set_outcome(job.session, "failed", str(event["failed"]))
             return
         try:
-            self._known(job.session, "done", record=self._put_in_place(job.folder, name))
+            self._set_outcome(job.session, "done", record=self._put_in_place(job.folder, name))
         except OSError as error:
             text = f"{error.filename or name}: cannot be written: {error.strerror or error}"
-            self._known(job.session, "failed", text)
+            self._set_outcome(job.session, "failed", text)
 
     def _put_in_place(self, made: Path, name: str) -> SessionRecord:
-        """Move a complete session to where it belongs; what others put there goes along."""
+        """Move a complete session to its place; files that others put there are kept."""
         place, old = self.study / name, self.replaced / name
         if place.exists():
-            for stranger in _strangers(place, made):
-                (made / stranger).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(place / stranger, made / stranger)
+            for file in _other_files(place, made):
+                (made / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(place / file, made / file)
             place.rename(old)
         made.rename(place)
         shutil.rmtree(old, ignore_errors=True)
         return read_record(place)
 
-    def _known(
+    def _set_outcome(
         self,
         session: BatchSession,
         state: State,
@@ -300,7 +302,7 @@ class _Batch:
             for session in self.sessions
         ]
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         count = len(self.outcomes)
         share = sum(self.shares.values()) / max(1, len(self.sessions))
         self.progress(share, f"{count} of {len(self.sessions)} sessions  {text}")
@@ -320,7 +322,7 @@ def _absolute(session: BatchSession) -> BatchSession:
     )
 
 
-def _strangers(place: Path, made: Path) -> Iterator[Path]:
+def _other_files(place: Path, made: Path) -> Iterator[Path]:
     """Files in a session's folder that are not of the analysis: a review, notes.
 
     With BIDS names a review lies deep among the session's own files.

@@ -122,7 +122,7 @@ def _name_problems(sessions: list[BatchSession]) -> list[tuple[int, str]]:
     ]
     first: dict[str, int] = {}
     for session in sessions:
-        # Some file systems do not tell capitals from small letters.
+        # Some file systems ignore case.
         before = first.setdefault(session.name.casefold(), session.line)
         if before != session.line:
             problems.append((session.line, f"the session {session.name!r} is on line {before} too"))

@@ -37,14 +37,14 @@ class SessionJob:
 def main() -> None:
     """Do jobs until standard input ends."""
 
-    def analyse(job: SessionJob, tell: Progress) -> bool:
-        run_job(job, tell)
+    def analyse(job: SessionJob, progress: Progress) -> bool:
+        run_job(job, progress)
         return True
 
     do_jobs(analyse, lambda job: job.session.source)
 
 
-def run_job(job: SessionJob, tell: Progress) -> SessionRecord:
+def run_job(job: SessionJob, progress: Progress) -> SessionRecord:
     """Analyse a session and leave its record beside the results.
 
     Raises
@@ -52,7 +52,7 @@ def run_job(job: SessionJob, tell: Progress) -> SessionRecord:
     SiteAgentError, AggregatorError
     """
     session, folder = job.session, job.folder
-    summary = _analyse(job, tell)
+    summary = _analyse(job, progress)
     record = SessionRecord(
         name=session.name,
         participant=session.participant,
@@ -73,7 +73,7 @@ def run_job(job: SessionJob, tell: Progress) -> SessionRecord:
     return record
 
 
-def _analyse(job: SessionJob, tell: Progress) -> BlinkSession:
+def _analyse(job: SessionJob, progress: Progress) -> BlinkSession:
     session = job.session
     source = (
         Recording(session.source, session.timestamps, session.frame_rate_hz)
@@ -87,7 +87,7 @@ def _analyse(job: SessionJob, tell: Progress) -> BlinkSession:
         detector=session.detector or None,
         trials=session.trials,
         settings=job.settings,
-        progress=tell,
+        progress=progress,
         addresses=job.addresses,
     )
 

@@ -89,9 +89,9 @@ def _event(table: Table, row: Mapping[str, str]) -> dict[str, str]:
         onset_s = float(row["cs_onset_s"] or row["us_onset_s"])
         end_s, kind = row["us_onset_s"], row["trial_type"]
     duration_s = float(end_s) - onset_s if end_s else math.nan
-    told = {"onset": f"{onset_s:.6f}", "trial_type": kind}
-    told["duration"] = "" if math.isnan(duration_s) else f"{duration_s:.6f}"
-    return {**row, **told}
+    event = {"onset": f"{onset_s:.6f}", "trial_type": kind}
+    event["duration"] = "" if math.isnan(duration_s) else f"{duration_s:.6f}"
+    return {**row, **event}
 
 
 def _write_tsv(path: Path, header: list[str], rows: Iterable[Mapping[str, str]]) -> None:

@@ -99,8 +99,8 @@ def describe_nwb(session: AnalysedSession) -> NWBFile:
 
 def _identifier(session: AnalysedSession) -> str:
     """Return the same for the same inputs and settings."""
-    told = json.dumps(plain([[source.sha256 for source in session.sources], _settings(session)]))
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"poolctl/{session.names.entities}/{told}"))
+    content = json.dumps(plain([[source.sha256 for source in session.sources], _settings(session)]))
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"poolctl/{session.names.entities}/{content}"))
 
 
 def _settings(session: AnalysedSession) -> dict[str, Any]:

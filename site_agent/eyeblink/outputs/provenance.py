@@ -63,9 +63,9 @@ def describe(session: AnalysedSession) -> dict[str, Any]:
 
 
 def _time_note(session: AnalysedSession) -> str:
-    told = str(session.recording.get("times_from", ""))
-    if were_given(told):
-        return f"Times are those of the {told}, which was given."
+    times_from = str(session.recording.get("times_from", ""))
+    if were_given(times_from):
+        return f"Times are those of the {times_from}, which was given."
     return "Times are the container's presentation times, from its start."
 
 

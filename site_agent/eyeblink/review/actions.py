@@ -1,4 +1,4 @@
-"""What a reviewer can do, as it is sent by the page and kept in the log."""
+"""Actions of a reviewer, as the page sends them and the log keeps them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Accept(_Action):
 
 
 class Correct(_Action):
-    """Times in seconds from the start, kind or completeness; None leaves one as it is."""
+    """Times in seconds from the start, kind or completeness; None keeps the old value."""
 
     action: Literal["correct"] = "correct"
     blink_id: BlinkId

@@ -84,7 +84,7 @@ def _parse_header(path: Path, line: bytes) -> LogHeader:
     try:
         header = LogHeader.model_validate_json(line)
     except ValidationError as error:
-        raise ReviewFolderError(f"{path}, line 1: is no header of a review log") from error
+        raise ReviewFolderError(f"{path}, line 1: is not the header of a review log") from error
     if header.schema_name != SCHEMA:
         raise ReviewFolderError(
             f"{path}: found the schema {header.schema_name!r}, expected {SCHEMA!r}; "
@@ -174,7 +174,7 @@ class CorrectionLog:
                 f"{self.path}: these {len(content.entries)} corrections were made to another "
                 f"result (blinks.csv was {content.header.blinks_sha256[:12]}..., "
                 f"is {blinks_sha256[:12]}... now): the analysis was run again since. Repeat it "
-                "with the old settings, or begin anew with --start-over, which keeps the old "
+                "with the old settings, or start over with --start-over, which keeps the old "
                 "corrections in a folder of their own"
             )
         os.ftruncate(self._file, content.whole_bytes)
@@ -206,7 +206,7 @@ def set_aside(folder: Path) -> Path | None:
     Raises
     ------
     BusyError
-        Somebody is still adding to them.
+        Another process has them open.
     """
     path = folder / LOG_NAME
     if not path.exists():

@@ -1,4 +1,4 @@
-"""From the automatic result and a list of actions to the reviewed result; pure.
+"""The reviewed result, from the automatic result and a list of actions; pure.
 
 Laws: the same actions give the same state; an action followed by undo gives the state before it;
 undo followed by redo gives the state before both; nothing changes the automatic result.
@@ -29,7 +29,7 @@ from site_agent.eyeblink.review.actions import (
 
 
 class ReviewStatus(StrEnum):
-    """What has become of a blink."""
+    """Status of a blink in a review."""
 
     UNREVIEWED = "unreviewed"
     ACCEPTED = "accepted"
@@ -72,7 +72,7 @@ class TrainingFrame:
 
 @dataclass(frozen=True)
 class ReviewState:
-    """Everything that the actions have led to.
+    """The result of all actions.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ def _changed(
 ) -> ReviewEvent:
     event = events.get(change.blink_id)
     if event is None:
-        raise ReviewActionError(f"blink {change.blink_id}: there is no blink of this number")
+        raise ReviewActionError(f"blink {change.blink_id}: no such blink")
     if isinstance(change, Restore):
         return first[change.blink_id]
     if event.status is ReviewStatus.DELETED:

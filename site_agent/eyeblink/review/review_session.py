@@ -1,4 +1,4 @@
-"""A review under way: the automatic result, the video, the log, and the state they give."""
+"""One review: the automatic result, the video, the log, and the resulting state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from site_agent.eyeblink.video.times import container_times, were_given
 from site_agent.pictures.sample_depth import FULL_BITS
 
 FOLDER_NAME = "review"
-"""Beside the automatic result, with its prefix: a BIDS dataset ignores all that bears it."""
+"""Its name follows the result's prefix, which a BIDS dataset ignores."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ReviewSession:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
-        # The table is made anew: a killed process may have left it behind the log.
+        # A killed process may have left a table older than the log.
         self.state = self._replayed(())
         write_reviewed_blinks(self.result, self.state, self.log.path.parent)
 
@@ -83,12 +83,12 @@ class ReviewSession:
         ReviewActionError
             It does not apply, or others have acted since.
         ReviewFolderError
-            It could not be written; nothing has changed then.
+            It could not be written; nothing has changed.
         """
         with self._lock:
             if revision is not None and revision != self.revision:
                 raise ReviewActionError(
-                    "something was changed in another window since; look again, then repeat"
+                    "another window has changed something since; check the page, then repeat"
                 )
             action = self._fitted(action)
             state = self._replayed((action,))
@@ -108,7 +108,7 @@ class ReviewSession:
         return replay(self.result.events, [*actions, *further])
 
     def _fitted(self, action: Action) -> Action:
-        """Put times onto frames: what lies between them cannot have been seen."""
+        """Move times to the nearest frames, and check that the frames exist."""
         if isinstance(action, Add | Correct):
             names = ("onset_s", "peak_s", "offset_s")
             given = {name: getattr(action, name) for name in names}
@@ -149,13 +149,13 @@ def open_review(
         The analysed video, or folder of images; looked for by its name in and beside the folder
         when not given.
     trace_only : bool
-        Do without the video.
+        Review without the video.
     landmarks, detector : path, optional
-        Models to place landmarks with.
+        Models that place landmarks.
     reviewer : str, optional
         Name to keep with every action; the user's name on this machine when not given.
     start_over : bool
-        Put earlier corrections aside, in a folder of their own, and begin anew.
+        Rename the folder of earlier corrections, and start without any.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def open_review(
 
 
 def user_name() -> str:
-    """Return who works here, as the operating system has it."""
+    """Return the name of the operating system's user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

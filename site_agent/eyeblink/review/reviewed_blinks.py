@@ -21,8 +21,8 @@ STATUS_COLUMN = "review_status"
 def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str, str]]:
     """Return the rows of all blinks that are not deleted, by onset.
 
-    Rows whose times nobody has moved are those of blinks.csv to the letter. For the others
-    frames, times and sizes are measured anew from the unfiltered trace.
+    Rows with unchanged times are copied from blinks.csv. For the others, frames, times and sizes
+    are measured in the unfiltered trace.
     """
     return [
         _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED

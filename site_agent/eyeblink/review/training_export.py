@@ -72,7 +72,7 @@ def export_training_set(
         raise ReviewExportError(f"{path}: expected a file name that ends in .xml")
     for target in (path, folder):
         if target.exists():
-            raise ReviewExportError(f"{target}: exists already; give another name")
+            raise ReviewExportError(f"{target}: already exists; give another name")
     video = _video(review)
     chosen = _chosen(review)
     scale = scale or _fitting_scale([landmarks for _, _, landmarks in chosen])
@@ -110,7 +110,7 @@ def _chosen(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox,
     if not frames:
         raise ReviewExportError(
             f"{review.result.folder}: no frame is chosen for training; choose some in the page "
-            "(key T) and correct their landmarks where they are off"
+            "(key T) and correct their landmarks where needed"
         )
     return [(frame, *_face(review, frame)) for frame in frames]
 

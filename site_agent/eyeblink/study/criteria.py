@@ -171,7 +171,7 @@ def compare_criteria(
     Parameters
     ----------
     sessions : iterable of RecordedSession
-        Each is measured and let go before the next is taken.
+        Only one is held in memory at a time.
     criteria : sequence of Criterion, optional
         The study's own first; `default_criteria` unless given.
     question : {'learning', 'groups'}

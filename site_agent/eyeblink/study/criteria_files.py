@@ -53,8 +53,18 @@ def write_criteria(
         if effect is not None:
             numbers = [effect.estimate, effect.low, effect.high, effect.p_value, effect.verdict]
         rejecting = " ".join(settings.reject_rules)
-        told = [_truth(row.agrees), row.problem]
-        rows.append([row.criterion, *rule, onset, rejecting, *counts, *numbers, *told])
+        rows.append(
+            [
+                row.criterion,
+                *rule,
+                onset,
+                rejecting,
+                *counts,
+                *numbers,
+                _truth(row.agrees),
+                row.problem,
+            ]
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_table(files["csv"], COLUMNS, rows)

@@ -11,7 +11,7 @@ from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRu
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study.criteria import Criterion, criterion_name
 
-# What a criterion's name tells anyway.
+# Settings that a criterion's name includes.
 _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject_rules"}
 
 
@@ -38,8 +38,8 @@ def read_criteria(words: Sequence[str], own: ConditioningSettings) -> tuple[Crit
             settings = with_overrides(BlinkAnalysisSettings(conditioning=own), overrides)
         except ValueError as error:
             raise ConditioningError(f"the criterion {word!r}: {error}") from error
-        told = [f"{name} {text}" for name, text in overrides.items() if name not in _NAMED]
-        name = "; ".join([criterion_name(settings.conditioning), *told])
+        others = [f"{name} {text}" for name, text in overrides.items() if name not in _NAMED]
+        name = "; ".join([criterion_name(settings.conditioning), *others])
         found.setdefault(settings.conditioning, Criterion(name, settings.conditioning))
     return tuple(found.values())
 
@@ -57,7 +57,7 @@ def _overrides(word: str) -> dict[str, str]:
         else:
             rules = ", ".join(f"{item}:THRESHOLD" for item in CrRule)
             raise ConditioningError(
-                f"the criterion {word!r}: {part!r} is not understood; expected {rules}, or a "
+                f"the criterion {word!r}: cannot read {part!r}; expected {rules}, or a "
                 "conditioning setting such as cr_needs_onset=yes"
             )
     if not overrides:

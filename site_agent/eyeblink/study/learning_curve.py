@@ -55,7 +55,7 @@ class LearningPoint:
     position : float
         Session number.
     value : float
-        NaN where no valid trial tells.
+        NaN without a valid trial.
     n_trials : int
         Valid trials with a CS that it comes from.
     """

@@ -1,4 +1,4 @@
-"""Pictures of a study: lines, marks and hatching tell things apart, never colour alone."""
+"""Pictures of a study: lines, marks and hatching distinguish, never colour alone."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         linewidth=0.5,
     )
     slope, unit = curve.slope, MEASURE_UNITS[curve.measure]
-    told = f"{group}: " if group else ""
+    name = f"{group}: " if group else ""
     axis.plot(
         curve.positions,
         curve.mean,
         color="black",
         linewidth=2.2,
         linestyle=line,
-        label=f"{told}{slope.estimate:+.2g} {unit} per session "
+        label=f"{name}{slope.estimate:+.2g} {unit} per session "
         f"[{slope.low:+.2g}, {slope.high:+.2g}], {curve.method}",
     )
     # Beside each other where groups would cover each other.

@@ -1,7 +1,7 @@
 """study.json: what a study keeps of a session, in the session's own folder.
 
-It is written last. A folder that has it is whole, and says what it was made of: the digests of
-its sources, every setting, the version of this program.
+It is written last, so a folder that has it is complete. It holds the digests of the sources, every
+setting and the version of this program.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SourceState:
     sha256: str = ""
 
     def is_still(self, path: Path) -> bool:
-        """Tell whether `path` has the content that the digest is of."""
+        """Return whether `path` still has the content of the digest."""
         try:
             now = source_state(path)
         except OSError:
@@ -150,7 +150,7 @@ def source_paths(session: BatchSession) -> dict[str, Path]:
 
 
 def is_finished(folder: Path, record: SessionRecord, session: BatchSession, asked: Request) -> bool:
-    """Tell whether a folder holds what is asked for, so that nothing is to be done."""
+    """Return whether a folder holds the results of this request."""
     made = record.request
     if (made.poolctl, made.frame_rate_hz, made.settings) != (
         asked.poolctl,

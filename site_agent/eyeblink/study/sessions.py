@@ -1,4 +1,4 @@
-"""The sessions of a study, read back to be computed anew."""
+"""The sessions of a study, read back to compute them again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SessionFolder:
 
 @dataclass(frozen=True)
 class StudySessions:
-    """Sessions to compute anew; an iterable that holds the signals of one of them at a time.
+    """Sessions to compute again; iterating holds the signals of one session at a time.
 
     Attributes
     ----------

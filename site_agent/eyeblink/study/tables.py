@@ -54,8 +54,8 @@ def write_batch_table(path: Path, outcomes: Iterable[SessionOutcome]) -> None:
     for outcome in outcomes:
         summary: Mapping[str, object] = outcome.record.summary if outcome.record else {}
         numbers = [summary.get(name) for name in ("frames", "blinks", "seconds")]
-        told = [outcome.session, outcome.state, " ".join(outcome.reason.split())]
-        rows.append([*told, *numbers, "; ".join(outcome.warnings)])
+        head = [outcome.session, outcome.state, " ".join(outcome.reason.split())]
+        rows.append([*head, *numbers, "; ".join(outcome.warnings)])
     write_table(path, BATCH_COLUMNS, rows)
 
 
@@ -88,11 +88,11 @@ def write_curve_table(path: Path, curves: Mapping[str, Sequence[LearningCurve]])
         for curve in fitted:
             head = [curve.measure, MEASURE_UNITS[curve.measure], group]
             for item in curve.points:
-                told = ["participant", item.participant, item.position, item.value]
-                rows.append([*head, *told, "", "", "", item.n_trials])
+                cells = ["participant", item.participant, item.position, item.value]
+                rows.append([*head, *cells, "", "", "", item.n_trials])
             for mean in curve.observed:
-                told = ["mean", "", mean.position, mean.mean, mean.standard_error]
-                rows.append([*head, *told, "", "", mean.n_participants])
+                cells = ["mean", "", mean.position, mean.mean, mean.standard_error]
+                rows.append([*head, *cells, "", "", mean.n_participants])
             line = zip(curve.positions, curve.mean, curve.low, curve.high, strict=True)
             rows += [
                 [*head, "line", "", *map(float, (position, value)), "", float(low), float(high), ""]

@@ -258,7 +258,7 @@ def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StudyFolderError, match="is a file"):
         run_batch(sessions, tmp_path / "file")
-    with pytest.raises(StudyFolderError, match="two sessions are called 'p0s1'"):
+    with pytest.raises(StudyFolderError, match="two sessions have the name 'p0s1'"):
         run_batch([*sessions, sessions[0]], tmp_path / "other")
 
 

@@ -128,7 +128,7 @@ def test_what_each_action_does() -> None:
 @pytest.mark.parametrize(
     ("actions", "what"),
     [
-        ([Accept(blink_id=9)], "no blink of this number"),
+        ([Accept(blink_id=9)], "no such blink"),
         ([Delete(blink_id=1), Accept(blink_id=1)], "restore it first"),
         ([Correct(blink_id=1)], "changes nothing"),
         ([Correct(blink_id=1, onset_s=3.0)], "in this order"),
