@@ -40,7 +40,7 @@ from pool_server.merges.service import require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
-from pool_server.transfers.own_files import store_parts
+from pool_server.transfers.parts import store_parts
 from pool_server.wire.merges import MergeRequest
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, VersionDescription
 

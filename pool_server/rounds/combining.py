@@ -22,7 +22,7 @@ from pool_server.rounds.finishing import announce_result, complete_result
 from pool_server.settings import PoolSettings
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import check_limits
-from pool_server.transfers.own_files import store_parts
+from pool_server.transfers.parts import store_parts
 from pool_server.wire.rounds import FinishRequest, ResultRequest, RoundResponse
 
 

@@ -39,8 +39,7 @@ from pool_server.transfers.announcing import (
     require_size,
 )
 from pool_server.transfers.checking import check_limits
-from pool_server.transfers.completing import complete_upload
-from pool_server.transfers.destinations import Destination
+from pool_server.transfers.completing import Destination, complete_upload
 from pool_server.transfers.service import describe_upload, get_upload
 from pool_server.wire.rounds import ContributionRequest
 from pool_server.wire.transfers.uploads import UploadResponse

@@ -43,11 +43,9 @@ from pool_server.transfers.announcing import (
     require_size,
 )
 from pool_server.transfers.checking import CheckedModel, run_check
-from pool_server.transfers.completing import complete_upload
-from pool_server.transfers.descriptions import require_description, take_description
-from pool_server.transfers.destinations import Destination
+from pool_server.transfers.completing import Destination, complete_upload
+from pool_server.transfers.descriptions import read_recipe, require_description, take_description
 from pool_server.transfers.publishing import add_version
-from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.rounds import ResultRequest
 from pool_server.wire.transfers.uploads import UploadResponse, UploadState

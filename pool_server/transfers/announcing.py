@@ -30,6 +30,7 @@ from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.descriptions import (
     arrives_as_draft,
+    read_recipe,
     require_description,
     take_description,
 )
@@ -41,7 +42,6 @@ from pool_server.transfers.permissions import (
 )
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.publishing import add_version, require_not_deleted
-from pool_server.transfers.recipes import read_recipe
 from pool_server.transfers.service import describe_upload
 from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, UploadState

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -26,8 +28,9 @@ from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.lease import lease_end, renewing
 from pool_server.transfers import repository
-from pool_server.transfers.destinations import VERSION, Destination
+from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.plan import PartPlan
+from pool_server.transfers.publishing import add_version
 from pool_server.transfers.service import (
     busy,
     describe_upload,
@@ -42,6 +45,43 @@ from pool_server.wire.transfers.uploads import UploadResponse
 log = logging.getLogger("pool_server.uploads")
 
 MOST_NAMED_PARTS = 20
+CheckedT = TypeVar("CheckedT")
+
+
+@dataclass(frozen=True)
+class Destination(Generic[CheckedT]):
+    """How a file is checked and written down.
+
+    Attributes
+    ----------
+    purpose : str
+        The `purpose` of the uploads that come here.
+    action : str
+        What the audit calls it.
+    check : callable
+        Looks at the assembled file, in another process; raises a leaf of `RefusedError`.
+    settle : callable
+        Writes what the file became, within a transaction, and returns the version that it is,
+        if it is one. A leaf of `ConflictError` raised here ends the upload as a refusal does.
+    """
+
+    purpose: str
+    action: str
+    check: Callable[[ServerParts, UploadRecord, Path], CheckedT]
+    settle: Callable[[Session, Caller, UploadRecord, CheckedT], ModelVersionRecord | None]
+
+
+def check_version(parts: ServerParts, upload: UploadRecord, path: Path) -> CheckedModel:
+    return run_check(path, upload.file_name, upload.size_bytes, parts.settings)
+
+
+def settle_version(
+    session: Session, caller: Caller, upload: UploadRecord, checked: CheckedModel
+) -> ModelVersionRecord:
+    return add_version(session, caller, upload, upload.site.name, checked)
+
+
+VERSION = Destination("version", "version.publish", check_version, settle_version)
 
 
 def complete_upload(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import SiteRecord, UploadRecord
-from pool_server.errors import RefusedError
+from pool_server.errors import RecipeRefusedError, RefusedError
 from pool_server.http.identity import Caller
 from pool_server.models.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.cards import read_card
 from pool_server.wire.models.labels import VOCABULARY
 from pool_server.wire.transfers.uploads import UploadRequest, VersionDescription
+
+if TYPE_CHECKING:
+    from aggregators.methods import Recipe
 
 
 def require_description(
@@ -80,3 +84,32 @@ def arrives_as_draft(
 ) -> bool:
     """Tell whether a version becomes a draft: on request, and in a curated pool unless curated."""
     return request.draft or (settings.curated and not caller.has_role("curator", site))
+
+
+def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
+    """Read a recipe and make sure that it makes the file of that digest.
+
+    Raises
+    ------
+    RecipeRefusedError
+        It is none, is that of another file, or leaves its output open.
+    """
+    # Loads numpy; a pool that nobody uploads to does without.
+    from aggregators.errors import RecipeError
+    from aggregators.methods import parse_recipe
+
+    try:
+        recipe = parse_recipe(json.dumps(document))
+    except RecipeError as error:
+        raise RecipeRefusedError(
+            str(error), hint="Send the recipe that `poolctl merge` wrote, as it is."
+        ) from error
+    found = recipe.output.digest if recipe.output is not None else None
+    if found != digest:
+        raise RecipeRefusedError(
+            f"the recipe makes a file with SHA-256 {found or '(left open)'}, "
+            f"uploaded is one with {digest}",
+            hint="Send the recipe that was written with this very file, or none.",
+            details={"found": found, "expected": digest},
+        )
+    return recipe

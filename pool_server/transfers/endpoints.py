@@ -18,10 +18,9 @@ from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession
 from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.transfers import listing, service
-from pool_server.transfers.addressing import address_parts
 from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
-from pool_server.transfers.receiving import receive_part
+from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.wire.names import DIGEST_PATTERN, Name
 from pool_server.wire.transfers.open_uploads import OpenUploadPage
 from pool_server.wire.transfers.parts import PartAddressesRequest, PartAddressList

@@ -29,8 +29,8 @@ from pool_server.people.sites.quotas import require_room
 from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
+from pool_server.transfers.descriptions import read_recipe
 from pool_server.transfers.permissions import require_not_wider
-from pool_server.transfers.recipes import read_recipe
 from pool_server.wire.models.data_use import Term
 
 if TYPE_CHECKING:
