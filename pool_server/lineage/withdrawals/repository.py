@@ -168,21 +168,16 @@ def visible_versions_of(
     ).all()
 
 
-def replaced_through(
-    session: Session, version_ids: Collection[int], of_sites: Collection[int] | None = None
-) -> set[int]:
-    """Return the versions that any of these succeeds: what succeeds it succeeds those, too.
-
-    Only those of certain sites, where such are given.
-    """
-    query = select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id.in_(version_ids))
-    if of_sites is not None:
-        query = (
-            query.join(ModelVersionRecord, ModelVersionRecord.id == SuccessorRecord.version_id)
+def replaced_through(session: Session, version_id: int, site_id: int) -> set[int]:
+    """Return the versions of a site that a version succeeds: its successor succeeds them, too."""
+    return set(
+        session.scalars(
+            select(SuccessorRecord.version_id)
+            .join(ModelVersionRecord, ModelVersionRecord.id == SuccessorRecord.version_id)
             .join(ModelVersionRecord.model)
-            .where(ModelRecord.site_id.in_(of_sites))
+            .where(SuccessorRecord.successor_id == version_id, ModelRecord.site_id == site_id)
         )
-    return set(session.scalars(query))
+    )
 
 
 def successor_pairs(session: Session, successor_id: int) -> set[int]:

@@ -110,7 +110,7 @@ def withdraw(
         successor = _find_successor(session, caller, version, request.successor)
         if successor.id in {each.id for each in reach.flagged}:
             raise _unfit(successor, version)
-        _link_named(session, caller, version, successor)
+        link_successor(session, caller, version, successor)
     record_act(
         session,
         caller,
@@ -154,7 +154,7 @@ def name_successor(
     registry.hold_families(session)
     registry.lock_state(session, version)
     successor = _find_successor(session, caller, version, address)
-    _link_named(session, caller, version, successor)
+    link_successor(session, caller, version, successor)
     session.expire(version)
     current = registry.get_version(session, version.id)
     return SuccessorResponse(
@@ -211,30 +211,26 @@ def list_withdrawals(
 def check_digests(session: Session, caller: Caller, digests: Sequence[str]) -> CheckResponse:
     """Return which of these files were withdrawn, or hold something that was.
 
-    Whoever has a file has to know, also where its model is not shared any more; of models that
-    the caller may not see nothing but that is told.
+    Whoever has a file has to know, also where its model is no longer shared. Names are returned
+    only of models that the caller may see.
     """
     wanted = list(dict.fromkeys(digests))
     withdrawals: dict[str, list[Withdrawal]] = defaultdict(list)
     flags: dict[str, dict[str, WithdrawalFlag]] = defaultdict(dict)
     successors: dict[str, list[str]] = defaultdict(list)
     for record, is_named in repository.withdrawals_of(session, caller, wanted):
-        told, others = describe_withdrawal(record, record.version), withdrawals[record.digest]
+        described, others = describe_withdrawal(record, record.version), withdrawals[record.digest]
         if is_named:
-            others.append(told)
+            others.append(described)
             successors[record.digest] += successors_of(record.version)
-        elif (told.reason, told.effect) not in {(each.reason, each.effect) for each in others}:
-            others.append(without_name(told))
+        elif not others:
+            others.append(without_name(described))
     for version, is_named in repository.flagged_versions(session, caller, wanted):
-        named = {flag.digest for flag in flags[version.digest].values()}
         for flag in flags_of(version):
-            # The same bytes under another name are told of as withdrawn, not as holding it.
-            if flag.digest == version.digest and withdrawals[version.digest]:
-                continue
-            if is_named:
-                flags[version.digest][flag.address] = flag
-            elif flag.digest not in named:
-                flags[version.digest][flag.digest] = flag_without_name(flag)
+            # The same bytes under another name count as withdrawn, not as holding it.
+            if flag.digest != version.digest or not withdrawals[version.digest]:
+                shown = flag if is_named else flag_without_name(flag)
+                flags[version.digest].setdefault(flag.digest, shown)
         if is_named:
             successors[version.digest] += successors_of(version)
     return CheckResponse(
@@ -353,14 +349,6 @@ def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord) -> Refuse
         code="withdrawal_refused",
         hint="Name a version that holds nothing of what is withdrawn, or none.",
     )
-
-
-def _link_named(
-    session: Session, caller: Caller, version: ModelVersionRecord, successor: ModelVersionRecord
-) -> None:
-    """Link what the caller says replaces a version; a site says so of its own versions only."""
-    of_sites = None if caller.has_role("curator") else {version.model.site_id}
-    link_successor(session, caller, version, successor, of_sites=of_sites)
 
 
 def _describe_affected(session: Session, caller: Caller, reach: Reach) -> list[AffectedVersion]:

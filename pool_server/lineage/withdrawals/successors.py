@@ -9,7 +9,7 @@ recipe, the site of the replaced version is told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
@@ -46,7 +46,7 @@ def link_published(
     replaced = repository.visible_versions_of(session, caller, claim.digest)
     for each in replaced:
         if each.model.site_id == site_id:
-            link_successor(session, caller, each, version, of_sites={site_id})
+            link_successor(session, caller, each, version)
     _offer(session, version, [each for each in replaced if each.model.site_id != site_id])
 
 
@@ -55,17 +55,13 @@ def link_successor(
     caller: Caller,
     version: ModelVersionRecord,
     successor: ModelVersionRecord,
-    *,
-    of_sites: Collection[int] | None = None,
 ) -> None:
-    """Write that a version replaces another, and whatever that one replaced; again is no error.
+    """Record that a version is replaced, and with it what that replaced at the same site.
 
-    Parameters
-    ----------
-    of_sites : collection of int, optional
-        Whose versions are concerned, among those that `version` replaced; None: everybody's.
+    Doing it again changes nothing.
     """
-    replaced = {version.id} | repository.replaced_through(session, [version.id], of_sites)
+    site_id = version.model.site_id
+    replaced = {version.id} | repository.replaced_through(session, version.id, site_id)
     known = repository.successor_pairs(session, successor.id)
     actor = f"{caller.site}/{caller.token_name}"
     session.add_all(
@@ -83,7 +79,7 @@ def link_successor(
         successor=name_for_site(version.model.site_id, successor).removeprefix("pool://"),
         successor_digest=successor.digest,
     )
-    site_ids = {version.model.site_id} | repository.downloaders_of(session, version.id)
+    site_ids = {site_id} | repository.downloaders_of(session, version.id)
     tell_all(
         session,
         [

@@ -47,7 +47,7 @@ def name_successor(family: Family, name: str, successor: str, by: str) -> Any:
     return family.member(by).post(path, json={"successor": successor})
 
 
-def test_a_fitting_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
+def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
     family = three_merges(pool, "forged")
     family.withdraw("a/bad", "consent-withdrawn")
     forged = claim(family, "c/third", "d/evil")
@@ -105,18 +105,9 @@ def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
     for site in "bc":
         [event] = events_of(family, site, "version.replaced")
         assert event["details"]["successor"] == offered
-    again = name_successor(family, "c/third", offered, by="c")
-    assert again.status_code == 200
-    assert len(events_of(family, "b", "version.replaced")) == 1, "said once"
-
-
-def test_a_curator_of_the_pool_confirms_it_as_well(pool: PoolDriver) -> None:
-    family = three_merges(pool, "curated")
-    family.withdraw("a/bad", "quality")
-    offered = claim(family, "c/third", "d/heir")["address"]
     path = f"/api/v1/models/{family.address('c/third')}/versions/1/successors"
     assert pool.admin.post(path, json={"successor": offered}).status_code == 200
-    assert family.version("c/third")["successors"] == [offered]
+    assert len(events_of(family, "b", "version.replaced")) == 1, "said once"
 
 
 @pytest.mark.parametrize("unfit", ["c/third", "c/again", "a/bad", "b/second"])
@@ -138,31 +129,13 @@ def test_nothing_replaces_what_replaces_it(pool: PoolDriver) -> None:
     assert error_of(missing) == (404, "model_not_found")
 
 
-def test_what_one_replaced_for_others_is_for_them_to_say_again(pool: PoolDriver) -> None:
-    """A site's word for the successor of its own file is not one for whom trusted that file."""
-    family = three_merges(pool, "chain")
-    family.withdraw("a/bad", "quality")
-    offered = claim(family, "c/third", "d/heir")["address"]
-    assert name_successor(family, "c/third", offered, by="c").status_code == 200
-    newer = upload(family.member("d"), family.address("d/newer"))["address"]
-    assert name_successor(family, "d/heir", newer, by="d").status_code == 200
-    assert family.version("d/heir")["successors"] == [newer]
-    assert family.version("c/third")["successors"] == [offered]
-
-
 def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
-    """Whether a recipe fits that of a private model is for nobody else to try out."""
     family = Family(pool, "quiet")
     for name in ("a/bad", "b/good"):
         family.add(name)
     family.add("c/secret", "b/good", "a/bad", visibility="private")
     family.withdraw("a/bad", "quality")
-    wrong = claim(family, "c/secret", "d/wrong")
-    wrong_recipe = {**family.recipes["c/secret"], "method": {"name": "mwma", "version": 1}}
-    family.recipes["c/secret"] = wrong_recipe
-    other = claim(family, "c/secret", "d/other")
-    assert wrong["has_recipe"]
-    assert other["has_recipe"]
+    assert claim(family, "c/secret", "d/other")["has_recipe"]
     assert events_of(family, "c", "version.successor-offered") == []
     assert family.version("c/secret")["successors"] == []
 

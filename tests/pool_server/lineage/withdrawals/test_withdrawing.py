@@ -21,17 +21,6 @@ FLAGGED = ("a/first", "b/second", "c/third", "c/again")
 UNTOUCHED = ("b/good", "c/fine", "b/clean")
 
 
-def test_the_owner_hears_of_it_in_the_preview_too(pool: PoolDriver) -> None:
-    family = three_merges(pool, "wide")
-    preview = family.member("b").get(
-        f"/api/v1/models/{family.address('b/clean')}/versions/1/withdrawal-preview"
-    )
-    owner = {"site": family.site("b"), "versions": 0, "downloaded": 0}
-    assert preview.json()["sites"] == [owner]
-    done = family.withdraw("b/clean", "quality").json()
-    assert done["sites"] == preview.json()["sites"]
-
-
 @pytest.mark.both_shapes
 def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDriver) -> None:
     family = three_merges(pool, "wide")
@@ -153,23 +142,6 @@ def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
     assert told[0]["details"]["versions"] == [family.version("c/end")["address"]]
 
 
-def test_two_withdrawals_of_one_family(pool: PoolDriver) -> None:
-    family = three_merges(pool, "twice")
-    family.withdraw("a/bad", "quality")
-    family.withdraw("c/fine", "consent-withdrawn")
-    reasons = {
-        name: sorted(flag["reason"] for flag in family.version(name)["flags"])
-        for name in (*FLAGGED, "b/clean")
-    }
-    assert reasons == {
-        "a/first": ["quality"],
-        "b/second": ["consent-withdrawn", "quality"],
-        "c/third": ["consent-withdrawn", "quality"],
-        "c/again": ["consent-withdrawn", "quality"],
-        "b/clean": ["consent-withdrawn"],
-    }
-
-
 def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     family = three_merges(pool, "once")
     weak = family.withdraw("a/bad", "consent-withdrawn", effect="warn")
@@ -184,15 +156,6 @@ def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
 
 
-def test_an_explanation_writes_on_nobodys_terminal(pool: PoolDriver) -> None:
-    family = Family(pool, "words")
-    family.add("a/model")
-    loud = family.withdraw("a/model", "other", explanation="\x1b[2Jgone")
-    assert error_of(loud) == (422, "invalid_request")
-    plain = family.withdraw("a/model", "other", explanation="Two lines,\n\tand a tab.")
-    assert plain.status_code == 200
-
-
 @pytest.mark.parametrize(
     ("site", "role", "status"),
     [("a", "viewer", 403), ("a", "contributor", 200), ("a", "admin", 200), ("b", "admin", 403)],
@@ -205,14 +168,6 @@ def test_who_may_withdraw(pool: PoolDriver, site: str, role: str, status: int) -
     assert client.get(f"{path}/withdrawal-preview").status_code == status
     answer = family.withdraw("a/model", "other", client=client)
     assert answer.status_code == status, answer.text
-
-
-def test_an_admin_of_the_pool_withdraws_anything(pool: PoolDriver) -> None:
-    family = Family(pool, "byadmin")
-    family.add("a/model")
-    done = family.withdraw("a/model", "security", client=pool.admin).json()
-    assert done["withdrawal"]["withdrawn_by"] == "admin/first-admin"
-    assert [event["kind"] for event in events_of(family, "a")] == ["version.withdrawn"]
 
 
 def test_a_successor_must_be_one(pool: PoolDriver) -> None:
