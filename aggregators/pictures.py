@@ -1,4 +1,4 @@
-"""Pictures of what a model has learnt: HOG weights, and the mean shape with its spread."""
+"""Pictures of models: HOG weights, and the mean shape with its spread."""
 
 from __future__ import annotations
 
@@ -41,29 +41,23 @@ _MOST_PICTURE_PX = 4000
 
 
 def hog_picture(detector: FhogDetector, index: int = 0, *, cell_px: int = 20) -> UInt8Image:
-    """Draw the positive weights of one HOG filter as strokes along the edges it looks for.
+    """Draw the positive weights of one HOG filter as strokes along the edges it detects.
 
-    In each cell every orientation has a stroke, as bright as the sum of its weights: of both
-    signed directions and the unsigned one. White is four standard deviations above the mean, as
-    in dlib's own drawing.
+    Each cell has a stroke for each orientation, as bright as the sum of its weights (both signed
+    directions and the unsigned one). White is four standard deviations above the mean, as in
+    dlib's own drawing.
 
     Parameters
     ----------
     detector : FhogDetector
-        Its weights are in the order of dlib: plane by plane, each row by row.
     index : int
-        Which of its filters.
+        Index of the filter.
     cell_px : int
-        Side of a cell in the picture; less where the picture would pass 4000 pixels.
+        Side of a cell; smaller if the picture would exceed 4000 pixels.
 
     Returns
     -------
     uint8, shape (rows * cell_px, columns * cell_px)
-
-    Raises
-    ------
-    IndexError
-        When there is no such filter.
     """
     if not 0 <= index < detector.detector_count:
         raise IndexError(f"filter {index} of a detector with {detector.detector_count}")
@@ -92,7 +86,7 @@ def _strokes(cell_px: int) -> Float64:
     middle = (cell_px - 1) / 2
     y, x = np.mgrid[:cell_px, :cell_px] - middle
     angles = np.arange(ORIENTATIONS) * np.pi / ORIENTATIONS
-    # The gradient points along the angle, the edge stands upright on it.
+    # The gradient has the angle's direction; the edge is perpendicular to it.
     cosines, sines = np.cos(angles)[:, None, None], np.sin(angles)[:, None, None]
     across = np.abs(x * cosines + y * sines)
     along = np.abs(y * cosines - x * sines)
@@ -103,17 +97,10 @@ def _strokes(cell_px: int) -> Float64:
 
 
 def shape_picture(model: ShapePredictor | ForestEnsemble, *, height_px: int = 640) -> UInt8Image:
-    """Draw the mean shape in its face box, and how far the model can move each landmark.
+    """Draw the mean shape in its face box, and the spread of each landmark.
 
-    The half axes of the shaded ellipse around a landmark are one standard deviation of its
-    movement when every tree reaches any of its leaves with the same chance.
-
-    Parameters
-    ----------
-    model : ShapePredictor or ForestEnsemble
-        Of an ensemble the spread is that of its weighted members.
-    height_px : int
-        Height of the picture; its width follows from the shape.
+    The half axes of the ellipse around a landmark are one standard deviation of its movement if
+    all leaves of a tree are equally likely (the weighted mean of an ensemble's members).
 
     Returns
     -------
@@ -134,7 +121,7 @@ def _movement_spread(model: ShapePredictor) -> Float64:
     counts = np.left_shift(np.int64(1), model.tree_depths.astype(np.int64))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     variance = np.zeros((model.part_count, 2))
-    # A block of trees at a time: the squares of all leaves would be as large as the model.
+    # Blocks of trees, as the squares of all leaves would be as large as the model.
     for begin in range(0, len(counts), 256):
         block = slice(begin, begin + 256)
         first = int(starts[begin])
@@ -149,13 +136,13 @@ def _movement_spread(model: ShapePredictor) -> Float64:
 
 
 def _draw_shape(shape: Float64, spread: Float64, height_px: int) -> UInt8Image:
-    # Landmarks far outside the box (a broken model) must not make the picture huge.
+    # Landmarks of a damaged model can be far outside the box.
     shape, spread = np.clip(shape, -2.0, 3.0), np.minimum(spread, 0.25)
     low = np.minimum((shape - spread).min(axis=0), 0.0) - 0.07
     high = np.maximum((shape + spread).max(axis=0), 1.0) + 0.07
     scale = height_px / (high[1] - low[1])
     width_px = max(1, round(float(scale * (high[0] - low[0]))))
-    fine = 3  # drawn three times as large, then shrunk: smooth lines
+    fine = 3  # drawn at three times the size, then reduced, for smooth lines
     image = Image.new("RGB", (fine * width_px, fine * height_px), _PAPER)
     draw = ImageDraw.Draw(image)
 

@@ -1,4 +1,4 @@
-"""Aggregation methods, one a module, and their registry."""
+"""Aggregation methods, one per module, and their table."""
 
 from __future__ import annotations
 

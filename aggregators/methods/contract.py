@@ -1,8 +1,7 @@
-"""What an aggregation method is, and the laws that every one obeys.
+"""The contract of aggregation methods.
 
-A method is one frozen dataclass in one file of this folder and one line of the table in
-`aggregators.methods.registry`. ``tests/conformance/aggregation_methods.py`` holds the laws
-as tests; a new method adds its sample models there and must pass all of them.
+A method is a frozen dataclass in one file of this folder and a line in
+`aggregators.methods.registry`. ``tests/conformance/aggregation_methods.py`` tests the laws.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from aggregators.errors import OptionError
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Model, ModelKind
 
@@ -21,69 +21,87 @@ Progress = Callable[[float, str], None]
 
 
 def no_progress(fraction: float, what: str) -> None:
-    """Tell nobody."""
+    """Ignore a report."""
 
 
 class MethodOptions(BaseModel):
-    """Base of every method's options: frozen, and unknown names are refused."""
+    """Base of the methods' options; unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class NoOptions(MethodOptions):
-    """For methods that have nothing to choose."""
-
-
-@dataclass(frozen=True, eq=False)
-class Combined:
-    """What a method makes: one model, and remarks that its user should read."""
-
-    model: Model
-    warnings: tuple[str, ...] = ()
+    """For methods without options."""
 
 
 OptionsT = TypeVar("OptionsT", bound=MethodOptions)
 
 
+def check_options(
+    options_type: type[OptionsT], options: Mapping[str, Any], method: str
+) -> OptionsT:
+    """Return a method's options, checked.
+
+    Raises
+    ------
+    OptionError
+        Names the first option that is unknown or invalid.
+    """
+    try:
+        return options_type.model_validate(dict(options))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join(str(step) for step in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(options_type.model_fields) or "none"
+            raise OptionError(f"{method} has no option {name!r}; its options: {known}") from error
+        raise OptionError(
+            f"option {name!r} of {method} is {problem['input']!r}: {problem['msg']}"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """The result of a method: one model, and warnings for the user."""
+
+    model: Model
+    warnings: tuple[str, ...] = ()
+
+
 class AggregationMethod(Protocol[OptionsT]):
-    """One way to make one model out of several: a pure function with a name and a version.
+    """A pure function that makes one model out of several.
 
     Laws
     ----
-    1. One input gives that input back (with options that ask for no change).
-    2. Inputs that are all alike give that input back, whatever their weights.
-    3. The order of the inputs does not change what is computed, to the last bit. What cannot
-       be averaged (a detector's scanner and overlap tester) comes from the first given input,
-       with a warning if the inputs differ in it.
-    4. Only the ratios of the weights matter; an input given twice is an input of twice the
-       weight (in WBA's mean initial shape, which is not weighted, it counts twice).
-    5. Two models whose `merge_key` is equal can be merged, and two whose keys differ are
-       refused with `IncompatibleModelsError`, which names the first differing field.
-    6. The same inputs, weights and options give the same bytes under the same `version`;
-       a change that alters them raises it.
+    1. One input is returned unchanged (with options that ask for no change).
+    2. Equal inputs give that input, whatever their weights.
+    3. The order of the inputs does not change the result, to the last bit. What cannot be
+       averaged (a detector's scanner and overlap tester) comes from the first given input, with
+       a warning if the inputs differ in it.
+    4. Only the ratios of the weights matter; an input given twice has twice the weight (in WBA's
+       mean initial shape, which is not weighted, it counts twice).
+    5. Two models with equal `merge_key` can be merged; if the keys differ,
+       `IncompatibleModelsError` names the first differing field.
+    6. The same inputs, weights, options and `version` give the same bytes; a change of the bytes
+       needs a new version.
 
-    A method may also take what is no model but a site's contribution to changing one
-    (``leaf-refit``): its laws are about contributions beside their base.
-
-    Laws 2 to 4 are the work of `SubModels`, which joins and sorts the inputs before any
-    method sees them.
+    `SubModels` joins and sorts the inputs, which gives laws 2 to 4. ``leaf-refit`` also takes
+    the contributions of sites; its laws are about contributions to one base.
 
     Attributes
     ----------
     name : str
-        What the user types (``"mwma"``).
     version : int
-        Goes into every recipe.
+        Stored in recipes.
     summary : str
         One line for lists.
     kind : str
-        What kind of models it takes and makes.
+        Kind of the inputs and the result.
     options_type : type
-        Pydantic model of the options.
     output_formats : tuple of str
-        Formats that can hold every result; the first is written when nothing says otherwise.
+        Formats that can hold every result; the first is the default.
     format_hint : str
-        What to do when somebody wants another format; may be empty.
+        Advice for users who want another format; may be empty.
     """
 
     name: ClassVar[str]
@@ -97,32 +115,22 @@ class AggregationMethod(Protocol[OptionsT]):
     def options_type(self) -> type[OptionsT]: ...
 
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
-        """Return a text that is equal for models this method can merge.
+        """Return a key that is equal for models that can be merged, from their fingerprint.
 
-        Parameters
-        ----------
-        fingerprint : mapping
-            As made by `aggregators.formats.fingerprint`.
-
-        Returns
-        -------
-        str or None
-            None when the method cannot merge such a model with anything.
+        None if the method cannot merge such a model.
         """
         ...
 
     def combine(
         self, sub_models: SubModels[Any], options: OptionsT, progress: Progress, /
     ) -> Combined:
-        """Make one model.
-
-        Inputs may be of any kind: `SubModels.narrowed` refuses those that the method cannot take.
+        """Return the merged model.
 
         Raises
         ------
         IncompatibleModelsError
             The models cannot be merged; names the first differing field.
         OptionError
-            An option that does not suit these models.
+            An option is invalid for these models.
         """
         ...

@@ -25,13 +25,12 @@ class FedAvg:
     """``w = sum(n_k w_k) / sum(n_k)`` for every floating-point entry, in float64.
 
     Weights are usually numbers of training samples. BatchNorm statistics are averaged like
-    any other entry. Entries that are not floating-point (counters, masks) are taken from the
-    input with the lowest digest, with a warning if the inputs differ in them. The result is
-    rounded once, to the stored type.
+    other entries. Entries that are not floating-point (counters, masks) come from the input with
+    the lowest digest, with a warning if the inputs differ in them. The result is rounded once,
+    to the stored type.
 
-    An entry is computed when it is read from the result, so that memory is that of one entry
-    however many and large the inputs are; their files must stay in place until the result is
-    written.
+    Entries are computed when they are read, so only one is in memory at a time. The files of
+    the inputs must stay in place until the result is written.
 
     Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
     Decentralized Data".
@@ -71,7 +70,7 @@ class FedAvg:
 
 
 class _AveragedTensors(Mapping[str, NDArray[np.generic]]):
-    """The entries of the mean, each computed when asked for."""
+    """The entries of the mean, computed when read."""
 
     def __init__(self, networks: SubModels[StateDict]) -> None:
         self._networks = networks
@@ -103,7 +102,7 @@ def _mean_entry(networks: SubModels[StateDict], name: str) -> NDArray[np.generic
         if total is None:
             total = weighted
         else:
-            # Masks hold infinities; equal ones stay, opposite ones are no mean of anything.
+            # Masks hold infinities: equal ones stay, opposite ones give NaN.
             with np.errstate(invalid="ignore"):
                 total += weighted
     assert total is not None
@@ -117,15 +116,15 @@ def _require_numbers(values: NDArray[np.float64], name: str, network: SubModel[S
         raise IncompatibleModelsError(
             f"entry {name!r}",
             "numbers",
-            "not a number (NaN)",
-            first_name="what can be averaged",
+            "NaN",
+            first_name="a valid network",
             other_name=network.name,
-            hint="its training has probably diverged",
+            hint="its training may have diverged",
         )
 
 
 def _common_metadata(networks: SubModels[StateDict]) -> dict[str, str]:
-    """The remarks that all inputs share; others would not be true of the mean."""
+    """Return the metadata that all inputs share."""
     first = networks.in_sum_order[0].model.metadata
     return {
         key: first[key]

@@ -1,4 +1,4 @@
-"""The landmark models behind the inputs of a WBA merge, with one initial shape for all."""
+"""The landmark models in the inputs of a WBA merge, with a common initial shape."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from aggregators.models import Float32, ForestEnsemble, Model, ShapePredictor
 
 LandmarkModel = ShapePredictor | ForestEnsemble
 
-# Mean faces of the same landmarks differ by up to 0.3, faces turned away by 0.6; in the order of
-# the numbers as text, which begins to matter with the tenth, by 1.
+# Misfits of mean faces: up to 0.3 with the same landmarks, 0.6 for faces turned away, 1 with
+# landmarks sorted as text (0, 1, 10, 11, 2 ...), which needs more than ten landmarks.
 _LARGEST_MISFIT = 0.8
 _FEWEST_ORDERED_PARTS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One forest cascade that takes part in a merge.
+    """One cascade in a merge.
 
     Attributes
     ----------
     weight : float
-        Its input's weight, divided among the members where the input is an ensemble.
+        The weight of its input, divided among the members of an ensemble.
     name : str
-        For messages.
     """
 
     predictor: ShapePredictor
@@ -38,13 +37,7 @@ class Member:
 
 
 def landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
-    """Check that all inputs are landmark models with the same number of parts.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        Another kind of model, or a different number of parts.
-    """
+    """Return the inputs, checked to be landmark models with equal numbers of parts."""
     landmarks: SubModels[LandmarkModel] = sub_models.narrowed(ShapePredictor, ForestEnsemble)
     first = landmarks.first
     for other in landmarks.given[1:]:
@@ -60,7 +53,7 @@ def landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
 
 
 def differing_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
-    """Return a warning where some inputs seem to number their landmarks otherwise than others."""
+    """Return a warning if the landmarks of some inputs seem to be in another order."""
     inputs = landmarks.in_sum_order
     shapes = [_initial_shape(sub_model.model) for sub_model in inputs]
     if len(shapes[0]) < _FEWEST_ORDERED_PARTS:
@@ -71,13 +64,13 @@ def differing_orders(landmarks: SubModels[LandmarkModel]) -> tuple[str, ...]:
     if not odd:
         return ()
     return (
-        f"the landmarks of {', '.join(odd)} lie unlike those of {inputs[usual].name}, as if their "
-        "order were another one; a merge takes them for the same points",
+        f"the landmarks of {', '.join(odd)} seem to be in another order than those of "
+        f"{inputs[usual].name}; the merge assumes the same order",
     )
 
 
 def members_of(sub_model: SubModel[LandmarkModel]) -> tuple[Member, ...]:
-    """Return the cascades of one input: itself, or the members of an ensemble."""
+    """Return the cascades of one input; an ensemble has several."""
     model, weight, name = sub_model.model, sub_model.weight, sub_model.name
     if isinstance(model, ShapePredictor):
         return (Member(model, weight, name),)
@@ -91,10 +84,9 @@ def members_of(sub_model: SubModel[LandmarkModel]) -> tuple[Member, ...]:
 
 
 def reanchored_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...]:
-    """Return all cascades in the order of sums, tied to the mean of the initial shapes.
+    """Return all cascades in summation order, re-anchored to the mean initial shape.
 
-    The mean is not weighted, but an input counts as often as it was given (the paper's
-    formula).
+    The mean is not weighted, but an input given twice counts twice (the paper's formula).
     """
     initial_shape = mean_initial_shape(
         [_initial_shape(sub_model.model) for sub_model in landmarks.in_sum_order],
@@ -108,7 +100,7 @@ def reanchored_members(landmarks: SubModels[LandmarkModel]) -> tuple[Member, ...
 
 
 def _misfit(shape: Float32, other: Float32) -> float:
-    """Return which part of a shape moving, scaling and turning the other leaves over: 0 to 1."""
+    """Return how much two shapes differ after the best similarity transform: 0 to 1."""
     first, second = ((points - points.mean(axis=0)) @ [1, 1j] for points in (shape, other))
     sizes = float(np.linalg.norm(first) * np.linalg.norm(second))
     if not sizes > 0:
@@ -118,8 +110,5 @@ def _misfit(shape: Float32, other: Float32) -> float:
 
 
 def _initial_shape(model: LandmarkModel) -> Float32:
-    return (
-        model.initial_shape
-        if isinstance(model, ShapePredictor)
-        else (model.members[0].initial_shape)
-    )
+    first = model if isinstance(model, ShapePredictor) else model.members[0]
+    return first.initial_shape

@@ -1,4 +1,4 @@
-"""Leaf refinement: what sites found by fitting a merged forest's leaves, added to it."""
+"""Leaf refinement: the sites' changes of a merged forest's leaves, averaged and added."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ class LeafRefit:
 
     The inputs are one landmark model, the base, and the contributions of sites
     (`aggregators.methods.refitting`). Contributions of several rounds can be given together:
-    those that were fitted to the base come first, then those fitted to what that makes, and so on
-    until all are used. The result is an ordinary cascade with the base's trees (those that are
-    kept, where the contributions were made for a thinned base).
+    those fitted to the base are added first, then those fitted to that result, and so on. The
+    result is an ordinary cascade with the trees of the (thinned) base.
 
-    The laws hold for contributions beside their base; the base alone comes back as it is, and its
-    weight has no meaning. A contribution's weight multiplies its counts. As a contribution fits
-    its base and nothing else, no model has a merge key.
+    The base's weight is ignored; a contribution's weight multiplies its counts. No model has a
+    merge key, as a contribution fits only its base.
     """
 
     name: ClassVar[str] = "leaf-refit"
@@ -57,20 +55,20 @@ class LeafRefit:
     def combine(
         self, sub_models: SubModels[MergeInput], _options: NoOptions, progress: Progress, /
     ) -> Combined:
-        base, contributions = _parted(sub_models)
+        base, contributions = _split_inputs(sub_models)
         forest, name = base.model, base.name
         left = list(contributions)
         while left:
             digest = forest_digest(forest)
             fitting = [item for item in left if item.model.base_digest == digest]
             if not fitting:
-                raise _stray(left[0], digest, name)
+                raise _other_base(left[0], digest, name)
             left = [item for item in left if item.model.base_digest != digest]
             done = 1 - len(left) / len(contributions)
             progress(done, f"{len(fitting)} contributions to {name}")
             forest = refined(forest, fitting)
             name = f"{base.name}, refined"
-        return Combined(forest, _remarks(contributions))
+        return Combined(forest, _differing_settings(contributions))
 
 
 def refined(
@@ -81,12 +79,7 @@ def refined(
     Parameters
     ----------
     contributions : sequence of SubModel
-        Of one round, all fitted to `base`; sums are done in this order.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        Contributions for differently thinned bases, or of another shape than the base's leaves.
+        Of one round, all fitted to `base`; summed in this order.
     """
     thin = _common_thinning(contributions)
     forest = thinned_base(base, thin)
@@ -112,7 +105,7 @@ def refined(
 
 
 def mean_change(weighted: Sequence[tuple[Float32, Float64]]) -> Float64:
-    """Return the mean of leaf changes by leaf, in float64, zero where no site has samples."""
+    """Return the weighted mean of leaf changes in float64; zero for leaves without samples."""
     total: Float64 = np.zeros(weighted[0][0].shape, dtype=np.float64)
     weights: Float64 = np.zeros(len(total), dtype=np.float64)
     for changes, weight in weighted:
@@ -123,10 +116,10 @@ def mean_change(weighted: Sequence[tuple[Float32, Float64]]) -> Float64:
     return total
 
 
-def _parted(
+def _split_inputs(
     sub_models: SubModels[MergeInput],
 ) -> tuple[SubModel[ShapePredictor], list[SubModel[LeafContribution]]]:
-    """Tell the base from the contributions, which are in the order of sums."""
+    """Return the base, and the contributions in summation order."""
     known = sub_models.narrowed(ShapePredictor, LeafContribution)
     bases = [item for item in known.given if isinstance(item.model, ShapePredictor)]
     if len(bases) != 1:
@@ -134,11 +127,11 @@ def _parted(
             "number of landmark models",
             "1, the base",
             f"{len(bases)}",
-            first_name="what leaf-refit takes beside contributions",
+            first_name="leaf-refit",
             other_name=", ".join(item.name for item in bases) or "the inputs",
             hint="merge sub-models with wba-cascade first"
             if bases
-            else "give the model to which the contributions were fitted, too",
+            else "also give the model to which the contributions were fitted",
         )
     contributions = [
         item for item in known.in_sum_order if isinstance(item.model, LeafContribution)
@@ -146,7 +139,7 @@ def _parted(
     return bases[0], contributions  # type: ignore[return-value]
 
 
-def _stray(
+def _other_base(
     contribution: SubModel[LeafContribution], digest: str, name: str
 ) -> IncompatibleModelsError:
     return IncompatibleModelsError(
@@ -154,9 +147,8 @@ def _stray(
         digest[:16],
         contribution.model.base_digest[:16],
         first_name=name,
-        other_name=f"what {contribution.name} was fitted to",
-        hint="give the base of that round; a later round's contributions fit only what all "
-        "contributions of the rounds before made",
+        other_name=f"the base of {contribution.name}",
+        hint="give the base of that round, or all contributions of the earlier rounds",
     )
 
 
@@ -172,25 +164,21 @@ def _common_thinning(contributions: Sequence[SubModel[LeafContribution]]) -> int
                 f"{theirs}",
                 first_name=first.name,
                 other_name=other.name,
-                hint="all sites of a round fit the same trees",
+                hint="all sites of a round must fit the same trees",
             )
     return thin
 
 
-def _remarks(contributions: Sequence[SubModel[LeafContribution]]) -> tuple[str, ...]:
-    """Say in which settings sites of one round differ; their mean is taken all the same."""
-    remarks = []
+def _differing_settings(contributions: Sequence[SubModel[LeafContribution]]) -> tuple[str, ...]:
+    """Return a warning for each setting in which the sites of a round differ."""
+    warnings = []
     for base in dict.fromkeys(item.model.base_digest for item in contributions):
         members = [item for item in contributions if item.model.base_digest == base]
         first = members[0]
         for name in sorted(first.model.settings):
-            values = {_text(item.model.settings.get(name)) for item in members}
+            values = {str(item.model.settings.get(name)) for item in members}
             if len(values) > 1:
-                remarks.append(
+                warnings.append(
                     f"contributions were fitted with different {name}: {', '.join(sorted(values))}"
                 )
-    return tuple(remarks)
-
-
-def _text(value: object) -> str:
-    return "none" if value is None else str(value)
+    return tuple(warnings)

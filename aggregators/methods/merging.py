@@ -1,4 +1,4 @@
-"""Merging models and files, with a recipe from which anyone makes the same bytes again."""
+"""Merging models and files, with a recipe that gives the same bytes again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from aggregators.errors import ConversionError, OptionError
 from aggregators.formats import encode_model, file_digest, write_model
 from aggregators.formats.registry import format_of_suffix, list_formats
-from aggregators.methods.contract import AggregationMethod, MethodOptions, Progress, no_progress
+from aggregators.methods.contract import (
+    AggregationMethod,
+    MethodOptions,
+    Progress,
+    check_options,
+    no_progress,
+)
 from aggregators.methods.recipe import (
     Recipe,
     RecipeInput,
@@ -30,17 +34,16 @@ from aggregators.methods.sub_models import check_weights, collect_sub_models
 from aggregators.models import LeafContribution, MergeInput, Model
 
 _READ, _COMBINED = 0.6, 0.7
-"""How far a merge is when all inputs are read, and when the result is computed."""
+"""Fractions done when all inputs are read, and when the result is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """The outcome of a merge.
+    """The result of a merge.
 
     Attributes
     ----------
     warnings : tuple of str
-        What the user should know about the inputs.
     digest : str or None
         SHA-256 of the written file; None when nothing was written.
     """
@@ -78,36 +81,32 @@ def merge(
     method : str
         ``"mwma"``, ``"wba-final"``, ``"wba-cascade"``, ``"leaf-refit"`` or ``"fedavg"``.
     inputs : sequence of paths or models
-        One or more. Their order changes nothing that is computed; what cannot be averaged is
-        taken from the first.
+        One or more. What cannot be averaged comes from the first.
     weights : sequence of float, optional
-        Finite and positive, one for each input; equal when absent.
+        Finite and positive, one for each input; equal by default.
     options : mapping, optional
-        The method's options by name.
+        By name.
     output : path, optional
-        Written in one step when all went well, with ``<output>.recipe.json`` beside it.
+        Written atomically, with ``<output>.recipe.json`` beside it.
     output_format : str, optional
-        By the suffix of `output` when absent, else the method's own.
+        By default that of the suffix of `output`, else the method's first.
     addresses : sequence of str or None, optional
-        Where in a pool each input came from, for the recipe.
+        Address of each input in a pool, for the recipe.
     file_names : sequence of str or None, optional
-        What each input's file is called in the recipe, where that is not the name of the path: a
-        cached copy, say, which messages then call by its address.
+        File name of each input in the recipe, if other than that of its path (a cached copy).
     progress : callable, optional
-        Called with the fraction done and what is being done.
+        Called with the fraction done and the current step.
 
     Raises
     ------
     UnknownMethodError, OptionError, WeightError
-        What was asked for makes no sense; nothing has been read yet.
+        Invalid arguments; nothing has been read yet.
     FormatError
-        An input is no well-formed model file.
+        An input is not a valid model file.
     IncompatibleModelsError
         The inputs cannot be merged; names the first differing field.
     ConversionError
         The output format cannot hold the result.
-    OSError
-        An input cannot be read, or the output not written.
 
     Examples
     --------
@@ -117,7 +116,7 @@ def merge(
     if isinstance(inputs, str | Path):
         raise TypeError("inputs must be a list of models or files, not one file name")
     chosen = find_method(method)
-    checked_options = _checked_options(chosen, options or {})
+    checked_options = check_options(chosen.options_type, options or {}, chosen.name)
     report = progress or no_progress
     known_addresses = _one_for_each(addresses, len(inputs), "addresses")
     known_file_names = _one_for_each(file_names, len(inputs), "file names")
@@ -151,12 +150,12 @@ def merge(
 def choose_output_format(
     method: AggregationMethod[Any], output: Path | None, output_format: str | None
 ) -> str:
-    """Return the format to write: as asked for, or by suffix, or the method's own.
+    """Return the format to write: the one asked for, else by suffix, else the method's first.
 
     Raises
     ------
     ConversionError
-        That format cannot hold what the method makes.
+        The format cannot hold the method's results.
     """
     if output_format is not None:
         wanted, because = output_format, f"the format {output_format!r}"
@@ -169,23 +168,6 @@ def choose_output_format(
     possible = list_formats(*method.output_formats)
     hint = f"; {method.format_hint}" if method.format_hint else ""
     raise ConversionError(f"{because} cannot hold a result of {method.name}: use {possible}{hint}")
-
-
-def _checked_options(method: AggregationMethod[Any], options: Mapping[str, Any]) -> MethodOptions:
-    try:
-        checked: MethodOptions = method.options_type.model_validate(dict(options))
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(step) for step in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            known = ", ".join(method.options_type.model_fields) or "none"
-            raise OptionError(
-                f"{method.name} has no option {name!r}; its options: {known}"
-            ) from error
-        raise OptionError(
-            f"option {name!r} of {method.name} is {problem['input']!r}: {problem['msg']}"
-        ) from error
-    return checked
 
 
 def _one_for_each(
@@ -203,9 +185,9 @@ def _names(
     addresses: Sequence[str | None],
     known_file_names: Sequence[str | None],
 ) -> tuple[str, ...]:
-    """Return what to call each input in messages.
+    """Return the name of each input in messages.
 
-    A file's name, its path where names repeat, its address where it is a copy of another name.
+    A file's name, its path if names repeat, its address if it is a copy with another name.
     """
     paths = [Path(entry) if isinstance(entry, Path | str) else None for entry in inputs]
     file_names = [path.name for path in paths if path is not None]
@@ -222,7 +204,7 @@ def _names(
 
 
 def require_place_for(output: Path) -> None:
-    """Raise `OSError` before any work if the output cannot be written: no folder, or read-only."""
+    """Raise `OSError` if the output cannot be written: no folder, or a read-only one."""
     if output.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(output))
     if not output.parent.is_dir():
@@ -294,7 +276,7 @@ def _recipe(
 
 
 def encoded_digest(model: MergeInput) -> str:
-    """Return the SHA-256 of the file that a model would make, in the first format that fits."""
+    """Return the SHA-256 of a model's file in its default format."""
     if isinstance(model, LeafContribution):
         return sha256(encode_contribution(model)).hexdigest()
     return sha256(encode_model(model)).hexdigest()

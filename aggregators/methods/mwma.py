@@ -18,12 +18,12 @@ from aggregators.models import FhogDetector, Float64, Model, ModelKind
 class Mwma:
     """``W = sum(w_k W_k) / sum(w_k)`` for each filter, its threshold included.
 
-    In float64, summed in the order of the digests and divided once, so that equal weights
-    give the bits that adding up dlib's matrices and dividing by their number gives. The
-    scanner, the overlap tester and the kind of file come from the first given input.
+    In float64, summed in the order of the digests and divided once: with equal weights, the bits
+    are those of adding dlib's matrices and dividing by their number. The scanner, the overlap
+    tester and the kind of file come from the first given input.
 
-    Source: the PBLTA paper, section on Mean Weight Matrix Aggregation; its "including a copy
-    of a sub-model" is a weight of 2.
+    Source: the PBLTA paper, section on Mean Weight Matrix Aggregation; its "including a copy of
+    a sub-model" is a weight of 2.
     """
 
     name: ClassVar[str] = "mwma"
@@ -62,24 +62,14 @@ class Mwma:
 
 def _weighted_mean(detectors: SubModels[FhogDetector], attribute: str) -> Float64:
     total: Float64 = np.zeros_like(getattr(detectors.first.model, attribute))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for detector in detectors.in_sum_order:
-            total += detector.weight * getattr(detector.model, attribute)
+    for detector in detectors.in_sum_order:
+        total += detector.weight * getattr(detector.model, attribute)
     total /= detectors.total_weight
-    if not np.isfinite(total).all():
-        raise IncompatibleModelsError(
-            f"sum of {attribute}",
-            "a finite number",
-            "an infinite one",
-            first_name="what can be averaged",
-            other_name=detectors.first.name,
-            hint="no trained detector has weights as large as these",
-        )
     return total
 
 
 def _features(detector: FhogDetector) -> dict[str, str]:
-    """What gives a filter's numbers their meaning, in the words of messages."""
+    """Return the settings that must be equal, for messages."""
     return {
         "cell size": f"{detector.cell_size_px}",
         "padding": f"{detector.padding_cells}",
@@ -104,7 +94,7 @@ def _require_same_features(detectors: SubModels[FhogDetector]) -> None:
 
 
 def _settings(detector: FhogDetector) -> dict[str, str]:
-    """What cannot be averaged and does not change the meaning of the filters."""
+    """Return the settings that are taken from the first input, for messages."""
     upsampling = detector.upsampling
     return {
         "overlap tester": f"{detector.overlap_iou:g}/{detector.overlap_covered:g}",

@@ -1,4 +1,4 @@
-"""A common initial shape for landmark models, and pixels tied to it instead of their own."""
+"""A common initial shape for landmark models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from aggregators.models import Float32, Float64, ShapePredictor, UInt32
 
 
 def mean_initial_shape(shapes: Sequence[Float32], copies: Sequence[int]) -> Float32:
-    """Return the mean of initial shapes, each counted as often as it was given.
-
-    Computed in float64, so that the mean of equal shapes is exactly that shape.
+    """Return the mean of initial shapes, each counted `copies` times, computed in float64.
 
     Parameters
     ----------
@@ -29,11 +27,11 @@ def mean_initial_shape(shapes: Sequence[Float32], copies: Sequence[int]) -> Floa
 
 
 def reanchored(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredictor:
-    """Return the predictor with another initial shape, its pixels staying where they were.
+    """Return the predictor with another initial shape and its pixels in the same places.
 
-    Each pixel of the pools, at ``own shape[anchor] + delta`` in box coordinates, is tied to
-    the nearest landmark of the new shape. Trees are shared with the original. A predictor
-    that has this initial shape already comes back as it is.
+    Each pixel of the pools, at ``own shape[anchor] + delta`` in box coordinates, is anchored to
+    the nearest landmark of the new shape. The trees are shared with the original. A predictor
+    that already has this initial shape is returned unchanged.
 
     Parameters
     ----------
@@ -55,7 +53,7 @@ def reanchored(predictor: ShapePredictor, initial_shape: Float32) -> ShapePredic
 
 
 def _nearest_landmarks(shape: Float64, pixels: Float64) -> UInt32:
-    """Return for each pixel the first of its nearest landmarks."""
+    """Return the nearest landmark of each pixel, the first of equally near ones."""
     nearest = np.empty(len(pixels), dtype=np.uint32)
     rows = max(1, 1_000_000 // len(shape))
     for start in range(0, len(pixels), rows):

@@ -1,7 +1,7 @@
-"""Recipes: what was merged, how, and which bytes came out.
+"""Recipes: the inputs, the method and the output of a merge.
 
-A recipe is JSON in one canonical form (keys sorted, two spaces, UTF-8, a final newline), kept
-beside the merged model as ``<model file>.recipe.json``::
+A recipe is canonical JSON (keys sorted, two spaces, UTF-8, a final newline), stored beside the
+merged model as ``<model file>.recipe.json``::
 
     {"schema": "poolctl-recipe/1",
      "method":  {"name": "wba-cascade", "version": 1},
@@ -9,10 +9,10 @@ beside the merged model as ``<model file>.recipe.json``::
      "inputs":  [{"digest": "9f86...", "weight": 1.0, "address": null, "file_name": "a.dat"}],
      "output":  {"digest": "60ab...", "format": "dlib-shape-predictor"}}
 
-Inputs stand in the order in which they were given: the first decides what cannot be averaged.
+Inputs are in the order given, as what cannot be averaged comes from the first.
 
-A merge that was made again without something names the file that it replaces and what was left
-out; all other recipes have no such field::
+Only the recipe of a merge repeated without some input names the replaced file and what was left
+out::
 
     {...,
      "successor_of": {"digest": "60ab...",
@@ -51,14 +51,14 @@ class _Part(BaseModel):
 
 
 class RecipeMethod(_Part):
-    """Which arithmetic."""
+    """The method of a merge."""
 
     name: str = Field(min_length=1, max_length=64)
     version: int = Field(ge=1)
 
 
 class RecipeInput(_Part):
-    """One sub-model: its bytes and its weight, and where it came from as far as is known."""
+    """One sub-model of a merge; the address and file name are for messages."""
 
     digest: Digest = Field(description="SHA-256 of the file.")
     weight: float = Field(default=1.0, gt=0)
@@ -67,14 +67,14 @@ class RecipeInput(_Part):
 
 
 class RecipeOutput(_Part):
-    """The bytes that came out."""
+    """The merged file."""
 
     digest: Digest = Field(description="SHA-256 of the file.")
     format: str = Field(min_length=1, max_length=64)
 
 
 class LeftOut(_Part):
-    """A model that a merge was made again without: one of its inputs, or something in those."""
+    """A model that a repeated merge leaves out: an input, or an input of an input."""
 
     digest: Digest = Field(description="SHA-256 of the file.")
     address: str | None = Field(default=None, max_length=512, description="In a pool.")
@@ -82,29 +82,27 @@ class LeftOut(_Part):
 
 
 class Succession(_Part):
-    """What a merged model replaces."""
+    """The merged model that another one replaces."""
 
-    digest: Digest = Field(description="SHA-256 of the file that it replaces.")
+    digest: Digest = Field(description="SHA-256 of the replaced file.")
     without: tuple[LeftOut, ...] = Field(min_length=1, max_length=100_000)
 
 
 class Recipe(_Part):
-    """Everything that is needed to make a merged model again, bit for bit."""
+    """Everything needed to repeat a merge, bit for bit."""
 
     schema_name: Literal["poolctl-recipe/1"] = Field(default="poolctl-recipe/1", alias="schema")
     method: RecipeMethod
     options: dict[str, Any] = Field(default_factory=dict)
     inputs: tuple[RecipeInput, ...] = Field(min_length=1, max_length=100_000)
-    output: RecipeOutput | None = Field(
-        default=None, description="Absent while the merged model is in memory only."
-    )
+    output: RecipeOutput | None = Field(default=None, description="Absent for a merge in memory.")
     successor_of: Succession | None = Field(
-        default=None, description="Of a merge that was made again without something."
+        default=None, description="For a merge repeated without some inputs."
     )
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Recipes of ordinary merges have the same bytes as ever.
+        # Ordinary recipes omit the field.
         content: dict[str, Any] = serialise(self)
         if self.successor_of is None:
             content.pop("successor_of", None)
@@ -118,7 +116,7 @@ class Recipe(_Part):
 
     @property
     def input_digests(self) -> tuple[str, ...]:
-        """The distinct inputs, in the order of their first appearance."""
+        """Digests of the distinct inputs, in their order."""
         return tuple(dict.fromkeys(entry.digest for entry in self.inputs))
 
 
@@ -132,8 +130,7 @@ def parse_recipe(content: bytes | str, *, subject: str = "recipe") -> Recipe:
     """
     if len(content) > _LARGEST_RECIPE_BYTES:
         raise RecipeError(
-            f"{subject}: {len(content)} bytes are too many for a recipe "
-            f"(at most {_LARGEST_RECIPE_BYTES})"
+            f"{subject}: found {len(content)} bytes, expected at most {_LARGEST_RECIPE_BYTES}"
         )
     try:
         return Recipe.model_validate_json(content)
@@ -152,7 +149,7 @@ def read_recipe(path: Path) -> Recipe:
     Raises
     ------
     RecipeError
-        The file cannot be read, or holds no recipe.
+        The file cannot be read, or is not a recipe.
     """
     try:
         with path.open("rb") as file:
@@ -163,16 +160,10 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def recipe_path(model_path: Path) -> Path:
-    """Return where the recipe of a model file lies: beside it."""
+    """Return the path of a model file's recipe."""
     return model_path.with_name(model_path.name + RECIPE_SUFFIX)
 
 
 def write_recipe(recipe: Recipe, path: Path) -> None:
-    """Write a recipe file, whole or not at all.
-
-    Raises
-    ------
-    OSError
-        When the folder is missing, full or not writable.
-    """
+    """Write a recipe file, whole or not at all."""
     write_whole(path, recipe.to_json())

@@ -1,4 +1,4 @@
-"""The table of aggregation methods: a new one is one file and one line here."""
+"""The table of aggregation methods."""
 
 from __future__ import annotations
 
@@ -25,31 +25,20 @@ METHODS: Mapping[str, AggregationMethod[Any]] = {method.name: method for method 
 
 
 def find_method(name: str) -> AggregationMethod[Any]:
-    """Return the method of this name.
-
-    Raises
-    ------
-    UnknownMethodError
-        Lists the names there are.
-    """
+    """Return the method of this name, or raise `UnknownMethodError`."""
     try:
         return METHODS[name]
     except KeyError:
         known = ", ".join(METHODS)
         raise UnknownMethodError(
-            f"no aggregation method is called {name!r}; there are {known}"
+            f"unknown aggregation method {name!r}, expected one of {known}"
         ) from None
 
 
 def merge_keys(fingerprint: Mapping[str, Any]) -> dict[str, str]:
-    """Return, for each method that can merge such a model, a key of what it merges with.
+    """Return a key for each method that can merge a model with this fingerprint.
 
-    Two models can be merged by a method if and only if their keys for it are equal.
-
-    Parameters
-    ----------
-    fingerprint : mapping
-        As made by `aggregators.formats.fingerprint`.
+    A method can merge two models if and only if their keys for it are equal.
     """
     keys = ((name, method.merge_key(fingerprint)) for name, method in METHODS.items())
     return {name: key for name, key in keys if key is not None}

@@ -1,4 +1,4 @@
-"""Making a merged model again from its recipe, exactly, or without some of its inputs."""
+"""Repeating a merge from its recipe, exactly or without some of its inputs."""
 
 from __future__ import annotations
 
@@ -31,37 +31,33 @@ def replay(
     left_out: Sequence[LeftOut] = (),
     progress: Callable[[float, str], None] | None = None,
 ) -> Merged:
-    """Repeat a merge.
-
-    Weights stay as the recipe gives them: only their ratios count, so those of what remains make
-    up for what is left out.
+    """Repeat a merge. Weights stay as in the recipe, as only their ratios matter.
 
     Parameters
     ----------
     find : callable
-        Gives the file of a digest; raises `LookupError` or `OSError` when it has none.
+        Returns the file with a digest, or raises `LookupError` or `OSError`.
     output : path
-        Written only when the bytes are those that the recipe promises.
+        Written only if its digest is the one in the recipe.
     without : str or collection of str, optional
-        Digests of inputs to leave out. The result is then a new model with its own recipe, which
-        names what it replaces, and there is no digest to compare with.
+        Digests of inputs to leave out. The result is then a new model, and its recipe names the
+        one that it replaces.
     rebuilt : mapping, optional
-        Inputs that were made again themselves: what to take in place of each, by its digest. The
-        weights are those of the inputs that they replace.
+        Replacements of inputs, by the inputs' digests; the inputs' weights are kept.
     left_out : sequence of LeftOut, optional
-        What the new recipe says was left out; the inputs in `without` when empty.
+        Entries of the new recipe for what was left out; by default the inputs in `without`.
     progress : callable, optional
         As in `merge`.
 
     Raises
     ------
     OptionError
-        The output is one of the inputs, `without` leaves none, or names an input of `rebuilt`.
+        The output is an input, or no input is left.
     RecipeInputMissingError
         An input was not found.
     RecipeError
-        An input has other bytes, `without` or `rebuilt` names no input, the method's version is
-        another, or the result has another digest.
+        An input or the result has another digest, `without` or `rebuilt` names no input, or the
+        method has another version.
     """
     absent = frozenset([without] if isinstance(without, str) else without)
     changed = dict(rebuilt or {})
@@ -83,7 +79,7 @@ def replay(
             addresses=[entry.address for entry in kept],
             progress=progress,
         )
-        # The original names are worth more than those of wherever `find` keeps its files.
+        # Keep the recipe's file names instead of those of the copies that `find` returned.
         facts = {"inputs": kept, "successor_of": recipe.successor_of}
         if absent or changed:
             facts["successor_of"] = _succession(recipe, absent, left_out)
@@ -102,14 +98,9 @@ def recipe_without(
     rebuilt: Mapping[str, RecipeInput] | None = None,
     left_out: Sequence[LeftOut] = (),
 ) -> Recipe:
-    """Return the recipe that `replay` carries out with these arguments, for others to carry out.
+    """Return the recipe that `replay` would follow with these arguments, without an output.
 
-    Its output is open. Without anything to leave out or to take rebuilt it is the recipe itself.
-
-    Raises
-    ------
-    OptionError, RecipeError
-        As `replay`.
+    Without arguments it is the recipe itself. Raises as `replay`.
     """
     absent = frozenset([without] if isinstance(without, str) else without)
     changed = dict(rebuilt or {})
@@ -127,25 +118,21 @@ def _require_same_version(recipe: Recipe) -> None:
     here = find_method(recipe.method.name).version
     if recipe.method.version != here:
         raise RecipeError(
-            f"the recipe was made with version {recipe.method.version} of {recipe.method.name}, "
-            f"this program has version {here} and would give other bytes; merge the inputs anew, "
-            "or install the poolctl that wrote the recipe"
+            f"the recipe needs version {recipe.method.version} of {recipe.method.name}, but this "
+            f"program has version {here}; merge the inputs again, or install the poolctl that "
+            "wrote the recipe"
         )
 
 
 def _kept_inputs(
     recipe: Recipe, absent: frozenset[str], changed: Mapping[str, RecipeInput]
 ) -> tuple[RecipeInput, ...]:
-    """Return the inputs that are merged, those that were rebuilt in the place of the old ones."""
+    """Return the inputs to merge, with replacements for those that were rebuilt."""
     unknown = sorted({*absent, *changed}.difference(recipe.input_digests))
     if unknown:
         raise RecipeError(
-            f"{unknown[0]} is none of the recipe's {len(recipe.input_digests)} inputs, "
-            "so it cannot be left out"
+            f"{unknown[0]} is not among the recipe's {len(recipe.input_digests)} inputs"
         )
-    both = sorted(absent.intersection(changed))
-    if both:
-        raise OptionError(f"{both[0]} is to be left out and yet to be taken rebuilt")
     kept = tuple(
         changed[entry.digest].model_copy(update={"weight": entry.weight})
         if entry.digest in changed
@@ -154,14 +141,14 @@ def _kept_inputs(
         if entry.digest not in absent
     )
     if not kept:
-        raise OptionError("no input is left to merge: every one of the recipe's is left out")
+        raise OptionError("no input is left to merge")
     return kept
 
 
 def _succession(
     recipe: Recipe, absent: frozenset[str], left_out: Sequence[LeftOut]
 ) -> Succession | None:
-    """Return what the new recipe says of the one that it was made from."""
+    """Return the new recipe's entry for the model that it replaces."""
     if recipe.output is None:
         return None
     entries = {entry.digest: entry for entry in recipe.inputs if entry.digest in absent}
@@ -186,7 +173,7 @@ def _found_file(
     except (LookupError, OSError) as error:
         raise RecipeInputMissingError(f"{label} is missing: {error}") from error
     if digest != entry.digest:
-        raise RecipeError(f"{label}: {path} has other bytes, its sha256 is {digest}")
+        raise RecipeError(f"{label}: {path} has another sha256: {digest}")
     return path
 
 

@@ -1,4 +1,4 @@
-"""Putting cascades side by side, level by level, into one."""
+"""Joining cascades into one, level by level."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ from aggregators.models import CascadeLevel, Float32, Float64, ShapePredictor, U
 
 @dataclass(frozen=True, eq=False)
 class _Share:
-    """What one member gives to one level.
-
-    Attributes
-    ----------
-    level : CascadeLevel
-        Views into the member's arrays.
-    factor : float
-        On the leaves of all its trees.
-    thinned : Thinned or None
-        The kept trees, with their own factors; None for all trees.
-    """
+    """One member's part of a level: the trees to keep (all if None) and their leaves' factor."""
 
     level: CascadeLevel
     factor: float
@@ -46,19 +36,17 @@ def join_cascades(
 ) -> ShapePredictor:
     """Return one cascade whose level updates are the weighted means of the given ones'.
 
-    The result's arrays are allocated once and filled in place: next to the inputs only the
-    result itself takes memory.
+    The arrays are allocated once and filled in place, so no other memory is needed.
 
     Parameters
     ----------
     predictors : sequence of ShapePredictor
-        With the same initial shape and number of levels.
+        With equal initial shapes and numbers of levels.
     weights : sequence of float
-        Positive.
     step : float
         Factor on every update.
     kept_trees_per_level : int or None
-        Thin each level to this many trees.
+        Keep this many trees of each level.
     """
     shares_by_level = [
         _level_shares(list(levels), weights, step, kept_trees_per_level)
@@ -149,7 +137,7 @@ def _fill_level(target: CascadeLevel, shares: Sequence[_Share]) -> None:
 
 
 def _kept_trees(share: _Share) -> tuple[CascadeLevel, Float64]:
-    """Return the level with only the kept trees (views where all are), and leaf factors."""
+    """Return the level with only the kept trees, and the factors of its leaves."""
     level = share.level
     if share.thinned is None:
         return level, np.array(share.factor)

@@ -1,4 +1,4 @@
-"""The inputs of a merge: checked weights, joined copies, and one order for all sums."""
+"""The inputs of a merge, with checked weights, in a fixed order for sums."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class SubModel(Generic[ModelT_co]):
     Attributes
     ----------
     digest : str
-        SHA-256 of its file (for a model in memory, of the file it would make).
+        SHA-256 of its file; for a model in memory, of its file in the default format.
     name : str
-        What to call it in messages.
+        For messages.
     weight : float
         Sum over its copies.
     copies : int
-        How often it was given.
+        Number of copies.
     """
 
     model: ModelT_co
@@ -60,9 +60,9 @@ class SubModels(Generic[ModelT_co]):
     Attributes
     ----------
     given : tuple of SubModel
-        In the order of their first appearance.
+        In the order given.
     in_sum_order : tuple of SubModel
-        By digest: sums over this order do not depend on the order in which files were named.
+        Sorted by digest, so that sums do not depend on the order given.
     """
 
     given: tuple[SubModel[ModelT_co], ...]
@@ -71,26 +71,16 @@ class SubModels(Generic[ModelT_co]):
 
     @property
     def first(self) -> SubModel[ModelT_co]:
-        """The first given input, which decides what cannot be averaged."""
+        """The first input given."""
         return self.given[0]
 
     @property
     def only(self) -> SubModel[ModelT_co] | None:
-        """The single distinct input, where there is only one."""
+        """The input, if there is only one distinct input."""
         return self.given[0] if len(self.given) == 1 else None
 
-    def share(self, sub_model: SubModel[MergeInput]) -> float:
-        """Return the sub-model's part of the total weight, in (0, 1]."""
-        return sub_model.weight / self.total_weight
-
     def narrowed(self, *types: type[ModelT]) -> SubModels[ModelT]:
-        """Return the same, known to hold only models of these types.
-
-        Raises
-        ------
-        WrongKindError
-            Some input is of another kind.
-        """
+        """Return the same inputs, or raise `WrongKindError` if one is not of these types."""
         for sub_model in self.given:
             if not isinstance(sub_model.model, types):
                 kind = type(sub_model.model)
@@ -111,26 +101,25 @@ def collect_sub_models(
 ) -> SubModels[MergeInput]:
     """Check the weights, join copies, and sort by digest.
 
-    Weights are scaled by one power of two, so that extreme ones neither overflow nor vanish;
-    this changes no result, as only their ratios matter and the scaling is exact.
+    Weights are scaled by a power of two, which is exact and prevents overflow.
 
     Raises
     ------
     WeightError
-        No inputs, or a weight that is missing, not finite, not positive or vanishingly small.
+        No inputs, or a weight that is missing, not finite, not positive or too small.
     """
     checked = _scaled(check_weights(weights, names))
     if min(checked) == 0:
         raise WeightError(
-            f"weight {checked.index(0) + 1} ({names[checked.index(0)]}) is nothing beside the "
-            "largest: leave that model out"
+            f"weight {checked.index(0) + 1} ({names[checked.index(0)]}) is too small compared with "
+            "the largest: leave that model out"
         )
     by_digest: dict[str, SubModel[MergeInput]] = {}
     weights_of: dict[str, list[float]] = {}
     for model, digest, name, weight in zip(models, digests, names, checked, strict=True):
         weights_of.setdefault(digest, []).append(weight)
         by_digest.setdefault(digest, SubModel(model, digest, name))
-    # Scaled twice: before the sums so that these do not overflow, and after them.
+    # Scaled before the sums, which might overflow, and again after them.
     joined = _scaled([math.fsum(copies) for copies in weights_of.values()])
     given = tuple(
         replace(sub_model, weight=weight, copies=len(weights_of[digest]))
@@ -144,21 +133,15 @@ def collect_sub_models(
 
 
 def _scaled(weights: Sequence[float]) -> list[float]:
-    """Divide by a power of two so that the largest is at least 1 and below 2."""
+    """Scale by a power of two so that the largest is at least 1 and below 2."""
     exponent = math.frexp(max(weights))[1] - 1
     return [math.ldexp(weight, -exponent) for weight in weights]
 
 
 def check_weights(weights: Sequence[float] | None, names: Sequence[str]) -> tuple[float, ...]:
-    """Return one finite positive weight for each input; 1.0 each where none are given.
-
-    Raises
-    ------
-    WeightError
-        Says which input's weight is wrong.
-    """
+    """Return one finite positive weight for each input, by default 1.0, or raise `WeightError`."""
     if not names:
-        raise WeightError("there is nothing to merge: give at least one model")
+        raise WeightError("no inputs: give at least one model")
     if weights is None:
         return (1.0,) * len(names)
     if len(weights) != len(names):

@@ -1,4 +1,4 @@
-"""WBA, cascade form: all sub-models' trees side by side in one ordinary shape predictor."""
+"""WBA, cascade form: the trees of all sub-models in one ordinary shape predictor."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ class WbaCascadeOptions(MethodOptions):
         default=1.0,
         gt=0,
         le=2,
-        description="factor on every level's update; 1.1 was best on photographs of six sites",
+        description="factor of every level's update; 1.1 was best on photographs of six sites",
     )
     thin: int | None = Field(
         default=None,
         ge=1,
-        description="keep this many trees in each level, spread over the sub-models; "
-        "all trees when absent",
+        description="keep this many trees of each level; all by default",
     )
 
 
 @dataclass(frozen=True)
 class WbaCascade:
-    """At each level the update is ``step * sum(w_k F_k) / sum(w_k)``, the state shared.
+    """At each level the update is ``step * sum(w_k F_k) / sum(w_k)``, from a shared state.
 
-    A level's update is a sum over trees, so the result is one ordinary shape predictor, which
-    any program using dlib runs: trees side by side, leaves scaled, pixel pools joined. The
-    initial shape is the mean of the sub-models' (not weighted, copies counted) and pixels are
-    tied to it anew. All need the same number of levels.
+    A level's update is a sum over trees, so the result is one ordinary shape predictor for any
+    program that uses dlib: all trees, leaves scaled, pixel pools joined. The initial shape is
+    the mean of the sub-models' (not weighted, copies counted), and pixels are anchored to it.
+    All sub-models need the same number of levels.
     """
 
     name: ClassVar[str] = "wba-cascade"

@@ -1,4 +1,4 @@
-"""WBA, final form: every landmark model runs by itself, the results are averaged."""
+"""WBA, final form: each landmark model runs alone, and the results are averaged."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from aggregators.models import ForestEnsemble, Model, ModelKind
 class WbaFinal:
     """``landmarks = sum(w_k x_k) / sum(w_k)``, all sub-models starting from one shape.
 
-    The new initial shape is the mean of the sub-models' (not weighted, copies counted);
-    each sub-model's pixels are tied to it anew. Levels, trees and depths may differ.
-    Ensembles among the inputs are taken apart into their members.
+    The new initial shape is the mean of the sub-models' (not weighted, copies counted), and the
+    pixels of each are anchored to it. Levels, trees and depths may differ. Ensembles among the
+    inputs are split into their members.
 
     Source: the PBLTA paper, section on Weighted Bin Aggregation. Its reference program rounds
-    every sub-model's landmarks to whole pixels and truncates the mean; here the unrounded
-    coordinates are averaged.
+    each sub-model's landmarks to whole pixels and truncates the mean; here unrounded coordinates
+    are averaged.
     """
 
     name: ClassVar[str] = "wba-final"
     version: ClassVar[int] = 1
-    summary: ClassVar[str] = "landmark models side by side, their results averaged"
+    summary: ClassVar[str] = "landmark models run one by one, their results averaged"
     kind: ClassVar[ModelKind] = "ert"
     options_type: type[NoOptions] = NoOptions
     output_formats: ClassVar[tuple[str, ...]] = ("poolctl-forest", "poolctl-forest-half")

@@ -1,8 +1,8 @@
 """The compiled inner loop of `LandmarkPredictor`; imported when the first face is predicted.
 
-The arithmetic is dlib's, in the same precision at every step: similarity transforms in double
-precision, then cut to single; pixel offsets, shapes and split comparisons in single; the map
-from box to image coordinates in double.
+The arithmetic is dlib's, with the same precision at each step: similarity transforms in double,
+then rounded to single; pixel offsets, shapes and split comparisons in single; the map from box to
+image coordinates in double.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aggregators.models import Float32, Float64, Int64, UInt8, UInt32
 
 
 class CascadeArrays(NamedTuple):
-    """The arrays of a `ShapePredictor`, as compiled code takes them."""
+    """The arrays of a `ShapePredictor`, for compiled code."""
 
     initial_shape: Float32
     trees_per_level: Int64
@@ -32,10 +32,10 @@ class CascadeArrays(NamedTuple):
 
 @compiled
 def _scaled_rotation(from_shape: Float32, to_shape: Float32) -> tuple[float, float]:
-    """Return (a, b) of the matrix [[a, -b], [b, a]] that best takes one shape to the other.
+    """Return (a, b) of the matrix [[a, -b], [b, a]] that best maps one shape to the other.
 
-    Least squares over rotation, scale and translation, without mirroring (Umeyama 1991,
-    equations 34 to 43, which have this closed form in the plane).
+    Least squares over rotation, scale and translation (the closed form in the plane of Umeyama
+    1991, equations 34 to 43).
     """
     parts = from_shape.shape[0]
     if parts == 1:
@@ -72,9 +72,9 @@ def read_pool_pixels(
     pool: tuple[int, int],
     intensities: Float32,
 ) -> None:
-    """Read the pool pixels from the first to before the last; outside the image they stay 0.
+    """Read pool pixels (first, last excluded); outside the image they stay 0.
 
-    `face` is the box, and the shape in its coordinates.
+    `face` is a box, and a shape in its coordinates.
     """
     box, shape = face
     height, width = grey.shape
@@ -88,19 +88,18 @@ def read_pool_pixels(
         y = b * across + a * down + shape[anchor, 1]
         column = np.float64(x) * box_width + box[0] + 0.5
         row = np.float64(y) * box_height + box[1] + 0.5
-        # Compared as floats: a wild shape may lie beyond the range of integers. From 0 on,
-        # cutting to an integer is rounding down.
+        # Compared as floats, as coordinates may exceed the range of integers. For positive
+        # numbers, conversion to an integer rounds down.
         if column >= 0.0 and row >= 0.0 and column < width and row < height:
             intensities[pixel - pool[0]] = np.float32(grey[np.uint32(row), np.uint32(column)])
 
 
 @compiled
 def run_faces(grey: UInt8, boxes: Float64, shapes: Float32, cascade: CascadeArrays) -> None:
-    """Move one shape a box, float32 (boxes, parts, 2), through all levels, in place.
+    """Move one shape per box, float32 (boxes, parts, 2), through all levels, in place.
 
-    Tree by tree for all faces: faces that are alike, as starts from neighbouring boxes are,
-    mostly reach the same leaf, which then comes from memory only once. Each face's own order of
-    additions, and so its result to the last bit, is that of a face alone.
+    Tree by tree for all faces, as similar faces mostly reach the same leaf, which is then loaded
+    once. The order of additions, and so the result, is that of each face alone.
     """
     faces, values = shapes.shape[0], shapes.shape[1] * 2
     leaves = cascade.leaves.reshape(cascade.leaves.shape[0], values)

@@ -1,4 +1,4 @@
-"""A landmark model with the calling convention of ``dlib.shape_predictor``."""
+"""A landmark predictor that is called as ``dlib.shape_predictor``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class DlibCompatiblePredictor:
-    """``predictor(image, rect)`` gives a ``dlib.full_object_detection``, as dlib's own does.
+    """``predictor(image, rect)`` returns a ``dlib.full_object_detection``.
 
-    A program written for ``dlib.shape_predictor`` can run any landmark model of the pool with
-    it, ensembles of WBA's final form among them. Coordinates are rounded to whole pixels, as
-    dlib rounds them; `LandmarkPredictor` gives them unrounded. Needs dlib installed.
+    Programs written for ``dlib.shape_predictor`` can use it to run any landmark model, including
+    WBA ensembles. Coordinates are rounded to whole pixels as in dlib; `LandmarkPredictor` does
+    not round them. Needs dlib.
     """
 
     def __init__(self, model: ShapePredictor | ForestEnsemble) -> None:
@@ -36,10 +36,8 @@ class DlibCompatiblePredictor:
 
         Raises
         ------
-        ImageArrayError
-            Another kind of image.
-        FaceBoxError
-            A box without area.
+        ImageArrayError, FaceBoxError
+            As `LandmarkPredictor.predict`.
         """
         import dlib
 

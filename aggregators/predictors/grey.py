@@ -1,4 +1,4 @@
-"""Grey images as dlib sees them."""
+"""Conversion to grey images, as in dlib."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from aggregators.models import UInt8
 
 
 def to_grey(image: NDArray[Any]) -> UInt8:
-    """Return the grey image that dlib makes of an image: ``(red + green + blue) // 3``.
+    """Return a grey image, computed as in dlib: ``(red + green + blue) // 3``.
 
     Parameters
     ----------
     image : uint8, shape (height, width) or (height, width, 3)
-        Grey, or RGB. Memory may have any layout.
+        Grey, or RGB.
 
     Returns
     -------
     uint8, shape (height, width)
-        C-contiguous; the same array where nothing had to be done.
+        C-contiguous; the same array if it needs no change.
 
     Raises
     ------

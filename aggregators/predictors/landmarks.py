@@ -1,4 +1,4 @@
-"""Running landmark models: one cascade, or several side by side (WBA, final form)."""
+"""Running landmark models: one cascade, or a WBA ensemble."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ class LandmarkPredictor:
     """Places landmarks in images with a shape predictor or an ensemble of them.
 
     The arithmetic is that of dlib's ``shape_predictor``, but coordinates are not rounded.
-    An instance holds no state between calls and may be used from several threads at once;
-    the compiled loop does not hold the interpreter's lock.
+    Several threads may use an instance at once, and run in parallel.
 
     Raises
     ------
     InconsistentModelError
-        Its arrays do not fit one another (never so for a model that was read from a file).
+        The model was not read from a file and its arrays are inconsistent.
 
     Examples
     --------
@@ -41,7 +40,7 @@ class LandmarkPredictor:
             self._members = (model,)
             self._shares = np.ones(1)
         for number, member in enumerate(self._members, start=1):
-            # Compiled code does not look whether an index is beyond the array.
+            # Compiled code does not check indices.
             problem = find_forest_problem(member)
             if problem is not None:
                 where = f"member {number}: " if len(self._members) > 1 else ""
@@ -54,7 +53,7 @@ class LandmarkPredictor:
 
     @property
     def initial_shape(self) -> Float32:
-        """Where the landmarks start, (parts, 2), in box coordinates."""
+        """The landmarks' initial positions, (parts, 2), in box coordinates."""
         return self._members[0].initial_shape
 
     def predict(self, grey: UInt8, boxes: ArrayLike) -> Float64:
@@ -63,10 +62,10 @@ class LandmarkPredictor:
         Parameters
         ----------
         grey : uint8, shape (height, width)
-            A colour image (height, width, 3), RGB, goes through `to_grey` first.
+            RGB images (height, width, 3) are converted by `to_grey`.
         boxes : float, shape (faces, 4)
-            (left, top, right, bottom) in pixels, right and bottom inclusive as in dlib's
-            rectangles; they may reach beyond the image.
+            (left, top, right, bottom) in pixels, right and bottom inclusive as in dlib; they
+            may exceed the image.
 
         Returns
         -------
@@ -76,18 +75,18 @@ class LandmarkPredictor:
         Raises
         ------
         ImageArrayError
-            Neither a grey nor an RGB image of uint8.
+            Not a grey or RGB image of uint8.
         FaceBoxError
-            A box that is not finite or has no area.
+            A box is not finite or has no area.
         """
-        image, checked = to_grey(grey), _checked_boxes(boxes)
+        image, checked = to_grey(grey), check_boxes(boxes)
         starts = np.broadcast_to(self.initial_shape, (len(checked), self.part_count, 2))
         return _to_pixels(self._run(image, checked, starts), checked)
 
     def predict_from(
         self, grey: UInt8, boxes: ArrayLike, starting_shapes: NDArray[np.floating[Any]]
     ) -> Float64:
-        """Do the same from given starting shapes instead of the model's initial shape.
+        """Place landmarks as `predict`, from other starting shapes.
 
         Parameters
         ----------
@@ -96,7 +95,7 @@ class LandmarkPredictor:
         starting_shapes : float, shape (faces, parts, 2)
             In box coordinates: (0, 0) top left corner, (1, 1) bottom right corner.
         """
-        image, checked = to_grey(grey), _checked_boxes(boxes)
+        image, checked = to_grey(grey), check_boxes(boxes)
         starts = np.asarray(starting_shapes, dtype=np.float32)
         expected = (len(checked), self.part_count, 2)
         if starts.shape != expected:
@@ -125,8 +124,8 @@ def _to_pixels(shapes: Float64, boxes: Float64) -> Float64:
     return shapes * (boxes[:, np.newaxis, 2:] - corners) + corners
 
 
-def _checked_boxes(boxes: ArrayLike) -> Float64:
-    """Return boxes as float64 (faces, 4); a single box of four numbers is one face."""
+def check_boxes(boxes: ArrayLike) -> Float64:
+    """Return boxes as float64 (faces, 4), or raise `FaceBoxError`; four numbers are one box."""
     try:
         checked = np.array(boxes, dtype=np.float64, order="C", ndmin=2)
     except (TypeError, ValueError) as error:
@@ -143,7 +142,7 @@ def _checked_boxes(boxes: ArrayLike) -> Float64:
         face = int(np.argmin(good))
         left, top, right, bottom = (f"{value:g}" for value in checked[face])
         raise FaceBoxError(
-            f"box {face} (left {left}, top {top}, right {right}, bottom {bottom}) must be finite, "
-            "its right side beyond its left and its bottom below its top"
+            f"box {face} (left {left}, top {top}, right {right}, bottom {bottom}) must be finite "
+            "with left < right and top < bottom"
         )
     return checked

@@ -1,7 +1,8 @@
-"""Small models with random contents: well-formed, quickly made, useless for finding faces."""
+"""Small valid models with random contents."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,11 +43,12 @@ def make_predictor(
     parts: int = 5,
     depths: tuple[tuple[int, ...], ...] = ((2, 1, 3), (2, 2)),
     initial_shape: Float32 | None = None,
+    pool_sizes: Sequence[int] = (),
 ) -> ShapePredictor:
-    """Make a landmark model; `depths` has one row a level and one number a tree."""
+    """Make a landmark model; `depths` has one row per level and one number per tree."""
     random = np.random.default_rng(seed)
     tree_depths = np.array([depth for level in depths for depth in level], dtype=np.uint8)
-    pools = np.array([6 + seed % 3] * len(depths), dtype=np.int64)
+    pools = np.array(pool_sizes or [6 + seed % 3] * len(depths), dtype=np.int64)
     trees = np.array([len(level) for level in depths], dtype=np.int64)
     tree_level = np.repeat(np.arange(len(depths)), trees)
     split_counts = np.left_shift(1, tree_depths.astype(np.int64)) - 1

@@ -38,19 +38,9 @@ def test_a_horizontal_gradient_is_an_upright_stroke_in_its_cell(plane: int) -> N
     assert np.ptp(ys) > 4 * np.ptp(xs)
 
 
-def test_the_fifth_orientation_lies_flat() -> None:
-    ys, xs = np.nonzero(hog_picture(light_one_weight(4, 0, 0), cell_px=21) > 100)
-    assert np.ptp(xs) > 3 * np.ptp(ys)
-
-
 def test_negative_weights_and_energies_leave_no_ink() -> None:
     assert not hog_picture(light_one_weight(0, 0, 0, -1.0)).any()
     assert not hog_picture(light_one_weight(27, 0, 0)).any()
-
-
-def test_a_filter_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(IndexError, match="filter 1 of a detector with 1"):
-        hog_picture(make_detector(), 1)
 
 
 def test_shapes_of_all_sizes_are_drawn() -> None:

@@ -1,7 +1,6 @@
-"""Fitting the leaves of a merged landmark model again, at every site, without moving data.
+"""Refitting the leaves of a merged landmark model at each site, without moving data.
 
-`contribute` is what one site does by itself (one-shot); `LevelByLevel` is what sites do that keep
-in step. Both give `LeafContribution` records, which the method ``leaf-refit`` adds to the base.
+`contribute` makes a site's `LeafContribution`, which the method ``leaf-refit`` adds to the base.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The file in which a site's contribution travels: a safetensors container.
+"""The file of a site's contribution: a safetensors container.
 
 ======================  ================================================================
 entry                   content
@@ -7,21 +7,20 @@ metadata ``format``     ``poolctl-leaf-contribution``
 metadata ``version``    ``1``
 metadata ``base``       `forest_digest` of the base before thinning
 metadata ``settings``   JSON: `RefitSettings` without the seed
-``changes``             F32 (leaves, parts, 2), all levels one after the other
+``changes``             F32 (leaves, parts, 2), of all levels
 ``counts``              U32 (leaves,)
 ======================  ================================================================
 
-It holds sums over samples and their counts, and nothing of single images. A leaf that very few
-faces reach says something of these faces' landmarks, though: `RefitSettings.min_count` keeps such
-leaves at home. A face has as many samples as it has starting shapes.
+It holds sums over samples and their counts, and no images. As a leaf that very few faces reach
+reveals something about their landmarks, `RefitSettings.min_count` leaves it out. A face has as
+many samples as it has starting shapes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import mmap
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -35,8 +34,10 @@ from pydantic import ValidationError
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import read_model
 from aggregators.formats.dlib_stream import Buffer, view_bytes
+from aggregators.formats.registry import HEAD_BYTES, load_bytes
 from aggregators.formats.safetensors_file import (
     Contents,
+    header_error,
     lay_out,
     parse_safetensors,
     recognises_safetensors,
@@ -54,14 +55,13 @@ from aggregators.whole_file import whole_file
 
 CONTRIBUTION_SUFFIX = ".contribution"
 _FORMAT, _VERSION = "poolctl-leaf-contribution", "1"
-_HEAD_BYTES = 4096
 _ROWS_AT_ONCE = 1 << 15
 
 
 def forest_digest(forest: ShapePredictor) -> str:
-    """Return a SHA-256 of what a forest is, whichever file format it is kept in.
+    """Return a SHA-256 of a forest's content, which does not depend on the file format.
 
-    Zeros of both signs count as the same, as dlib's files hold no sign of zero.
+    Zeros of both signs are equal, as dlib's files store no sign of zero.
     """
     digest = hashlib.sha256(b"poolctl-forest-digest/1")
     for item in fields(forest):
@@ -70,24 +70,25 @@ def forest_digest(forest: ShapePredictor) -> str:
         flat = np.ascontiguousarray(array).reshape(-1)
         for first in range(0, len(flat), 1 << 20):
             part = flat[first : first + (1 << 20)]
-            # Adding zero takes the sign from a negative one and changes nothing else.
+            # Adding zero makes negative zeros positive and changes nothing else.
             digest.update((part + part.dtype.type(0)).data)
     return digest.hexdigest()
 
 
 def encode_contribution(contribution: LeafContribution) -> bytes:
     """Return the bytes of a contribution's file."""
-    return b"".join(view_bytes(piece) for piece in _pieces(contribution))
+    file = io.BytesIO()
+    shape = contribution.changes.shape
+    writer = ContributionWriter(
+        file, _header(shape, contribution.base_digest, contribution.settings)
+    )
+    writer.add(contribution.changes, contribution.counts)
+    writer.finish(shape[0])
+    return file.getvalue()
 
 
 def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
-    """Write a contribution, whole or not at all, and return the SHA-256 of the file.
-
-    Raises
-    ------
-    OSError
-        When the folder is missing, full or not writable.
-    """
+    """Write a contribution, whole or not at all, and return the SHA-256 of the file."""
     with contribution_writer(
         path,
         contribution.changes.shape,
@@ -99,26 +100,21 @@ def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
 
 
 def is_contribution(head: bytes) -> bool:
-    """Whether a file begins as a contribution does."""
+    """Return whether a file with these first bytes is a contribution."""
     return recognises_safetensors(head) and f'"format":"{_FORMAT}"'.encode() in head
 
 
 def read_contribution(path: Path | str) -> LeafContribution:
-    """Read a contribution file; its arrays stay in the file until they are used.
+    """Read a contribution file; large arrays are mapped into memory.
 
     Raises
     ------
     FormatError
-        No contribution, arrays that do not fit one another, or numbers that are not finite.
-    OSError
-        When it cannot be opened.
+        The file is not a contribution, or its arrays are inconsistent or not finite.
     """
     path = Path(path)
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        data: Buffer = b""
-        if size:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        data = load_bytes(file)
     try:
         return decode_contribution(data)
     except FormatError as error:
@@ -126,16 +122,10 @@ def read_contribution(path: Path | str) -> LeafContribution:
 
 
 def read_input(path: Path) -> MergeInput:
-    """Read what can be merged: a model file, or a contribution.
-
-    Raises
-    ------
-    FormatError, OSError
-        As `read_model` and `read_contribution`.
-    """
+    """Read a model file or a contribution."""
     if path.is_file():
         with path.open("rb") as file:
-            if is_contribution(file.read(_HEAD_BYTES)):
+            if is_contribution(file.read(HEAD_BYTES)):
                 return read_contribution(path)
     return read_model(path)
 
@@ -146,35 +136,37 @@ def decode_contribution(data: Buffer) -> LeafContribution:
     _require_metadata(contents, "format", _FORMAT)
     _require_metadata(contents, "version", _VERSION)
     if set(contents.entries) != {"changes", "counts"}:
-        raise _error("entries", ", ".join(sorted(contents.entries))[:200], "changes and counts")
+        raise header_error(
+            "entries", ", ".join(sorted(contents.entries))[:200], "changes and counts"
+        )
     changes = _entry(contents, "changes", "F32")
     counts = _entry(contents, "counts", "U32")
     if changes.ndim != 3 or changes.shape[2] != 2 or 0 in changes.shape:
-        raise _error("changes", f"shape {changes.shape}", "(leaves, parts, 2)")
+        raise header_error("changes", f"shape {changes.shape}", "(leaves, parts, 2)")
     if counts.shape != changes.shape[:1]:
-        raise _error("counts", f"shape {counts.shape}", f"({changes.shape[0]},)")
+        raise header_error("counts", f"shape {counts.shape}", f"({changes.shape[0]},)")
     contribution = LeafContribution(
         changes=cast("Float32", changes),
         counts=cast("UInt32", counts),
         base_digest=_checked_digest(contents.metadata.get("base", "")),
         settings=_checked_settings(contents.metadata.get("settings", "")),
     )
-    problem = find_contribution_problem(contribution)
+    problem = _find_problem(contribution)
     if problem is not None:
         start = contents.entries["changes"].start
         raise FormatError("changes", offset=start, found=problem[0], expected=problem[1])
     return contribution
 
 
-def find_contribution_problem(contribution: LeafContribution) -> tuple[str, str] | None:
-    """Return what is wrong with the numbers (found, expected), or None."""
+def _find_problem(contribution: LeafContribution) -> tuple[str, str] | None:
+    """Return the first problem with the numbers (found, expected), or None."""
     for first in range(0, len(contribution.counts), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
         changes = contribution.changes[rows]
         if not np.isfinite(changes).all():
             return "an infinite number or NaN", "finite numbers"
         if changes[contribution.counts[rows] == 0].any():
-            return "a change of a leaf without samples", "none"
+            return "a change of a leaf without samples", "zero"
     return None
 
 
@@ -182,10 +174,7 @@ def find_contribution_problem(contribution: LeafContribution) -> tuple[str, str]
 def contribution_writer(
     path: Path | str, shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]
 ) -> Iterator[ContributionWriter]:
-    """Write a contribution of `shape` (leaves, parts, 2) level by level.
-
-    The file takes its name when the block ends without an error.
-    """
+    """Write a contribution of `shape` (leaves, parts, 2) level by level, whole or not at all."""
     with whole_file(Path(path)) as file:
         writer = ContributionWriter(file, _header(shape, base_digest, settings))
         yield writer
@@ -193,13 +182,7 @@ def contribution_writer(
 
 
 class ContributionWriter:
-    """Writes one level after the other, so that the whole is never in memory.
-
-    Attributes
-    ----------
-    digest : str
-        SHA-256 of the file, once it is complete.
-    """
+    """Writes one level after the other; `digest` is the SHA-256 of the complete file."""
 
     def __init__(self, file: BinaryIO, header: bytes) -> None:
         self.digest = ""
@@ -214,16 +197,10 @@ class ContributionWriter:
         self._write(np.ascontiguousarray(changes, dtype=np.float32).reshape(-1).view(np.uint8))
 
     def finish(self, leaves: int) -> None:
-        """Append the counts.
-
-        Raises
-        ------
-        ConversionError
-            The levels do not have `leaves` leaves together.
-        """
+        """Append the counts; all levels must have `leaves` leaves together."""
         counts = np.concatenate(self._counts)
         if len(counts) != leaves:
-            raise ConversionError(f"{len(counts)} leaves written, not {leaves}")
+            raise ConversionError(f"{len(counts)} leaves written, expected {leaves}")
         self._write(counts.view(np.uint8))
         self.digest = self._hash.hexdigest()
 
@@ -246,29 +223,22 @@ def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any
     return header
 
 
-def _pieces(contribution: LeafContribution) -> list[Buffer]:
-    header = _header(contribution.changes.shape, contribution.base_digest, contribution.settings)
-    changes = np.ascontiguousarray(contribution.changes, dtype=np.float32)
-    counts = np.ascontiguousarray(contribution.counts, dtype=np.uint32)
-    return [header, changes.reshape(-1).view(np.uint8), counts.view(np.uint8)]
-
-
 def _require_metadata(contents: Contents, key: str, wanted: str) -> None:
     found = contents.metadata.get(key)
     if found != wanted:
-        raise _error(f"metadata {key}", repr(found)[:80], repr(wanted))
+        raise header_error(f"metadata {key}", repr(found)[:80], repr(wanted))
 
 
 def _entry(contents: Contents, name: str, dtype: str) -> NDArray[np.generic]:
     found = contents.entries[name].info.dtype
     if found != dtype:
-        raise _error(name, f"type {found}", dtype)
+        raise header_error(name, f"type {found}", dtype)
     return contents.array(name)
 
 
 def _checked_digest(text: str) -> str:
     if len(text) != 64 or set(text) - set("0123456789abcdef"):
-        raise _error("metadata base", repr(text)[:80], "64 hexadecimal digits")
+        raise header_error("metadata base", repr(text)[:80], "64 hexadecimal digits")
     return text
 
 
@@ -278,9 +248,5 @@ def _checked_settings(text: str) -> dict[str, Any]:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(step) for step in problem["loc"])
-        raise _error("metadata settings", f"{where}: {problem['msg']}"[:200], "settings") from error
+        raise header_error("metadata settings", f"{where}: {problem['msg']}", "settings") from error
     return settings.shared()
-
-
-def _error(what: str, found: str, expected: str) -> FormatError:
-    return FormatError(what, offset=8, found=found, expected=expected)

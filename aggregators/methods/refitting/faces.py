@@ -1,4 +1,4 @@
-"""A site's faces as arrays, and the samples that are drawn from them."""
+"""A site's faces as arrays, and samples drawn from them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from aggregators.errors import FaceBoxError, ImageArrayError
 from aggregators.models import Float32, Float64, Int64, UInt8
+from aggregators.predictors.landmarks import check_boxes
 
 _FEWEST_FACES = 2
 
 
 @dataclass(frozen=True, eq=False)
 class SiteFaces:
-    """The annotated faces of one site; they never leave it.
+    """The annotated faces of one site.
 
     Attributes
     ----------
     pixels : uint8, shape (bytes,)
-        All grey images, one behind the other.
+        All grey images, concatenated.
     image_starts : int64, shape (images,)
-        Where each begins in `pixels`.
+        Offset of each in `pixels`.
     image_sizes : int64, shape (images, 2)
         Height and width in pixels.
     image_of_face : int64, shape (faces,)
@@ -68,29 +69,31 @@ class SiteFaces:
         points : float, shape (faces, parts, 2)
             (x, y) of every landmark in pixels.
         image_of_face : sequence of int, optional
-            Which image each face is in; face k is in image k when absent.
+            Index of each face's image; face k is in image k by default.
 
         Raises
         ------
         ImageArrayError
-            An image that is not grey, not of bytes, or empty.
+            An image is not grey, not of bytes, or empty.
         FaceBoxError
-            Boxes or landmarks that are not finite or do not go with one another, boxes without
-            area, fewer than two faces.
+            Boxes or landmarks are not finite or of the wrong shape, or there are fewer than two
+            faces.
         """
         packed = [_checked_image(image, number) for number, image in enumerate(images)]
         sizes = np.array([image.shape for image in packed], dtype=np.int64).reshape(-1, 2)
         areas = sizes[:, 0] * sizes[:, 1]
-        corners, landmarks = _checked_boxes(boxes), _checked_points(points)
+        corners, landmarks = check_boxes(boxes), _checked_points(points)
         if len(corners) != len(landmarks):
             raise FaceBoxError(f"{len(corners)} boxes for the landmarks of {len(landmarks)} faces")
         owners = np.arange(len(corners)) if image_of_face is None else np.asarray(image_of_face)
         if owners.shape != (len(corners),) or not _all_within(owners, len(packed)):
-            raise FaceBoxError(f"each of {len(corners)} faces needs one of {len(packed)} images")
+            raise FaceBoxError(
+                f"each of {len(corners)} faces needs the index of one of {len(packed)} images"
+            )
         if len(corners) < _FEWEST_FACES:
             raise FaceBoxError(
-                f"{len(corners)} faces; at least {_FEWEST_FACES} are needed, as the others' "
-                "landmarks are the shapes that a face starts from"
+                f"{len(corners)} faces; at least {_FEWEST_FACES} are needed, as faces start from "
+                "the landmarks of others"
             )
         sides = corners[:, np.newaxis, 2:] - corners[:, np.newaxis, :2]
         return cls(
@@ -105,14 +108,14 @@ class SiteFaces:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Faces times starting shapes, each face's starts one after the other.
+    """Faces times starting shapes, face by face.
 
     Attributes
     ----------
     image_of_sample : int64, shape (samples,)
     boxes : float64, shape (samples, 4)
     starts, targets : float32, shape (samples, parts, 2)
-        Where landmarks begin and where they should end, in coordinates of the sample's box.
+        Initial and true landmarks, in coordinates of the sample's box.
     """
 
     image_of_sample: Int64
@@ -124,19 +127,11 @@ class Samples:
 def draw_samples(
     faces: SiteFaces, initial_shape: Float32, *, starts: int, jitter: float, seed: int
 ) -> Samples:
-    """Draw starting shapes as dlib's trainer does.
+    """Draw `starts` starting shapes for each face as dlib's trainer does.
 
     A face's first start is the model's initial shape. Each other one is the mean of the true
-    shapes of two random faces of the site, with random weights between 0.1 and 1.1. With `jitter`
-    its box is shifted at random, too, by at most this part of its width and height.
-
-    Parameters
-    ----------
-    initial_shape : float32, shape (parts, 2)
-    starts : int
-        Starting shapes for each face.
-    seed : int
-        The same arguments give the same samples.
+    shapes of two random faces of the site, with random weights between 0.1 and 1.1, and its box
+    is shifted at random by at most `jitter` times its width and height.
     """
     random = np.random.default_rng(np.random.SeedSequence(seed))
     count, parts = faces.face_count, faces.part_count
@@ -174,23 +169,11 @@ def _checked_image(image: NDArray[Any], number: int) -> UInt8:
     return np.ascontiguousarray(image)
 
 
-def _checked_boxes(boxes: ArrayLike) -> Float64:
-    corners = _numbers(boxes, "boxes")
-    if corners.ndim != 2 or corners.shape[1] != 4:
-        raise FaceBoxError(f"boxes must have the shape (faces, 4), not {corners.shape}")
-    good = np.isfinite(corners).all(axis=1)
-    good &= (corners[:, 2] > corners[:, 0]) & (corners[:, 3] > corners[:, 1])
-    if not good.all():
-        face = int(np.argmin(good))
-        raise FaceBoxError(
-            f"box {face} is {corners[face].tolist()}; it must be finite, its right side beyond its "
-            "left and its bottom below its top"
-        )
-    return corners
-
-
 def _checked_points(points: ArrayLike) -> Float64:
-    landmarks = _numbers(points, "landmarks")
+    try:
+        landmarks = np.array(points, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise FaceBoxError(f"landmarks must be numbers: {error}") from error
     if landmarks.ndim != 3 or landmarks.shape[2] != 2:
         raise FaceBoxError(
             f"landmarks must have the shape (faces, parts, 2), not {landmarks.shape}"
@@ -201,13 +184,6 @@ def _checked_points(points: ArrayLike) -> Float64:
             f"face {int(np.argmin(good))} has landmarks that are missing or not finite"
         )
     return landmarks
-
-
-def _numbers(values: ArrayLike, what: str) -> Float64:
-    try:
-        return np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
-        raise FaceBoxError(f"{what} must be numbers: {error}") from error
 
 
 def _all_within(indices: NDArray[Any], count: int) -> bool:

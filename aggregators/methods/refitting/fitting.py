@@ -1,4 +1,4 @@
-"""What one site does: run its samples through the forest and fit the leaves that they reach."""
+"""Fitting the leaves of a forest to one site's samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LevelFit:
     ----------
     changes : float32, shape (leaves of the level, parts, 2)
     counts : uint32, shape (leaves of the level,)
-        Zero, as the changes are, where there are fewer samples than `min_count`.
+        Zero, as the changes are, for leaves with fewer samples than `min_count`.
     """
 
     changes: Float32
@@ -49,15 +49,15 @@ class LevelFit:
 
 
 class SiteFit:
-    """One site's samples on their way through a forest, level after level.
+    """One site's samples, moved through a forest level by level.
 
     Call `fit` and then `move` for each level. Results do not depend on the number of threads.
-    Besides samples and forest, a level needs two bytes for each sample and tree.
+    Besides samples and forest, a level needs two bytes per sample and tree.
 
     Parameters
     ----------
     forest : ShapePredictor
-        The base, thinned already.
+        The thinned base.
     threads : int
         0: as many as the machine has processors.
 
@@ -66,7 +66,7 @@ class SiteFit:
     IncompatibleModelsError
         The faces have another number of landmarks.
     InconsistentModelError
-        A forest whose arrays do not fit one another, or with trees of more than 16 levels.
+        The forest's arrays are inconsistent, or its trees deeper than 16.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class SiteFit:
 
     @property
     def shapes(self) -> Float32:
-        """Where the samples are now, (samples, parts, 2), in coordinates of their boxes."""
+        """Current shapes, (samples, parts, 2), in coordinates of their boxes."""
         values = self._columns[-1][1]
         joined = self._shapes.transpose(1, 0, 2).reshape(self.sample_count, -1)[:, :values]
         return np.ascontiguousarray(joined).reshape(self.sample_count, -1, 2)
 
     @property
     def targets(self) -> Float32:
-        """Where they should be."""
+        """True shapes, as `shapes`."""
         return self._samples.targets
 
     def fit(self, level: CascadeLevel) -> LevelFit:
-        """Fit the leaves of the next level to where the samples are; these stay."""
+        """Fit the leaves of the next level to the samples, without moving these."""
         from aggregators.methods.refitting.kernels import add_leaves, count_samples, fit_leaves
 
         reach = self._reach = self._reached_leaves(level)
@@ -132,16 +132,10 @@ class SiteFit:
         return LevelFit(changes.reshape(leaf_count, -1, 2), counts)
 
     def move(self, leaves: Float32) -> None:
-        """Move the samples by leaves of the level that was fitted last.
-
-        Parameters
-        ----------
-        leaves : float32, shape (leaves of the level, parts, 2)
-            What the level's leaves have become.
-        """
+        """Move the samples by new leaves of the level fitted last, (leaves, parts, 2)."""
         from aggregators.methods.refitting.kernels import add_leaves
 
-        assert self._reach is not None, "a level is fitted before samples move by it"
+        assert self._reach is not None, "call fit first"
         reach, rows = self._reach, leaves.reshape(len(leaves), -1)
 
         def move_block(number: int) -> None:
@@ -151,7 +145,7 @@ class SiteFit:
         self._in_threads(move_block, range(len(self._columns)))
 
     def follow(self, level: CascadeLevel) -> None:
-        """Move the samples by the next level as it is, without fitting it."""
+        """Move the samples by the next level without fitting it."""
         self._reach = self._reached_leaves(level)
         self.move(level.leaves)
 
@@ -192,7 +186,7 @@ class SiteFit:
         return LevelReach(reached, first_leaves, np.zeros(len(level.leaves), dtype=np.uint32))
 
     def _blocked(self, shapes: Float32) -> Float32:
-        """Return (blocks, samples, BLOCK), zeros where the last block is not full."""
+        """Return (blocks, samples, BLOCK), with zeros at the end of the last block."""
         from aggregators.methods.refitting.kernels import BLOCK
 
         rows = shapes.reshape(len(shapes), -1)
@@ -212,7 +206,7 @@ class SiteFit:
 
 
 def fit_levels(forest: ShapePredictor, fit: SiteFit, own_share: float) -> Iterator[LevelFit]:
-    """Fit all levels by oneself, moving the samples on with a part of the own change."""
+    """Fit all levels at one site, moving the samples by `own_share` of its own changes."""
     for level in forest.levels():
         fitted = fit.fit(level)
         fit.move(level.leaves + np.float32(own_share) * fitted.changes)
@@ -229,25 +223,23 @@ def contribute(
 ) -> LeafContribution:
     """Make one site's contribution to a round.
 
-    One-shot, it fits all levels by itself. Level by level, it fits one (``settings.level``) and
-    leaves the others alone: the sites fit the next when all have this one from the pool.
+    In one-shot mode the site fits all levels. Level by level it fits only ``settings.level``;
+    the next one follows when all sites have the pool's result.
 
     Parameters
     ----------
     base : ShapePredictor
-        Usually a cascade merge with step 1.1; the same bytes at every site.
+        Usually a cascade merge with step 1.1; the same at every site.
     threads : int
         0: as many as the machine has processors; the result is the same.
     progress : callable, optional
 
     Raises
     ------
-    IncompatibleModelsError
-        The faces have another number of landmarks than the base.
-    InconsistentModelError
-        The base's arrays do not fit one another.
+    IncompatibleModelsError, InconsistentModelError
+        As `SiteFit`.
     OptionError
-        Level by level, no level is named, or one that the base has not.
+        Level by level, the level is missing or not in the base.
     """
     settings = settings or RefitSettings()
     report = progress or no_progress
@@ -275,11 +267,11 @@ def contribute(
 def _fit_one_level(
     forest: ShapePredictor, fit: SiteFit, wanted: int | None
 ) -> Iterator[LevelFit | None]:
-    """Yield nothing for each level before the wanted one, then its fit."""
+    """Yield None for each level before the wanted one, then its fit."""
     if wanted is None or wanted > forest.level_count:
         raise OptionError(
-            f"a contribution to a round that goes level by level fits one of the base's "
-            f"{forest.level_count} levels; asked for: {wanted or 'none'}"
+            f"level: found {wanted}, expected 1 to {forest.level_count}, the levels of the base "
+            "(mode level-by-level)"
         )
     for number, level in enumerate(forest.levels(), start=1):
         if number == wanted:
@@ -298,14 +290,14 @@ def _column_blocks(values: int) -> list[tuple[int, int]]:
 def _require_usable(forest: ShapePredictor, faces: SiteFaces) -> None:
     from aggregators.methods.refitting.kernels import DEEPEST
 
-    # Compiled code does not look whether an index is beyond the array.
+    # Compiled code does not check indices.
     problem = find_forest_problem(forest)
     if problem is not None:
         raise InconsistentModelError(str(problem))
     deepest = int(forest.tree_depths.max())
     if deepest > DEEPEST:
         raise InconsistentModelError(
-            f"tree_depths: found depth {deepest}, expected at most {DEEPEST} to refine leaves"
+            f"tree_depths: found depth {deepest}, expected at most {DEEPEST} for leaf-refit"
         )
     if forest.part_count != faces.part_count:
         raise IncompatibleModelsError(
@@ -314,5 +306,5 @@ def _require_usable(forest: ShapePredictor, faces: SiteFaces) -> None:
             f"{faces.part_count}",
             first_name="the base",
             other_name="the faces",
-            hint="give faces of the model's landmark scheme",
+            hint="use faces with the model's landmarks",
         )

@@ -1,9 +1,8 @@
 """The compiled inner loops of leaf refinement; imported when the first leaf is fitted.
 
-Coordinates are worked on in blocks of `BLOCK` columns (x and y of 8 landmarks): what is computed in
-one column depends on no other, so that blocks can run in several threads and the result is the
-same, bit for bit, whatever their number. Within a block one tree's leaves and a stretch of
-residuals stay in the processor's caches, and the loops over `BLOCK` become vector instructions.
+Coordinates are processed in blocks of `BLOCK` columns (x and y of 8 landmarks). Columns are
+independent, so blocks can run in several threads with the same result. Within a block one tree's
+leaves and the residuals fit into the processor's caches, and loops over `BLOCK` are vectorised.
 """
 
 from __future__ import annotations
@@ -21,24 +20,13 @@ UInt16 = NDArray[np.uint16]
 
 BLOCK = 16
 DEEPEST = 16
-"""Trees of this depth have as many leaves as 16 bits can number."""
+"""The leaves of deeper trees cannot be numbered with 16 bits."""
 
 _BATCH = 64
 
 
 class SampleArrays(NamedTuple):
-    """Images and boxes of a site's samples, as compiled code takes them.
-
-    Attributes
-    ----------
-    pixels : uint8, shape (bytes,)
-        All grey images, one behind the other.
-    image_starts : int64, shape (images,)
-    image_sizes : int64, shape (images, 2)
-        Height and width.
-    image_of_sample : int64, shape (samples,)
-    boxes : float64, shape (samples, 4)
-    """
+    """Images and boxes of a site's samples; see `SiteFaces` and `Samples`."""
 
     pixels: UInt8
     image_starts: Int64
@@ -53,9 +41,9 @@ class LevelReach(NamedTuple):
     Attributes
     ----------
     leaves : uint16, shape (trees, samples)
-        Number of the leaf within its tree.
+        Index of the leaf within its tree.
     first_leaves : int64, shape (trees + 1,)
-        Row of each tree's first leaf, and the number of all leaves.
+        Index of each tree's first leaf, and the number of all leaves.
     counts : uint32, shape (leaves,)
         Samples in each leaf.
     """
@@ -80,11 +68,11 @@ def reach_leaves(
     shapes : float32, shape (samples, parts, 2)
         In box coordinates.
     level : CascadeArrays
-        Of one cascade level.
+        One cascade level.
     stretch : (first, last)
-        Samples from the first to before the last.
+        Samples, last excluded.
     reached : uint16, shape (trees, samples)
-        Number of the leaf within its tree; filled in.
+        Output: index of the leaf within its tree.
     """
     pool = level.anchors.shape[0]
     for first in range(stretch[0], stretch[1], _BATCH):
@@ -116,7 +104,7 @@ def reach_leaves(
 
 @compiled
 def count_samples(reach: LevelReach) -> None:
-    """Count the samples in each leaf of a level; the counts begin with zeros."""
+    """Add the number of samples in each leaf of a level to its counts."""
     reached, counts = reach.leaves, reach.counts
     for tree in range(reached.shape[0]):
         first = reach.first_leaves[tree]
@@ -128,12 +116,11 @@ def count_samples(reach: LevelReach) -> None:
 def add_leaves(
     reach: LevelReach, leaves: Float32, columns: tuple[int, int], shapes: Float32
 ) -> None:
-    """Move samples by the leaves that they reach, tree after tree as a predictor does.
+    """Move samples by the leaves that they reach, in the order of a predictor.
 
     Parameters
     ----------
     leaves : float32, shape (leaves, 2 * parts)
-        Of one level.
     columns : (first, last)
         The block's columns of `leaves`, at most `BLOCK`.
     shapes : float32, shape (samples, BLOCK)
@@ -166,13 +153,13 @@ def fit_leaves(
     Parameters
     ----------
     fit : (nu, min_count)
-        A leaf is moved by ``nu * sum of residuals / (count + 1)``, if it has enough samples.
+        A leaf with enough samples is moved by ``nu * sum of residuals / (count + 1)``.
     columns : (first, last)
         The block's columns of `changes`.
     residuals : float32, shape (samples, BLOCK)
-        Reduced at once by what each tree corrects.
+        Reduced by each tree's correction.
     changes : float32, shape (leaves, 2 * parts)
-        The block's columns are filled in.
+        Output, in the block's columns.
     """
     reached, first_leaves, counts = reach
     nu, min_count = fit

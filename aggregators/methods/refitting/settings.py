@@ -1,13 +1,12 @@
-"""How leaves are fitted again."""
+"""Settings of leaf refinement."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from aggregators.errors import OptionError
-from aggregators.methods.contract import MethodOptions, no_progress
+from aggregators.methods.contract import MethodOptions, check_options, no_progress
 from aggregators.methods.side_by_side import join_cascades
 from aggregators.models import ShapePredictor
 
@@ -16,31 +15,30 @@ _LARGEST_AUTOMATIC_NU = 0.3
 
 
 class RefitSettings(MethodOptions):
-    """What a site is told about a round of leaf refinement."""
+    """Settings of one site's fit in a round of leaf refinement."""
 
     mode: Literal["one-shot", "level-by-level"] = Field(
         default="one-shot",
-        description="every site fits all levels by itself, or all sites keep in step",
+        description="each site fits all levels alone, or all sites fit level by level",
     )
     level: int | None = Field(
         default=None,
         ge=1,
-        description="level-by-level: the one level that a contribution fits, counted from 1; the "
-        "levels before it are as the base has them",
+        description="level-by-level: the level that a contribution fits, counted from 1",
     )
     starts: int = Field(default=20, ge=1, le=10_000, description="starting shapes for each face")
     nu: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="part of the mean residual by which each tree corrects its leaves; by the "
-        "number of trees when absent (0.1 for 500 trees a level, less for more)",
+        description="part of the mean residual by which each tree corrects its leaves; by default "
+        "chosen by the number of trees (0.1 for 500 trees a level, less for more)",
     )
     min_count: int | None = Field(
         default=None,
         ge=1,
-        description="leaves with fewer samples of a site send nothing; one more than `starts` when "
-        "absent, so that no leaf speaks of a single face",
+        description="leaves with fewer samples of a site are left out; by default one more than "
+        "`starts`, so that no leaf describes a single face",
     )
     thin: int | None = Field(
         default=None, ge=1, description="first reduce each level to this many trees"
@@ -55,15 +53,15 @@ class RefitSettings(MethodOptions):
         default=0.5,
         ge=0,
         le=1,
-        description="one-shot: part of its own change by which a site moves its samples on",
+        description="one-shot: part of its own change by which a site moves its samples",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="of the starting shapes")
 
     def resolved(self, forest: ShapePredictor) -> RefitSettings:
-        """Return the same with what was left open chosen for a (thinned) forest.
+        """Return the settings with `nu` and `min_count` chosen for a (thinned) forest.
 
-        On photographs, 0.1 was good for 504 trees a level, 0.05 for 1002 and 0.02 for 3000: about
-        50 whole corrections spread over the trees of a level.
+        On photographs, a nu of 0.1 was good for 504 trees a level, 0.05 for 1002 and 0.02 for
+        3000: about 50 full corrections distributed over the trees of a level.
         """
         chosen: dict[str, float] = {}
         if self.nu is None:
@@ -75,34 +73,17 @@ class RefitSettings(MethodOptions):
         return self.model_copy(update=chosen)
 
     def shared(self) -> dict[str, Any]:
-        """Return what a contribution says of its settings: all but the seed."""
+        """Return the settings for a contribution: all but the seed."""
         return self.model_dump(mode="json", exclude={"seed"})
 
 
 def refit_settings(**values: Any) -> RefitSettings:
-    """Check settings by name.
-
-    Raises
-    ------
-    OptionError
-        Names the one that there is not, or whose value is out of its range.
-    """
-    try:
-        return RefitSettings.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(step) for step in problem["loc"])
-        raise OptionError(
-            f"setting {name!r} of leaf-refit is {problem['input']!r}: {problem['msg']}"
-        ) from error
+    """Return settings given by name, or raise `OptionError`."""
+    return check_options(RefitSettings, values, "leaf-refit")
 
 
 def thinned_base(base: ShapePredictor, thin: int | None) -> ShapePredictor:
-    """Return the forest whose leaves are fitted: the base, or fewer of its trees.
-
-    Trees are chosen over each level's whole length, and so over the sub-models that stand side by
-    side in it; see `aggregators.methods.thinning`.
-    """
+    """Return the forest whose leaves are fitted: the base, thinned to `thin` trees a level."""
     if thin is None or thin >= int(base.trees_per_level.max()):
         return base
     return join_cascades([base], [1.0], step=1.0, kept_trees_per_level=thin, progress=no_progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from aggregators.models import (
     StateDict,
     TensorInfo,
 )
+from tests.aggregators import small_models
 
 # Zero of both signs, the smallest, an odd denormal, the least normal, the largest, whole bytes.
 HARD_FLOATS = np.array(
@@ -36,24 +37,18 @@ HARD_FLOATS = np.array(
 
 
 def make_detector(seed: int = 0, detectors: int = 1, upsampling: int | None = None) -> FhogDetector:
-    """Make a detector of 2 x 3 cells with random weights."""
-    random = np.random.default_rng(seed)
+    """Make a detector of 2 x 3 cells with random weights, some hard to write."""
     rows, columns = filter_cells(24, 16, 8, 0)
-    weights = random.normal(size=(detectors, PLANES * rows * columns))
+    weights = np.random.default_rng(seed).normal(size=(detectors, PLANES * rows * columns))
     weights[0, :4] = [0.0, 5e-324, -1.7976931348623157e308, 2.0**60]
-    return FhogDetector(
+    return replace(
+        small_models.make_detector(seed, detectors=detectors),
         window_width_px=24,
         window_height_px=16,
-        cell_size_px=8,
         padding_cells=0,
-        max_pyramid_levels=1000,
-        min_layer_width_px=64,
-        min_layer_height_px=64,
         nuclear_norm_strength=9.0,
         overlap_iou=0.33,
-        overlap_covered=1.0,
         weights=weights,
-        thresholds=random.normal(size=detectors),
         upsampling=upsampling,
     )
 
@@ -61,42 +56,25 @@ def make_detector(seed: int = 0, detectors: int = 1, upsampling: int | None = No
 def make_predictor(
     seed: int = 0, depths: tuple[tuple[int, ...], ...] = ((2, 0, 1), (3,)), parts: int = 3
 ) -> ShapePredictor:
-    """Make a predictor with the given depths of trees per level, some numbers hard to write."""
-    random = np.random.default_rng(seed)
-    flat = np.array([depth for level in depths for depth in level], dtype=np.uint8)
-    leaf_count = int((1 << flat.astype(np.int64)).sum())
-    split_count = leaf_count - len(flat)
-    pools = np.arange(4, 4 + len(depths))
-    smallest = int(pools.min())
-    leaves = random.normal(0, 1e-3, (leaf_count, parts, 2)).astype(np.float32)
-    hard = min(leaves.size, HARD_FLOATS.size)
-    leaves.reshape(-1)[:hard] = HARD_FLOATS[:hard]
-    return ShapePredictor(
-        initial_shape=random.uniform(0, 1, (parts, 2)).astype(np.float32),
-        trees_per_level=np.array([len(level) for level in depths], dtype=np.int64),
-        pool_per_level=pools.astype(np.int64),
-        tree_depths=flat,
-        split_idx1=random.integers(0, smallest, split_count, dtype=np.uint32),
-        split_idx2=random.integers(0, smallest, split_count, dtype=np.uint32),
-        split_thresholds=random.uniform(-100, 100, split_count).astype(np.float32),
-        leaves=leaves,
-        anchors=random.integers(0, parts, int(pools.sum()), dtype=np.uint32),
-        deltas=random.normal(0, 0.1, (int(pools.sum()), 2)).astype(np.float32),
-    )
+    """Make a predictor with trees of these depths per level, and some leaves hard to write."""
+    pool_sizes = range(4, 4 + len(depths))
+    model = small_models.make_predictor(seed, parts=parts, depths=depths, pool_sizes=pool_sizes)
+    hard = min(model.leaves.size, HARD_FLOATS.size)
+    model.leaves.reshape(-1)[:hard] = HARD_FLOATS[:hard]
+    return model
 
 
 def make_soft_predictor(seed: int = 0) -> ShapePredictor:
     """Make a predictor whose leaves half precision can hold."""
     model = make_predictor(seed)
-    leaves = np.clip(model.leaves, -1, 1)
-    return ShapePredictor(**{**vars(model), "leaves": leaves})
+    return replace(model, leaves=np.clip(model.leaves, -1, 1))
 
 
 def make_ensemble(seed: int = 0, *, soft: bool = False) -> ForestEnsemble:
-    """Make two unlike forests on one initial shape."""
+    """Make two different forests with one initial shape."""
     first = make_soft_predictor(seed) if soft else make_predictor(seed)
     second = make_soft_predictor(seed + 1) if soft else make_predictor(seed + 1, ((1,),))
-    second = ShapePredictor(**{**vars(second), "initial_shape": first.initial_shape})
+    second = replace(second, initial_shape=first.initial_shape)
     return ForestEnsemble(members=(first, second), weights=np.array([0.25, 3.0]))
 
 

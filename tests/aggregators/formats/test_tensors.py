@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, fingerprint, read_model
-from aggregators.formats.safetensors_file import MOST_HEADER_BYTES
 from aggregators.formats.tensors import narrow_to_bfloat16, widen_bfloat16
 from aggregators.models import StateDict, TensorInfo
 from tests.aggregators.formats.examples import make_state_dict
@@ -105,7 +104,6 @@ def test_bfloat16_is_the_nearest(value: float) -> None:
     ("data", "message"),
     [
         (craft({"a": entry("F32", [2], 0, 8)}, bytes(7)), "end of the tensors"),
-        (craft({"a": entry("F32", [2], 0, 8)}, bytes(9)), "end of the tensors"),
         (craft({"a": entry("F32", [3], 0, 8)}, bytes(8)), "8 bytes .*, expected 12 for F32"),
         (
             craft({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, bytes(6)),
@@ -115,7 +113,6 @@ def test_bfloat16_is_the_nearest(value: float) -> None:
             craft({"a": entry("U8", [4], 0, 4), "b": entry("U8", [2], 5, 7)}, bytes(7)),
             "tensor 'b': found data that begin",
         ),
-        (craft({"a": entry("U8", [4], 4, 8)}, bytes(8)), "tensor 'a': found data that begin"),
         (craft({"a": entry("U8", [4], 4, 0)}), "data_offsets"),
         (craft({"a": entry("U8", [2**62, 2**62], 0, 2**60)}), "expected"),
         (craft({"a": entry("U8", [-1], 0, 0)}), "shape"),
@@ -124,9 +121,7 @@ def test_bfloat16_is_the_nearest(value: float) -> None:
         (craft({"a": entry("F7", [1], 0, 1)}, bytes(1)), "type F7"),
         (craft({"a": entry("F8_E4M3", [1], 0, 1)}, bytes(1)), "type F8_E4M3"),
         (craft({"a": {"dtype": "U8"}}), "other fields"),
-        (craft({"a": 1}), "other fields"),
         (craft({"__metadata__": {"a": 1}}), "__metadata__"),
-        (craft({"__metadata__": []}), "__metadata__"),
         (craft(b'{"a":1,"a":1}'), "'a' twice"),
         (craft(b'{"a":' + b"[" * 100_000), "invalid JSON"),
         (craft(b'{"a":' + b"1" * 5000 + b"}"), "invalid JSON"),
@@ -134,7 +129,7 @@ def test_bfloat16_is_the_nearest(value: float) -> None:
         (craft(b'{"\xff":1}'), "not UTF-8"),
         (craft(b'{"a":'), "invalid JSON"),
         ((2**40).to_bytes(8, "little") + b"{}", "header length: found 1099511627776"),
-        (b"\x01" + bytes(7) + b"{}", "header length: found 1"),
+        ((2**25).to_bytes(8, "little") + b"{" + bytes(2**25), "header length: found 33554432"),
         (craft({"a": entry("BOOL", [1], 0, 1)}, b"\2"), "a byte above 1"),
     ],
 )
@@ -144,14 +139,8 @@ def test_malformed_containers_are_refused(data: bytes, message: str) -> None:
     assert 0 <= caught.value.offset <= len(data)
 
 
-def test_long_headers_are_refused_unparsed() -> None:
-    data = craft(b'{"a":' + b"[" * MOST_HEADER_BYTES + b"}")
-    with pytest.raises(FormatError, match="header length"):
-        decode_model(data)
-
-
 def test_a_long_header_is_refused_as_fast_as_a_short_one() -> None:
-    """Compared each with each, so many names would keep whoever opens the file for hours."""
+    """A comparison of each name with each would take hours."""
     names = [f'"{number}":0' for number in range(400_000)]
     with pytest.raises(FormatError, match="'399999' twice"):
         decode_model(craft(f"{{{','.join([*names, names[-1]])}}}".encode()))

@@ -10,7 +10,7 @@ import dlib
 import numpy as np
 import pytest
 
-from aggregators import encode_model, file_digest, merge, read_model, write_model
+from aggregators import encode_model, merge, read_model, write_model
 from aggregators.errors import IncompatibleModelsError
 from aggregators.models import FhogDetector, UInt8
 from tests.aggregators.drawn_faces import draw_faces
@@ -68,10 +68,6 @@ def test_settings_come_from_the_first_given_with_a_warning(
             assert getattr(result.model, name) == getattr(first, name)
 
 
-def test_like_detectors_give_no_warning() -> None:
-    assert merge("mwma", [make_detector(1), make_detector(2)]).warnings == ()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -95,12 +91,6 @@ def _combine_unchecked(*detectors: FhogDetector) -> None:
     find_method("mwma").combine(
         collect_sub_models(detectors, names, names), NoOptions(), no_progress
     )
-
-
-def test_sums_beyond_all_numbers_are_refused() -> None:
-    huge = replace(make_detector(1), weights=np.full((1, 4464), 1.7e308))
-    with pytest.raises(IncompatibleModelsError, match="sum of weights"):
-        merge("mwma", [huge, replace(huge, thresholds=huge.thresholds + 1)])
 
 
 def test_another_kind_of_model_is_refused(landmark_files: list[Path], tmp_path: Path) -> None:
@@ -150,12 +140,3 @@ def _scores(path: Path, image: UInt8) -> dict[tuple[int, int, int, int], float]:
     boxes, scores, _ = dlib.fhog_object_detector.run(detector, image, 0, -1000.0)
     corners = ((box.left(), box.top(), box.right(), box.bottom()) for box in boxes)
     return dict(zip(corners, scores, strict=True))
-
-
-def test_real_detectors_of_other_authors(shared_data: Path, tmp_path: Path) -> None:
-    path = shared_data / "dlib_models" / "rodrigocam_pupil" / "detector.svm"
-    output = tmp_path / "merged.svm"
-    merge("mwma", [path, path], output=output)
-    assert output.read_bytes() == path.read_bytes()
-    assert file_digest(output) == file_digest(path)
-    assert isinstance(read_model(output), FhogDetector)

@@ -44,7 +44,7 @@ def merged_cascade(*models: ShapePredictor | Path, **options: float) -> ShapePre
 
 
 @pytest.mark.parametrize("method", ["wba-final", "wba-cascade"])
-def test_a_model_with_its_landmarks_in_another_order_is_told(method: str, tmp_path: Path) -> None:
+def test_landmarks_in_another_order_give_a_warning(method: str, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     shape = random.uniform(0.1, 0.9, (20, 2))
     paths = []
@@ -57,7 +57,10 @@ def test_a_model_with_its_landmarks_in_another_order_is_told(method: str, tmp_pa
         write_model(model, paths[-1])
     for order in (paths, paths[::-1]):
         (warning,) = merge(method, order).warnings
-        assert re.search(r"the landmarks of \S*b\.dat lie unlike those of \S*[ac]\.dat,", warning)
+        assert re.search(
+            r"the landmarks of \S*b\.dat seem to be in another order than those of \S*[ac]\.dat;",
+            warning,
+        )
     assert merge(method, [paths[0], paths[2]]).warnings == ()
 
 
@@ -67,19 +70,11 @@ class TestReanchoring:
         moved = reanchored(predictor, make_predictor(2).initial_shape)
         np.testing.assert_allclose(pool_pixels(moved), pool_pixels(predictor), atol=1e-6)
 
-    def test_each_pixel_is_tied_to_the_nearest_landmark(self) -> None:
+    def test_each_pixel_is_anchored_to_the_nearest_landmark(self) -> None:
         moved = reanchored(make_predictor(1), make_predictor(2).initial_shape)
         offsets = pool_pixels(moved)[:, np.newaxis] - moved.initial_shape
         nearest = np.linalg.norm(offsets, axis=2).min(axis=1)
         np.testing.assert_allclose(np.linalg.norm(moved.deltas, axis=1), nearest, atol=1e-6)
-
-    def test_an_equal_shape_changes_nothing(self) -> None:
-        predictor = make_predictor(1)
-        assert reanchored(predictor, predictor.initial_shape.copy()) is predictor
-
-    def test_the_mean_of_equal_shapes_is_that_shape(self) -> None:
-        shape = make_predictor(1).initial_shape
-        assert mean_initial_shape([shape] * 3, [1, 4, 2]).tobytes() == shape.tobytes()
 
     def test_copies_count_in_the_mean(self) -> None:
         first, second = make_predictor(1).initial_shape, make_predictor(2).initial_shape
@@ -103,34 +98,16 @@ class TestFinal:
         assert isinstance(merged, ForestEnsemble)
         assert {member.level_count for member in merged.members} == {2, 3}
 
-    def test_ensembles_are_taken_apart(self) -> None:
+    def test_ensembles_are_split_into_members(self) -> None:
         merged = merge("wba-final", [make_ensemble(1), make_predictor(2)], weights=[1, 1]).model
         assert isinstance(merged, ForestEnsemble)
         assert sorted(merged.weights / merged.weights.sum()) == [0.125, 0.375, 0.5]
 
-    def test_a_dat_file_is_refused_with_the_way_out(self, tmp_path: Path) -> None:
+    def test_a_dat_file_is_refused_with_advice(self, tmp_path: Path) -> None:
         output = tmp_path / "merged.dat"
         with pytest.raises(ConversionError, match="wba-cascade makes one ordinary"):
             merge("wba-final", [make_predictor(1), make_predictor(2)], output=output)
         assert list(tmp_path.iterdir()) == []
-
-    def test_the_mean_of_sub_models_is_better_than_they_are_on_average(
-        self, landmark_files: list[Path]
-    ) -> None:
-        faces = draw_faces(1000, 60)
-        merged = merge("wba-final", landmark_files).model
-        assert isinstance(merged, ForestEnsemble)
-        assert mean_error_px(merged, faces) < _error_alone(landmark_files, faces)
-
-
-def _error_alone(paths: list[Path], faces: list[DrawnFace]) -> float:
-    """Return the mean error of the sub-models, each alone."""
-    errors = []
-    for path in paths:
-        model = read_model(path)
-        assert isinstance(model, ShapePredictor)
-        errors.append(mean_error_px(model, faces))
-    return float(np.mean(errors))
 
 
 class TestCascade:
@@ -174,18 +151,13 @@ class TestCascade:
         self, landmark_files: list[Path]
     ) -> None:
         faces = draw_faces(1000, 60)
-        # Over seven training seeds: 0.74 to 0.80.
-        alone = _error_alone(landmark_files, faces)
+        models = [read_model(path) for path in landmark_files]
+        alone = np.mean([mean_error_px(m, faces) for m in models if isinstance(m, ShapePredictor)])
+        # Over seven training seeds: 0.74 to 0.80, thinned 0.83 to 1.00.
         assert mean_error_px(merged_cascade(*landmark_files), faces) < 0.95 * alone
-
-    def test_thinned_to_one_sub_models_size_a_merge_is_no_worse_than_they_are(
-        self, landmark_files: list[Path]
-    ) -> None:
-        faces = draw_faces(1000, 60)
         thinned = merged_cascade(*landmark_files, thin=40)
         assert thinned.trees_per_level.tolist() == [40] * 5
-        # Over seven training seeds: 0.83 to 1.00.
-        assert mean_error_px(thinned, faces) < 1.2 * _error_alone(landmark_files, faces)
+        assert mean_error_px(thinned, faces) < 1.2 * alone
 
     def test_thinning_to_all_trees_or_more_changes_nothing(self) -> None:
         models = [make_predictor(1), make_predictor(2)]
@@ -193,7 +165,7 @@ class TestCascade:
             whole, thinned = merged_cascade(*models), merged_cascade(*models, thin=thin)
             assert thinned.leaves.tobytes() == whole.leaves.tobytes()
 
-    def test_different_numbers_of_levels_are_refused_with_the_way_out(self) -> None:
+    def test_different_numbers_of_levels_are_refused_with_advice(self) -> None:
         with pytest.raises(IncompatibleModelsError, match=r"levels 2 against 3.*wba-final merges"):
             merged_cascade(make_predictor(1), make_predictor(2, depths=((2,), (1,), (3,))))
 
@@ -225,11 +197,8 @@ class TestThinning:
         assert sum(counts) == min(kept, sum(trees))
         assert all(0 <= count <= most for count, most in zip(counts, trees, strict=True))
 
-    def test_equal_members_keep_equally_many(self) -> None:
-        assert kept_tree_counts([500] * 6, [1.0] * 6, 504) == [84] * 6
-
     @given(seed=st.integers(0, 1000), kept=st.integers(1, 7))
-    def test_kept_trees_stand_for_the_whole_level(self, seed: int, kept: int) -> None:
+    def test_kept_trees_have_the_size_of_the_level(self, seed: int, kept: int) -> None:
         level = next(make_predictor(seed, depths=((3, 2, 1, 4, 2, 2, 1, 3),)).levels())
         thinned, sizes = thinned_level(level, kept), tree_sizes(level)
         assert len(set(thinned.trees.tolist())) == kept
@@ -238,7 +207,7 @@ class TestThinning:
         total = float((sizes[thinned.trees] * thinned.factors).sum())
         assert total == pytest.approx(float(sizes.sum()))
 
-    def test_trees_without_effect_are_no_obstacle(self) -> None:
+    def test_trees_of_zeros_can_be_thinned(self) -> None:
         level = next(make_predictor(1, depths=((2,) * 8,)).levels())
         empty = replace(level, leaves=np.zeros_like(level.leaves))
         assert thinned_level(empty, 3).factors.tolist() == [1.0] * 3

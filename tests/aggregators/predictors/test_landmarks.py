@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from aggregators import DlibCompatiblePredictor, LandmarkPredictor, read_model, to_grey
 from aggregators.errors import FaceBoxError, ImageArrayError, InconsistentModelError
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor, UInt8
-from tests.aggregators.drawn_faces import PARTS, SIZE_PX, draw_faces
+from tests.aggregators.drawn_faces import draw_faces
 from tests.aggregators.small_models import make_ensemble, make_predictor
 
 GREY = draw_faces(3, 1)[0].image
@@ -77,19 +77,12 @@ class TestAgainstDlib:
             assert [[point.x, point.y] for point in result.parts()] == expected.tolist()
             assert result.rect == dlib.rectangle(*face.box)
 
-    def test_a_single_landmark_has_no_rotation(self, tmp_path: Path) -> None:
-        from aggregators import write_model
-
-        model, path = make_predictor(1, parts=1), tmp_path / "one.dat"
-        write_model(model, path)
-        expected = dlib_landmarks(dlib.shape_predictor(str(path)), GREY, (20, 30, 120, 140))
-        assert np.abs(LandmarkPredictor(model).predict(GREY, [BOX])[0] - expected).max() <= 0.5
-
     def test_random_models_of_mixed_depths(self, tmp_path: Path) -> None:
         from aggregators import write_model
 
         for seed in range(20):
-            model, path = make_predictor(seed), tmp_path / f"{seed}.dat"
+            # A single landmark has no rotation.
+            model, path = make_predictor(seed, parts=1 + seed % 5), tmp_path / f"{seed}.dat"
             write_model(model, path)
             expected = dlib_landmarks(dlib.shape_predictor(str(path)), GREY, (20, 30, 120, 140))
             assert np.abs(LandmarkPredictor(model).predict(GREY, [BOX])[0] - expected).max() <= 0.5
@@ -124,12 +117,6 @@ class TestEnsembles:
         one, two = (LandmarkPredictor(m).predict(GREY, [BOX]) for m in ensemble.members)
         mean = LandmarkPredictor(ensemble).predict(GREY, [BOX])
         np.testing.assert_allclose(mean, 0.25 * one + 0.75 * two, rtol=1e-12)
-
-    def test_one_member_is_that_model(self) -> None:
-        model = make_predictor(1)
-        ensemble = ForestEnsemble((model,), np.array([0.3]))
-        expected = LandmarkPredictor(model).predict(GREY, [BOX])
-        assert np.array_equal(LandmarkPredictor(ensemble).predict(GREY, [BOX]), expected)
 
 
 class TestStartingShapes:
@@ -205,22 +192,3 @@ class TestGrey:
     def test_other_arrays_are_refused(self, image: UInt8) -> None:
         with pytest.raises(ImageArrayError, match="an image must"):
             to_grey(image)
-
-
-def test_the_drawn_faces_have_the_parts_they_say(landmark_files: list[Path]) -> None:
-    assert load(landmark_files[0]).part_count == PARTS
-    assert GREY.shape == (SIZE_PX, SIZE_PX)
-
-
-def test_windows_of_a_photograph(shared_data: Path, landmark_files: list[Path]) -> None:
-    path = landmark_files[0]
-    image = dlib.load_rgb_image(str(shared_data / "dlib_faces" / "2007_007763.jpg"))
-    theirs, ours = dlib.shape_predictor(str(path)), DlibCompatiblePredictor(load(path))
-    same = total = 0
-    for left in range(0, 400, 20):
-        box = (left, left // 2, left + 60, left // 2 + 40)
-        found = ours(image, dlib.rectangle(*box))
-        expected = dlib_landmarks(theirs, image, box)
-        same += int((np.array([(p.x, p.y) for p in found.parts()]) == expected).sum())
-        total += expected.size
-    assert same > 0.999 * total
