@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.frame.options import command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, listing
 from cli.frame.terminal import json_text, printable
 
 if TYPE_CHECKING:
@@ -61,12 +61,7 @@ def events(
             further = pool.events.list(last, kind=kind, site=site, follow=True)
             _print_lines(invocation, further)
             return None
-    table = TableText(
-        ["id", "at", "kind", "subject", "details"],
-        [_row(event) for event in found],
-        empty="no events",
-    )
-    return Reply({"items": list(found)}, table, [str(event.event_id) for event in found])
+    return listing(found, ["id", "at", "kind", "subject", "details"], _row, empty="no events")
 
 
 def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from cli.frame.errors import WebhookSilentError
 from cli.frame.options import DryRunOption, YesOption, command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.events import WebhookResponse
@@ -26,12 +26,12 @@ def ls(invocation: Invocation, *, site: SiteOption = "") -> Reply:
     """List the registered addresses with their last error."""
     with invocation.pool() as pool:
         found = pool.webhooks.list(site)
-    table = TableText(
+    return listing(
+        found,
         ["id", "address", "kinds", "state", "waiting", "last error"],
-        [_row(each) for each in found],
+        _row,
         empty="no webhooks",
     )
-    return Reply({"items": found}, table, [each.webhook_id for each in found])
 
 
 @command(

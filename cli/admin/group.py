@@ -9,7 +9,7 @@ from cli.admin import config, invitations, recover, roles, sites, storage, token
 from cli.admin.tokens import day
 from cli.frame.addresses import size_words
 from cli.frame.options import command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, listing
 
 app = group("Manage a pool: sites, people, tokens, quotas, backups.")
 app.add_typer(sites.app, name="sites")
@@ -27,8 +27,21 @@ def usage(invocation: Invocation) -> Reply:
     """Show your site's storage, users and tokens. Pool admins see all sites."""
     with invocation.pool() as pool:
         found = pool.sites.usage()
-    rows = [
+    return listing(
+        found,
         [
+            "site",
+            "models",
+            "versions",
+            "size",
+            "uploading",
+            "quota",
+            "users",
+            "tokens",
+            "last used",
+            "",
+        ],
+        lambda each: [
             each.site,
             str(each.models),
             str(each.versions),
@@ -39,11 +52,5 @@ def usage(invocation: Invocation) -> Reply:
             str(each.tokens),
             day(each.last_used_at) or "never",
             "suspended" if each.suspended else "",
-        ]
-        for each in found
-    ]
-    columns = [
-        "site", "models", "versions", "size", "uploading", "quota", "users", "tokens",
-        "last used", "",
-    ]  # fmt: skip
-    return Reply({"items": found}, TableText(columns, rows), [each.site for each in found])
+        ],
+    )

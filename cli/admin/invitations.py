@@ -8,7 +8,7 @@ import typer
 
 from cli.admin.tokens import PoolWideOption, RoleOption, day, role_words
 from cli.frame.options import DryRunOption, YesOption, command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.people.users import InvitationResponse
@@ -21,20 +21,19 @@ def ls(invocation: Invocation) -> Reply:
     """List invitations to your site, newest first. Pool admins see all sites."""
     with invocation.pool() as pool:
         invitations = pool.invitations.list()
-    rows = [
-        [
+    return listing(
+        invitations,
+        ["id", "site", "role", "e-mail", "by", "state"],
+        lambda each: [
             each.invitation_id,
             each.site,
             role_words(each.role, pool_wide=each.pool_wide),
             each.email,
             each.made_by or each.created_by,
             _state(each),
-        ]
-        for each in invitations
-    ]
-    columns = ["id", "site", "role", "e-mail", "by", "state"]
-    table = TableText(columns, rows, empty="no invitations")
-    return Reply({"items": invitations}, table, [each.invitation_id for each in invitations])
+        ],
+        empty="no invitations",
+    )
 
 
 @command(

@@ -8,7 +8,7 @@ import typer
 
 from cli.frame.errors import UsageError
 from cli.frame.options import DryRunOption, YesOption, command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, listing
 from cli.frame.quantities import SIZE_UNITS, read_quantity
 
 app = group("List, create, change, suspend sites (admin).")
@@ -23,18 +23,18 @@ def ls(invocation: Invocation) -> Reply:
     """List the sites of the pool."""
     with invocation.pool() as pool:
         sites = pool.sites.list()
-    rows = [
-        [
+    return listing(
+        sites,
+        ["site", "name", "contact", "since", ""],
+        lambda site: [
             site.name,
             site.display_name,
             site.contact,
             f"{site.created_at:%Y-%m-%d}",
             "suspended" if site.suspended else "",
-        ]
-        for site in sites
-    ]
-    table = TableText(["site", "name", "contact", "since", ""], rows, empty="no sites yet")
-    return Reply({"items": sites}, table, [site.name for site in sites])
+        ],
+        empty="no sites yet",
+    )
 
 
 @command(

@@ -9,7 +9,7 @@ import typer
 
 from cli.frame.errors import UsageError
 from cli.frame.options import DryRunOption, YesOption, command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.people.tokens import TokenResponse
@@ -30,8 +30,10 @@ def ls(invocation: Invocation) -> Reply:
     """List the tokens of the sites that you manage. Secrets are not stored and not shown."""
     with invocation.pool() as pool:
         tokens = pool.tokens.list()
-    rows = [
-        [
+    return listing(
+        tokens,
+        ["id", "token", "role", "user", "made by", "scopes", "state", "last used"],
+        lambda token: [
             token.token_id,
             f"{token.site}/{token.name}",
             role_words(token.role, pool_wide=token.pool_wide),
@@ -40,12 +42,9 @@ def ls(invocation: Invocation) -> Reply:
             "all" if token.scopes is None else " ".join(token.scopes) or "none",
             _state(token),
             day(token.last_used_at) or "never",
-        ]
-        for token in tokens
-    ]
-    columns = ["id", "token", "role", "user", "made by", "scopes", "state", "last used"]
-    table = TableText(columns, rows, empty="no tokens")
-    return Reply({"items": tokens}, table, [token.token_id for token in tokens])
+        ],
+        empty="no tokens",
+    )
 
 
 @command(

@@ -12,7 +12,7 @@ import typer
 from cli.admin.tokens import day, role_words
 from cli.frame.errors import UsageError
 from cli.frame.options import DryRunOption, YesOption, command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.people.tokens import TokenResponse
@@ -44,19 +44,19 @@ def ls(invocation: Invocation) -> Reply:
     """List the users of your site. Pool admins see all sites."""
     with invocation.pool() as pool:
         users = pool.users.list()
-    rows = [
-        [
+    return listing(
+        users,
+        ["user", "role", "name", "e-mail", "since", ""],
+        lambda user: [
             f"{user.site}/{user.name}",
             role_words(user.role, pool_wide=user.pool_wide),
             user.display_name,
             user.email,
             day(user.created_at),
             f"disabled {day(user.disabled_at)}" if user.disabled_at else "",
-        ]
-        for user in users
-    ]
-    table = TableText(["user", "role", "name", "e-mail", "since", ""], rows, empty="no users yet")
-    return Reply({"items": users}, table, [row[0] for row in rows])
+        ],
+        empty="no users yet",
+    )
 
 
 @command(

@@ -167,6 +167,9 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+LimitOption = Annotated[
+    int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
+]
 LabelOption = Annotated[
     list[str],
     typer.Option(

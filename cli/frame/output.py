@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -56,6 +56,21 @@ class Reply:
     data: Any
     text: str | TableText | Sequence[str | TableText] = ""
     identifiers: Sequence[str] = field(default_factory=tuple)
+
+
+def listing(
+    items: Iterable[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    empty: str = "nothing",
+) -> Reply:
+    """Return a listing, one item a line; the first column is what other commands take."""
+    found = list(items)
+    rows = [list(row(item)) for item in found]
+    return Reply(
+        {"items": found}, TableText(columns, rows, empty=empty), [each[0] for each in rows]
+    )
 
 
 class Invocation:

@@ -10,8 +10,16 @@ import typer
 
 from cli.frame.addresses import is_address
 from cli.frame.errors import UsageError
-from cli.frame.options import DryRunOption, LabelOption, command, group, key_value_pairs, numbers
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import (
+    DryRunOption,
+    LabelOption,
+    LimitOption,
+    command,
+    group,
+    key_value_pairs,
+    numbers,
+)
+from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.central_order import Order, plan_again
 from cli.merge.command import WithoutOption, method_options
 from cli.models.records import read_card_file
@@ -146,19 +154,17 @@ def ls(
         Literal["queued", "running", "finished", "failed", "cancelled"] | None,
         typer.Option(help="Only merges in this state."),
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-    ] = 50,
+    limit: LimitOption = 50,
 ) -> Reply:
     """List the merges that your site started, newest first."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.merges.list(state or ""), limit)
-    table = TableText(
+    return listing(
+        found,
         ["merge", "state", "method", "models", "name", "asked", "result"],
-        [_row(each) for each in found],
+        _row,
         empty="no merges found",
     )
-    return Reply({"items": found}, table, [each.merge_id for each in found])
 
 
 @command(app, "info", examples=["merges info 4f1d2c3b4a596877"])

@@ -12,8 +12,8 @@ import typer
 from cli.frame.addresses import size_words
 from cli.frame.errors import UsageError
 from cli.frame.interruptions import goes_on_when_repeated
-from cli.frame.options import DryRunOption, YesOption, command, group, key_value_pairs
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import DryRunOption, LimitOption, YesOption, command, group, key_value_pairs
+from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.central import note_unsigned
 from cli.vision.face_files import (
     ImagesOption,
@@ -133,19 +133,17 @@ def ls(
         Literal["open", "closed", "finished", "expired", "cancelled"] | None,
         typer.Option(help="Only rounds in this state."),
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-    ] = 50,
+    limit: LimitOption = 50,
 ) -> Reply:
     """List the rounds that your site takes part in, newest first."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.rounds.list(state or ""), limit)
-    table = TableText(
+    return listing(
+        found,
         ["round", "state", "base", "contributed", "until", "number", "result"],
-        [_row(each) for each in found],
+        _row,
         empty="no rounds found",
     )
-    return Reply({"items": found}, table, [each.round_id for each in found])
 
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])

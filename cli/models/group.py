@@ -12,8 +12,8 @@ import typer
 
 from cli.frame.addresses import is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import LimitOption, command, group
+from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import scores, sharing, states, withdrawals
 from cli.models import words as models_words
 from cli.models.family_tree import family_lines
@@ -87,9 +87,7 @@ def ls(
             "newest first.",
         ),
     ] = "",
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-    ] = 50,
+    limit: LimitOption = 50,
     facets: Annotated[
         bool, typer.Option("--facets", help="Show counts by property instead of models.")
     ] = False,
@@ -117,12 +115,12 @@ def ls(
         found = invocation.first_of(pool.models.find(query), limit)
         for doubt in [] if found else _why_none(pool, label, query.kind, keys):
             invocation.warn(doubt)
-    table = TableText(
+    return listing(
+        found,
         ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
-        [_row(version) for version in found],
+        _row,
         empty="no models found",
     )
-    return Reply({"items": found}, table, [version.address for version in found])
 
 
 def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.options import DryRunOption, YesOption, command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import DryRunOption, LimitOption, YesOption, command, single
+from cli.frame.output import Invocation, Reply, listing
 from cli.models.records import state_words
 
 if TYPE_CHECKING:
@@ -25,28 +25,23 @@ VersionArgument = Annotated[
 def queue(
     invocation: Invocation,
     *,
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-    ] = 50,
+    limit: LimitOption = 50,
 ) -> Reply:
     """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.models.queue(), limit)
-    table = TableText(
+    return listing(
+        found,
         ["address", "kind", "uploaded by", "on", "state"],
-        [
-            [
-                version.address,
-                version.kind,
-                version.created_by,
-                f"{version.created_at:%Y-%m-%d}",
-                state_words(version),
-            ]
-            for version in found
+        lambda version: [
+            version.address,
+            version.kind,
+            version.created_by,
+            f"{version.created_at:%Y-%m-%d}",
+            state_words(version),
         ],
         empty="nothing waits",
     )
-    return Reply({"items": found}, table, [version.address for version in found])
 
 
 @command(app, "publish", examples=["models publish site-a/face-68@3"])

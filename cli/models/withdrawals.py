@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cli.frame.errors import InputMissingError, WithdrawnFilesError
-from cli.frame.options import DryRunOption, YesOption, command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import DryRunOption, LimitOption, YesOption, command, single
+from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import count_words
 
 if TYPE_CHECKING:
@@ -126,15 +126,15 @@ def withdrawals(
     invocation: Invocation,
     *,
     site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-    ] = 50,
+    limit: LimitOption = 50,
 ) -> Reply:
     """List withdrawn versions, newest first, with reasons and replacements."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.withdrawals.list(site), limit)
-    rows = [
-        [
+    return listing(
+        found,
+        ["address", "reason", "effect", "on", "by", "replaced by", "explanation"],
+        lambda each: [
             each.address,
             each.reason,
             each.effect,
@@ -142,12 +142,9 @@ def withdrawals(
             each.withdrawn_by,
             ", ".join(each.successors),
             each.explanation,
-        ]
-        for each in found
-    ]
-    columns = ["address", "reason", "effect", "on", "by", "replaced by", "explanation"]
-    table = TableText(columns, rows, empty="no withdrawals")
-    return Reply({"items": found}, table, [each.address for each in found])
+        ],
+        empty="no withdrawals",
+    )
 
 
 @command(

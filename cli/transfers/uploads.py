@@ -9,8 +9,8 @@ import typer
 
 from cli.frame.addresses import size_words
 from cli.frame.errors import UsageError
-from cli.frame.options import command, group
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.options import LimitOption, command, group
+from cli.frame.output import Invocation, Reply, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.transfers.open_uploads import OpenUpload
@@ -30,9 +30,7 @@ def ls(
             metavar="SITE", help="Uploads of this site. Default: your site; for pool admins, all."
         ),
     ] = "",
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
-    ] = 100,
+    limit: LimitOption = 100,
 ) -> Reply:
     """List unfinished uploads of your site, newest first.
 
@@ -41,12 +39,12 @@ def ls(
     """
     with invocation.pool() as pool:
         found = invocation.first_of(pool.uploads.list(site), limit)
-    table = TableText(
+    return listing(
+        found,
         ["upload", "to", "file", "size", "state", "begun", "by", "cleared away"],
-        [_row(each) for each in found],
+        _row,
         empty="no uploads under way",
     )
-    return Reply({"items": found}, table, [each.upload_id for each in found])
 
 
 @command(app, "abort", examples=["uploads abort 0123456789abcdef0123456789abcdef"])
