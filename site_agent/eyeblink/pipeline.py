@@ -132,7 +132,7 @@ def run_all_faces_analysis(
 ) -> dict[str, BlinkSession]:
     """Do the same for every face of a video: ``face-1`` (leftmost), ``face-2`` ... in `out_dir`.
 
-    Persons are told apart by their places only. There are no overlay videos.
+    Persons are distinguished by their places only. There are no overlay videos.
 
     Returns
     -------
@@ -257,7 +257,7 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
 def _prepare(
     out_dir: Path, settings: BlinkAnalysisSettings, trials: Path | str | None
 ) -> TrialList | None:
-    """Find out before an hour of analysis whether all can be read and written."""
+    """Check inputs and outputs before the analysis, which may take an hour."""
     if out_dir.exists() and not out_dir.is_dir():
         raise BlinkAnalysisError(f"{out_dir}: is a file, expected a folder for the results")
     check_requested(settings.outputs)
@@ -274,7 +274,7 @@ def _prepare(
 def _timed_by_lights(
     meter: LightMeter, listed: TrialList | None, settings: BlinkAnalysisSettings
 ) -> tuple[TrialList | None, tuple[str, ...]]:
-    """Let lights in the picture say when the trials were; where they cannot, the rest stays."""
+    """Time the trials by lights in the picture; without onsets the rest of the session stays."""
     if not light_regions(settings.trial_timing):
         return listed, ()
     try:
@@ -331,7 +331,7 @@ def _calibrated(
 
 
 def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession:
-    """Measure the trials; where that cannot be done, the rest of the session stays."""
+    """Measure the trials; if that fails, the rest of the session stays."""
     conditioning: ConditioningResult | None = None
     try:
         conditioning = analyse_conditioning(

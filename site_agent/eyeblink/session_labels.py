@@ -59,7 +59,7 @@ class SessionLabels:
             raise BlinkAnalysisError(f"a {given} label without a subject: give the subject, too")
         if self.age and not self.is_age(self.age):
             raise BlinkAnalysisError(
-                f"the age {self.age!r} is no duration of ISO 8601; expected for example P21Y"
+                f"the age {self.age!r} is not an ISO 8601 duration such as P21Y"
             )
         sex = _SEX_WORDS.get(self.sex.lower(), self.sex)
         object.__setattr__(self, "sex", sex)

@@ -169,7 +169,7 @@ def first_line(path: Path) -> str:
 
 
 def header_of(path: Path) -> list[str]:
-    """Return the names of the columns, whatever the first line is."""
+    """Return the cells of the first line as names of columns."""
     line = first_line(path).rstrip("\n")
     return [column_name(cell.strip('"')) for cell in line.split(_delimiter_of(line))]
 

@@ -10,7 +10,7 @@ LOWEST_RATE_HZ = 12.0
 
 
 def doubts_of(trace: EyeTrace, calibration_reliable: bool) -> list[str]:
-    """Say what makes the results of a session doubtful."""
+    """Return warnings about the results of a session."""
     doubts = []
     valid_pct = 100.0 * float(np.mean(trace.valid)) if len(trace.frames) else 0.0
     if valid_pct == 0.0:

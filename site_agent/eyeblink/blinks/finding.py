@@ -36,7 +36,7 @@ class BlinkSettings:
     longest_blink_ms : float
         What lasts longer is a `closure`.
     shortest_blink_ms : float
-        What is shorter, even with a frame interval added, is no blink.
+        Shorter events, with a frame interval added, are not blinks.
     rearm_share : float
         Between two blinks the eye must reopen by this share of the shallower one's depth.
     ripple_share : float

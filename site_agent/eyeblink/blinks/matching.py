@@ -45,7 +45,7 @@ class BlinkMatch:
 
     @property
     def spurious(self) -> tuple[int, ...]:
-        """Indices of the found blinks that are none."""
+        """Indices of the found blinks without a true one."""
         paired = {found for found, _ in self.pairs}
         return tuple(index for index in range(self.found) if index not in paired)
 

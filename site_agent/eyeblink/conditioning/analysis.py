@@ -141,7 +141,7 @@ def measure_trials(
     remarks = []
     if not is_known and any(trial.trial_type is TrialType.CS_ONLY for trial in ordered):
         remarks.append(
-            f"no trial tells the CS-US interval; {cs_us_ms:g} ms are assumed for cs_only trials"
+            f"no trial gives the CS-US interval; {cs_us_ms:g} ms are assumed for cs_only trials"
         )
     measures = share_onset_form(
         [measure_trial(times_s, level, trial, cs_us_ms, settings) for trial in ordered], settings

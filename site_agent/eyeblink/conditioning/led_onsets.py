@@ -16,7 +16,7 @@ _MOST_BLOCKS = 20_000
 
 @dataclass(frozen=True)
 class LedSettings:
-    """How the light is told from its surroundings.
+    """How a lit light is recognised.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def detect_led_onsets(
 ) -> LedOnsets:
     """Find when a light goes on.
 
-    Dark and lit are told apart by Otsu's threshold, pulses by hysteresis. An onset is where the
+    Otsu's threshold separates dark and lit, hysteresis the pulses. An onset is where the
     brightness, drawn as straight lines between the frames, passes half-way: a frame that saw the
     light for a part of its exposure so tells how long, and a sharp step lies in the middle
     between the last dark and the first lit frame.

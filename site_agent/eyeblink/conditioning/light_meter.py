@@ -1,4 +1,4 @@
-"""Lights in the picture: how bright they are in every frame, and the trials they tell of."""
+"""Brightness of lights in the picture, and the trials that they show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Region = tuple[int, ...]
 
 
 class LightMeter:
-    """Passes the frames of a source on and keeps the mean brightness of some regions.
+    """Yields the frames of a source and records the mean brightness of some regions.
 
     Parameters
     ----------
@@ -83,12 +83,12 @@ class LightMeter:
 
 
 def light_regions(timing: TrialTiming) -> dict[str, Region]:
-    """Return where lights are to be watched, by stimulus.
+    """Return the regions of the lights by stimulus.
 
     Raises
     ------
     BlinkAnalysisError
-        A region that is no X,Y,WIDTH,HEIGHT, or a light of the US without one of the CS.
+        A region is not X,Y,WIDTH,HEIGHT.
     """
     regions = {"CS": timing.detect_led, "US": timing.detect_us_led}
     for name, region in regions.items():
@@ -101,10 +101,10 @@ def light_regions(timing: TrialTiming) -> dict[str, Region]:
 
 
 def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialTiming) -> TrialList:
-    """Return the trials at the times that the lights in the picture tell.
+    """Return the trials at the onsets of the lights in the picture.
 
     With a list, its trials are found in the CS light's onsets (clocks may differ in zero and
-    speed); without one, the lights alone say what the trials were.
+    speed); without one, the lights alone give the trials.
 
     Raises
     ------

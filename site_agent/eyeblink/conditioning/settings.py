@@ -94,7 +94,7 @@ class ConditioningSettings:
         Window after the US in which the UR has its peak. Before its start the US has not moved
         the lid, so that samples up to there still belong to the CR.
     default_cs_us_ms : float
-        CS-US interval of `cs_only` trials where the trial list does not tell it.
+        CS-US interval of `cs_only` trials where the trial list does not give it.
     smoothing_ms : float
         Full width of the local polynomials that velocity and peaks are read from; at low frame
         rates they take three samples (peaks: the samples themselves).

@@ -1,4 +1,4 @@
-"""Trials of a session from whatever file the laboratory has, on the clock of the video."""
+"""Trials of a session, read from a list or a log, on the clock of the video."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrialTiming:
         Added to every time: what the video's clock shows when the log's shows zero.
     detect_led, detect_us_led : tuple of int
         X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the CS (the US): its
-        onsets tell when the trials were, or, with a list of trials, set its clock.
+        onsets give the times of the trials, or correct the clock of a list of trials.
     """
 
     latency_ms: float = 0.0

@@ -59,7 +59,7 @@ class TrialMeasures:
     ur_amplitude, ur_peak_ms : float
         Peak above the baseline, and its time after the US.
     onset : Onset or None
-        What the samples tell of the onset, form by form of the rise; not for tables.
+        The onset for each form of the rise; not for tables.
     """
 
     trial: str
@@ -88,7 +88,7 @@ class TrialMeasures:
 def share_onset_form(
     trials: Sequence[TrialMeasures], settings: ConditioningSettings
 ) -> tuple[TrialMeasures, ...]:
-    """Estimate the CR onsets anew with what all trials tell of the form of the rise."""
+    """Estimate the CR onsets again with the form of the rise that all trials share."""
     weights = shared_form_weights([trial.onset for trial in trials if trial.onset is not None])
     refined = []
     for trial in trials:

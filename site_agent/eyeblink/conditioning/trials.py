@@ -119,7 +119,7 @@ def is_trial_list(table: TextTable) -> bool:
 
 
 def session_cs_us_interval_ms(trials: Iterable[Trial], default_ms: float) -> tuple[float, bool]:
-    """Return the interval from CS to US, and whether the trials tell it.
+    """Return the interval from CS to US, and whether the trials give it.
 
     The median over the paired trials; without any, over the `cs_only` trials that say when the US
     would have come; else `default_ms` and False.

@@ -43,7 +43,7 @@ class FaceModels:
         settings: FaceSettings,
         addresses: Mapping[str, str],
     ) -> FaceModels:
-        """Open the files and refuse what does not do.
+        """Open the models and check that they fit the analysis.
 
         Raises
         ------

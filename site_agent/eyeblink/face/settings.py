@@ -63,7 +63,7 @@ class FaceSettings:
     start_spread: float = 0.03
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
+        """Raise an error for values out of range.
 
         Raises
         ------

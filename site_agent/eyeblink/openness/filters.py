@@ -31,7 +31,7 @@ class FilterSettings:
     filter_ms: float = 120.0
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
+        """Raise an error for values out of range.
 
         Raises
         ------

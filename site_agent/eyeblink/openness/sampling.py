@@ -33,7 +33,7 @@ def sample_face(source: FrameSource, follower: Follower, progress: Progress | No
 
 
 def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
-    """Say what a person should know about the choice of the face."""
+    """Return warnings about the choice of the face."""
     remarks = []
     if counts.surveys_with_several:
         remarks.append(
@@ -103,7 +103,7 @@ def _usual_place(trace: EyeTrace) -> float:
 def _reported(
     frames: Iterator[Frame], source: FrameSource, progress: Progress | None
 ) -> Iterator[Frame]:
-    """Pass frames on and tell how far they are."""
+    """Yield the frames and report the progress."""
     info = source.info
     total = info.declared_frames
     if total is None and info.duration_s and info.declared_rate_hz:

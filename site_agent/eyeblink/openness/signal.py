@@ -113,7 +113,7 @@ class CalibrationSettings:
     smallest_span: float = 0.05
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
+        """Raise an error for values out of range.
 
         Raises
         ------

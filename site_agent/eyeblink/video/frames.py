@@ -2,7 +2,7 @@
 
 PyAV rather than OpenCV's `VideoCapture`: the latter hides decoding errors (a damaged video just
 ends), derives times from the nominal rate on some back ends, so that variable frame rates shift
-every blink, and does not tell lost frames from the end of the file. PyAV gives each frame's own
+every blink, and reports a lost frame as the end of the file. PyAV gives each frame's own
 time, the rotation that a phone wrote, and every error.
 """
 
@@ -87,7 +87,7 @@ class DecodingReport:
         Longest time between two frames.
     last_time_s : float
     times_from : str
-        What says when the frames were taken: ``container``, ``camera``, ``table NAME`` or
+        Where the times of frames come from: ``container``, ``camera``, ``table NAME`` or
         ``frame rate N Hz``.
     """
 
@@ -121,10 +121,10 @@ class FrameSource(Protocol):
 
 
 class Clock(Protocol):
-    """Says when frames were taken, instead of the file (see `video_times`)."""
+    """Times of frames to use instead of those in the file (see `times`)."""
 
     @property
-    def told(self) -> str: ...
+    def source(self) -> str: ...
 
     def time_s(self, pts: int | None, /) -> float: ...
 
@@ -146,7 +146,7 @@ class VideoReader:
     Raises
     ------
     VideoFileError
-        The file is missing, empty, no video, has no picture, or an unknown codec.
+        The file is missing, empty or not a video, or has no picture or an unknown codec.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class VideoReader:
         self._container, self._stream = _open(self.path)
         self.info = _describe(self.path, self._container, self._stream)
         self.report = DecodingReport(
-            times_from=clock.told if clock else "container",
+            times_from=clock.source if clock else "container",
             pixel_aspect=pixel_aspect(self._stream),
         )
         self._bits = bits
@@ -336,7 +336,7 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     if not path.exists():
         raise VideoFileError(f"{path}: no such file")
     if not path.is_file():
-        raise VideoFileError(f"{path}: is no file, expected a video")
+        raise VideoFileError(f"{path}: is not a file, expected a video")
     if path.stat().st_size == 0:
         raise VideoFileError(f"{path}: the file is empty, expected a video")
     try:
@@ -344,7 +344,7 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise VideoFileError(
             f"{path}: cannot be opened as a video ({getattr(error, 'strerror', None) or error}); "
-            "it is no video file, or it was cut off before its index was written"
+            "it is not a video, or it was cut off before its index was written"
         ) from error
     streams = [
         stream for stream in container.streams.video if not _is_cover_picture(stream.disposition)

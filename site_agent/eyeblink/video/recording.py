@@ -18,7 +18,7 @@ from site_agent.pictures.sample_depth import FULL_BITS
 
 @dataclass(frozen=True)
 class Recording:
-    """Where a recording lies, and when its pictures were taken where they do not say.
+    """Where a recording lies, and the times of its pictures where the files have none.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Recording:
         A video file, or a folder of images.
     timestamps : Path or None
         Times of a folder's images (see `image_folder`), or of a video's frames, one row each,
-        instead of those in the file (see `video_times`).
+        instead of those in the file (see `times`).
     frame_rate_hz : float or None
         Rate of a folder's images, where no table says when they were taken; or of a video,
         instead of the times in the file.
@@ -92,12 +92,12 @@ def describe_recording(
 
 
 def other_times(source: FrameSource, timing: FrameTiming) -> str | None:
-    """Say that a video's times are not those of its file; None where they are."""
-    info, told = source.info, source.report.times_from
-    if info.container == "images" or not were_given(told):
+    """Return a warning that a video's times are not those of its file, or None."""
+    info, times_from = source.info, source.report.times_from
+    if info.container == "images" or not were_given(times_from):
         return None
     declared = f"{info.declared_rate_hz:.3g}" if info.declared_rate_hz else "no"
     return (
-        f"times come from the {told} ({timing.frame_rate_hz:.4g} frames/s), not from the video "
-        f"file, which says {declared} frames/s"
+        f"times come from the {times_from} ({timing.frame_rate_hz:.4g} frames/s), not from the "
+        f"video file, which says {declared} frames/s"
     )

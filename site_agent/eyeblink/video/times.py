@@ -21,7 +21,7 @@ MOST_FRAMES_PER_S = 100_000.0
 
 
 def were_given(times_from: str) -> bool:
-    """Tell whether times came from the user: what `DecodingReport.times_from` says."""
+    """Return whether `DecodingReport.times_from` names times that the user gave."""
     return times_from.startswith(("table ", "frame rate "))
 
 
@@ -40,7 +40,7 @@ class FrameClock:
         One for each place.
     frame_rate_hz : float, optional
         Instead of `times_s`.
-    told : str
+    source : str
         Where the times come from, for the provenance.
     """
 
@@ -50,13 +50,13 @@ class FrameClock:
         *,
         times_s: Float64 | None = None,
         frame_rate_hz: float | None = None,
-        told: str,
+        source: str,
     ) -> None:
         self._places = {pts: place for place, pts in enumerate(stored)}
         self._times_s = times_s
         self._rate_hz = frame_rate_hz or 1.0
         self._next = 0
-        self.told = told
+        self.source = source
 
     def time_s(self, pts: int | None) -> float:
         """Return the time of the next frame, in seconds.
@@ -73,8 +73,8 @@ class FrameClock:
             return place / self._rate_hz
         if place >= len(self._times_s):
             raise VideoFileError(
-                f"{self.told} has {len(self._times_s)} times, the video more frames; expected one "
-                "row for each frame"
+                f"{self.source} has {len(self._times_s)} times, the video more frames; expected "
+                "one row for each frame"
             )
         return float(self._times_s[place])
 
@@ -87,8 +87,8 @@ def open_clock(
     Raises
     ------
     VideoFileError
-        A table that cannot be read or has not one row for each frame, a rate that is none, or a
-        file that is no video.
+        The table does not have one row for each frame, the rate is not positive, or the file is
+        not a video.
     """
     if timestamps is not None:
         return _clock_of_table(path, timestamps)
@@ -99,8 +99,8 @@ def open_clock(
             f"{path}: a frame rate of {frame_rate_hz:g} was given; expected frames per second, "
             "more than 0"
         )
-    told = f"frame rate {frame_rate_hz:g} Hz"
-    return FrameClock(_stored(path), frame_rate_hz=frame_rate_hz, told=told)
+    source = f"frame rate {frame_rate_hz:g} Hz"
+    return FrameClock(_stored(path), frame_rate_hz=frame_rate_hz, source=source)
 
 
 def read_frame_times(path: Path) -> Float64:
@@ -143,14 +143,14 @@ def _clock_of_table(path: Path, timestamps: Path) -> FrameClock:
     times_s = read_frame_times(timestamps)
     stored = _stored(path)
     if len(stored) != len(times_s):
-        # Some packets hold no picture of their own. Decoding tells, before the long analysis.
+        # Some packets hold no picture of their own: decode before the long analysis.
         stored, frames = [], _count_frames(path)
         if frames != len(times_s):
             raise VideoFileError(
                 f"{timestamps}: has {len(times_s)} times, {path.name} has {frames} frames; "
                 "expected one row for each frame"
             )
-    return FrameClock(stored, times_s=times_s, told=f"table {timestamps.name}")
+    return FrameClock(stored, times_s=times_s, source=f"table {timestamps.name}")
 
 
 def _stored(path: Path) -> list[int]:

@@ -143,7 +143,7 @@ def test_a_damaged_stretch_is_passed_over(tmp_path: Path) -> None:
     assert (np.diff(times_s) > 0).all()
 
 
-def test_what_is_no_video(tmp_path: Path) -> None:
+def test_files_that_are_not_videos(tmp_path: Path) -> None:
     empty = tmp_path / "empty.mp4"
     empty.touch()
     text = tmp_path / "text.mp4"
@@ -164,7 +164,7 @@ def test_what_is_no_video(tmp_path: Path) -> None:
         (cut, "cannot be opened as a video"),
         (sound, "found audio, expected a video stream"),
         (strange, "no decoder is known"),
-        (tmp_path, "is no file"),
+        (tmp_path, "is not a file"),
         (tmp_path / "missing.mp4", "no such file"),
     ):
         with pytest.raises(VideoFileError, match=message) as error:

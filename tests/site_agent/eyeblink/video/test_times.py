@@ -58,7 +58,7 @@ def test_a_rate_or_a_table_overrides_the_times_in_the_file(slow_motion: Path) ->
 
 
 def test_frames_that_cannot_be_decoded_shift_no_others() -> None:
-    clock = FrameClock([0, 512, 1024, 1536, 2048], frame_rate_hz=100.0, told="")
+    clock = FrameClock([0, 512, 1024, 1536, 2048], frame_rate_hz=100.0, source="")
     # The second picture is damaged, the fourth has no time of its own.
     assert [clock.time_s(pts) for pts in (0, 1024, None, 2048)] == [0.0, 0.02, 0.03, 0.04]
 
