@@ -36,8 +36,8 @@ Float64 = NDArray[np.float64]
 DEFAULT_ORIGIN = 1
 DEFAULT_MARGIN = 0.1
 _LARGEST_COORDINATE_PX = 1_000_000
-_VERSION = re.compile(r"version\s*:", re.IGNORECASE)
-_COUNT = re.compile(r"n_points\s*:\s*([0-9]+)$", re.IGNORECASE)
+_VERSION = re.compile(r"version\s*:.*", re.IGNORECASE)
+_COUNT = re.compile(r"n_points\s*:\s*([0-9]+)", re.IGNORECASE)
 
 
 def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
@@ -70,9 +70,9 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
     points = []
     declared = None
     for number, line in enumerate(lines, start=1):
-        if found := _COUNT.match(line.strip()):
+        if found := _COUNT.fullmatch(line.strip()):
             declared = int(found[1])
-        elif line.strip() not in ("", "{", "}") and not _VERSION.match(line.strip()):
+        elif line.strip() not in ("", "{", "}") and not _VERSION.fullmatch(line.strip()):
             points.append(_point(path, number, line))
     if declared not in (None, len(points)):
         problem = f"has {len(points)} landmarks, while n_points is {declared}"

@@ -105,15 +105,15 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
         line_b.bytes_per_s = line_c.bytes_per_s = LINE_BYTES_PER_S
         on_line_b = b.environment | {"POOL_ENDPOINT": line_b.url}
         killed = start_process(*b.contribute_words(key), **on_line_b)
+        wait_until(lambda: line_b.sent_bytes > 3 * PART_BYTES)
+        killed.kill()
+        killed.communicate()
         silent = start_process(
             *c.contribute_words(key), **(c.environment | {"POOL_ENDPOINT": line_c.url})
         )
         try:
             wait_until(lambda: line_c.sent_bytes > 2 * PART_BYTES)
             os.kill(silent.pid, signal.SIGSTOP)
-            wait_until(lambda: line_b.sent_bytes > 3 * PART_BYTES)
-            killed.kill()
-            killed.communicate()
             assert states(pool.rounds.get(key)) == {
                 "site-a": "contributed", "site-b": "waiting", "site-c": "waiting",
             }  # fmt: skip
