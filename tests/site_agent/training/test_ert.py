@@ -50,12 +50,9 @@ def plain_dlib(dataset: FaceDataset, settings: ErtSettings, output: Path) -> byt
     return output.read_bytes()
 
 
-@pytest.mark.parametrize("seed", ["", "another"])
-def test_photographs_give_the_same_bytes_as_plain_dlib(
-    shared_data: Path, tmp_path: Path, seed: str
-) -> None:
+def test_photographs_give_the_same_bytes_as_plain_dlib(shared_data: Path, tmp_path: Path) -> None:
     dataset = read_imglab_xml(shared_data / "dlib_faces" / "training_with_face_landmarks.xml")
-    settings = dataclasses.replace(QUICK, random_seed=seed)
+    settings = dataclasses.replace(QUICK, random_seed="another")
     result = train_ert(dataset, tmp_path / "ours.dat", settings)
     assert result.model_path.read_bytes() == plain_dlib(dataset, settings, tmp_path / "plain.dat")
 
@@ -92,6 +89,7 @@ def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: P
     assert 0 < written["training_scores"]["mean_error"] < 0.5
     assert "GB of memory" in steps[0][1]
     assert steps[1][1] == "reading image 1 of 24"
+    assert result.record.warnings == ()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.dat", "a.dat.training.json"]
 
 
@@ -125,7 +123,6 @@ def test_landmarks_in_the_order_of_text_are_told_at_the_end(
     numbered = dataclasses.replace(training_faces, images=images)
     (warning,) = train_ert(numbered, tmp_path / "a.dat", QUICK).record.warnings
     assert "are in the order of their numbers as text" in warning
-    assert train_ert(training_faces, tmp_path / "b.dat", QUICK).record.warnings == ()
 
 
 def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Path) -> None:
