@@ -297,9 +297,9 @@ def _short(value: object) -> str:
 
 def _state(version: ModelVersionResponse) -> str:
     """Return a version's state, and whether it is flagged or replaced."""
-    from site_agent.pool.standing import standing_words
+    from site_agent.pool.withdrawn import withdrawal_summary
 
-    words = standing_words(version)
+    words = withdrawal_summary(version)
     if not words or version.withdrawal is not None:
         return words or version.state
     return f"{version.state}, {words}"

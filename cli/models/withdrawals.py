@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         WithdrawalPreview,
         WithdrawalResponse,
     )
-    from site_agent.pool.standing import FileStanding, LocalFile
+    from site_agent.pool.withdrawn import LocalFile, WithdrawnFile
 
 app = single()
 
@@ -182,8 +182,8 @@ def check(
 
 def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
     from site_agent.pool.recipe_sources import RecipeSources
-    from site_agent.pool.standing import LocalFile
     from site_agent.pool.transfers.transfer import hash_file
+    from site_agent.pool.withdrawn import LocalFile
 
     for path in files:
         if not path.is_file():
@@ -200,7 +200,7 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFil
 
 def _cached_files() -> list[LocalFile]:
     from site_agent.pool.cache import ModelCache
-    from site_agent.pool.standing import LocalFile
+    from site_agent.pool.withdrawn import LocalFile
 
     cache = ModelCache()
     return [
@@ -220,7 +220,7 @@ def _check_reply(
     WithdrawnFilesError
         It is not.
     """
-    from site_agent.pool.standing import check_files
+    from site_agent.pool.withdrawn import check_files
 
     with invocation.pool() as pool:
         found = check_files(pool, files)
@@ -239,7 +239,7 @@ def _check_reply(
     return Reply(data, f"{len(files)} files: none is withdrawn or contains a withdrawn model")
 
 
-def _item(standing: FileStanding) -> dict[str, Any]:
+def _item(standing: WithdrawnFile) -> dict[str, Any]:
     return {
         "path": str(standing.path),
         "digest": standing.digest,

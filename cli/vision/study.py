@@ -315,8 +315,8 @@ def _study(invocation: Invocation, request: _Request, *, dry_run: bool) -> Reply
     except KeyboardInterrupt:
         invocation.note("Finished steps are kept; run the same command again to continue.")
         raise
-    for stranger in done.strangers:
-        invocation.note(f"left from an earlier study: {request.output / stranger}")
+    for leftover in done.leftovers:
+        invocation.note(f"left from an earlier study: {request.output / leftover}")
     _check_complete(done)
     return _reply(done)
 

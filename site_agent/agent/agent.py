@@ -89,7 +89,7 @@ def run_agent(
         agent = _Agent(config, journal, workspace, state, profile or config.profile)
         journal.cycle = state.cycle
         with agent.open_pool() as pool:
-            journal.tell(
+            journal.write(
                 "agent_started",
                 config=config.path,
                 workspace=config.workspace,
@@ -101,9 +101,9 @@ def run_agent(
                 report = agent.run_once(pool) if once else agent.run_on(pool, wait)
             except BaseException as end:
                 words = "interrupted" if isinstance(end, KeyboardInterrupt) else str(end)
-                journal.tell("agent_stopped", reason=words or type(end).__name__)
+                journal.write("agent_stopped", reason=words or type(end).__name__)
                 raise
-            journal.tell("agent_stopped", reason="one cycle was asked for")
+            journal.write("agent_stopped", reason="one cycle was asked for")
             return report
 
 
@@ -131,7 +131,7 @@ class _Agent:
             else:
                 silent_times = 0
                 pause_s = max(0.0, self.config.interval_s - (time.monotonic() - started_s))
-            self.journal.tell("waiting", seconds=round(pause_s, 1))
+            self.journal.write("waiting", seconds=round(pause_s, 1))
             wait(pause_s)
 
     def run_once(self, pool: PoolClient) -> CycleReport:
@@ -152,9 +152,9 @@ class _Agent:
         try:
             self._work(report, pool)
         except (PoolUnreachableError, NotLoggedInError) as error:
-            self.journal.tell("pool_unreachable", error=str(error))
+            self.journal.write("pool_unreachable", error=str(error))
             raise
-        self.journal.tell(
+        self.journal.write(
             "cycle_finished",
             took_s=round(time.monotonic() - started_s, 3),
             uploads=report.uploads,
@@ -166,7 +166,7 @@ class _Agent:
     def _work(self, report: CycleReport, pool: PoolClient) -> None:
         """Do everything once; what fails stops nothing else."""
         site = pool.whoami().site
-        self.journal.tell("cycle_started", site=site)
+        self.journal.write("cycle_started", site=site)
         context = CycleContext(
             pool, site, self.workspace, self.state, self.journal, self.config.threads
         )
@@ -192,7 +192,7 @@ class _Agent:
 
     def _failed(self, report: CycleReport, subject: str, error: Exception) -> None:
         report.failures.append((subject, error))
-        self.journal.tell(
+        self.journal.write(
             "failed", subject=subject, error=str(error), hint=getattr(error, "hint", "")
         )
 

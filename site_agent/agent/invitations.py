@@ -107,7 +107,7 @@ class RoundsRun:
             self.context.save()
 
     def _contribute(self, found: RoundResponse) -> None:
-        self.context.journal.tell(
+        self.context.journal.write(
             "contributing", round=found.round_id, base=found.base, deadline=found.deadline
         )
         done = contribute_to_round(
@@ -119,7 +119,7 @@ class RoundsRun:
             seed=self.config.seed,
             threads=self.context.threads,
         )
-        self.context.journal.tell(
+        self.context.journal.write(
             "contributed",
             round=found.round_id,
             digest=done.digest,
@@ -138,14 +138,14 @@ class RoundsRun:
             except (ConflictError, PoolRefusedRequestError, ForbiddenError) as error:
                 self.failures.append((found.round_id, error))
                 continue
-            self.context.journal.tell(
+            self.context.journal.write(
                 "round_finished", round=found.round_id, result=done.version.address
             )
 
     def _refuse(self, key: str, reason: str, data: str) -> None:
         self.notes[key] = RoundNote(outcome="refused", reason=reason, data=data)
         self.context.save()
-        self.context.journal.tell("round_refused", round=key, reason=reason)
+        self.context.journal.write("round_refused", round=key, reason=reason)
 
 
 def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:

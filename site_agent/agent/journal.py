@@ -114,7 +114,7 @@ class Journal:
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     cycle: int = 0
 
-    def tell(self, event: str, **values: Any) -> None:
+    def write(self, event: str, **values: Any) -> None:
         """Write one event; its keys have to be those of `EVENTS`."""
         kind = EVENTS[event]
         assert set(values) == set(kind.keys), f"{event}: {sorted(values)}"

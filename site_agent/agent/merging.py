@@ -100,7 +100,7 @@ class GoalRun:
             conditions=(self.scorer.condition, today()),
         )
         new = [version for version in choice.taken if version.digest not in self.known.checked]
-        self.journal.tell(
+        self.journal.write(
             "models_found",
             name=self.goal.name,
             found=choice.found,
@@ -134,7 +134,7 @@ class GoalRun:
             raise _RefusedError(version, str(error), today()) from error
         if version.digest in self.known.checked:
             return
-        self.journal.tell(
+        self.journal.write(
             "model_fetched",
             name=self.goal.name,
             address=version.address,
@@ -150,7 +150,7 @@ class GoalRun:
     def _refuse(self, digest: str, refusal: Refusal) -> None:
         self.known.refused[digest] = refusal
         self.context.save()
-        self.journal.tell(
+        self.journal.write(
             "model_refused",
             name=self.goal.name,
             address=refusal.address,
@@ -229,7 +229,7 @@ class GoalRun:
             file_names=[*own, *(version.file_name for version in choice.taken)],
         )
         assert done.digest is not None
-        self.journal.tell(
+        self.journal.write(
             "merged",
             name=goal.name,
             method=goal.method_name,
@@ -272,12 +272,12 @@ class GoalRun:
 
     def _tell_up_to_date(self, value: float, *, unless: bool = False) -> None:
         if not unless:
-            self.journal.tell(
+            self.journal.write(
                 "up_to_date", name=self.goal.name, metric=self.goal.metric_name, value=value
             )
 
     def _tell_not_better(self, merged: Scored, best: Scored) -> None:
-        self.journal.tell(
+        self.journal.write(
             "not_better",
             name=self.goal.name,
             metric=self.goal.metric_name,

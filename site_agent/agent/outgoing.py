@@ -46,7 +46,7 @@ class Shelf:
         temporary.replace(place)
         self._known.best = best.digest
         self._context.save()
-        self._context.journal.tell(
+        self._context.journal.write(
             "best_changed",
             name=self._goal.name,
             what=best.what,
@@ -83,7 +83,7 @@ class Shelf:
             self._known.outgoing = None
             self._context.save()
             return 0
-        self._context.journal.tell(
+        self._context.journal.write(
             "uploading",
             name=self._goal.name,
             digest=waiting.digest,
@@ -101,7 +101,7 @@ class Shelf:
         self._known.uploaded.append(waiting.digest)
         self._known.outgoing = None
         self._context.save()
-        self._context.journal.tell(
+        self._context.journal.write(
             "uploaded",
             name=self._goal.name,
             address=done.version.address,

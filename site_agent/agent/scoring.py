@@ -91,7 +91,7 @@ class Scorer:
                 raise EvaluationError(f"{name or path}: {metric} cannot be measured, only {found}")
             self._known.scores[self._key(digest)] = metrics
             self._context.save()
-            self._context.journal.tell(
+            self._context.journal.write(
                 "evaluated",
                 name=self._goal.name,
                 what=what,

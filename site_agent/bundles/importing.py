@@ -260,7 +260,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
             site, _, pool = version.origin.partition("@")
             raise SignatureError(
                 f"{report.path}: {version.address}: signed with key "
-                f"{readable_fingerprint(version.key_id)}, which is none of those that this "
+                f"{readable_fingerprint(version.key_id)}, which is not one that this "
                 f"machine trusts for {version.origin}",
                 hint=f"ask {site} for the fingerprint of its key; if it is this one, forget the "
                 f"old one with the login of {pool}: poolctl keys forget {site}",

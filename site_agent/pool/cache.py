@@ -248,7 +248,7 @@ class ModelCache:
 def _checked(digest: str) -> str:
     """Refuse what could lead out of the cache's folder."""
     if not re.fullmatch(DIGEST_PATTERN, digest):
-        raise NotFoundError(f"{digest!r} is no digest: expected 64 digits 0-9, a-f")
+        raise NotFoundError(f"{digest!r} is not a digest; expected 64 digits 0-9, a-f")
     return digest
 
 

@@ -31,7 +31,6 @@ from site_agent.pool.resources.rounds import Rounds
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.resources.uploads import Uploads
 from site_agent.pool.resources.withdrawals import Withdrawals
-from site_agent.pool.standing import require_usable
 from site_agent.pool.transfers.transfer import (
     Downloaded,
     Uploaded,
@@ -41,6 +40,7 @@ from site_agent.pool.transfers.transfer import (
 )
 from site_agent.pool.trust.signing import canonical_recipe
 from site_agent.pool.trust.verification import SignaturePolicy, chosen_policy
+from site_agent.pool.withdrawn import require_usable
 from site_agent.runs.progress import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]

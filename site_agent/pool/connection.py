@@ -307,7 +307,7 @@ class PoolConnection:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "the whole answer"
             raise PoolAnswerError(
-                f"{self.endpoint} gave an answer that is no {answer.__name__}: "
+                f"{self.endpoint} answered with something that is not a {answer.__name__}: "
                 f"{place}: {first['msg']}",
                 hint="is this the address of a pool, and of one that this version can talk to?",
             ) from error

@@ -116,7 +116,7 @@ def normalise_endpoint(text: str) -> str:
     parts = urlsplit(words)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
         raise InvalidInputError(
-            f"{text!r} is no address of a pool; expected for example "
+            f"{text!r} is not the address of a pool; expected for example "
             "https://pool.example.org or http://127.0.0.1:8710"
         )
     return words

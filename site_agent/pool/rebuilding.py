@@ -144,10 +144,10 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
         made from each other in a circle.
     """
     entries = family.entries()
-    strangers = sorted(set(without) - set(entries))
-    if strangers:
+    unknown = sorted(set(without) - set(entries))
+    if unknown:
         raise InvalidInputError(
-            f"{strangers[0]} is neither an input of the recipe nor in any of its inputs",
+            f"{unknown[0]} is neither an input of the recipe nor in any of its inputs",
             hint="poolctl models lineage ADDRESS shows what a model was merged from",
         )
     touched = family.holders(without)

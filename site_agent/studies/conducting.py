@@ -33,14 +33,14 @@ class StudyOutcome:
     ----------
     files : tuple of Path
         The table and the pictures.
-    strangers : tuple of str
+    leftovers : tuple of str
         Models in the folder that an earlier run made and that are not of this study.
     """
 
     run: StudyRun
     table: StudyTable
     files: tuple[Path, ...]
-    strangers: tuple[str, ...]
+    leftovers: tuple[str, ...]
 
 
 def look_at_study(
@@ -124,5 +124,5 @@ def conduct_study(
         )
         table = make_table(run)
         files = write_outcome(run, table, repeat)
-        strangers = place.strangers(run.protocol.steps)
-    return StudyOutcome(run, table, tuple(files), tuple(strangers))
+        leftovers = place.leftovers(run.protocol.steps)
+    return StudyOutcome(run, table, tuple(files), tuple(leftovers))

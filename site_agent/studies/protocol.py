@@ -186,7 +186,7 @@ def plan_protocol(
             f"weights: {len(weights)} for {len(parts)} parts; expected one for each"
         )
     if double > len(parts):
-        raise InvalidInputError(f"double: there is no part {double} of {len(parts)}")
+        raise InvalidInputError(f"double: part {double} does not exist, expected 1 to {len(parts)}")
     return _Planner(tuple(parts), tuple(faces), settings, tuple(landmarks)).plan()
 
 

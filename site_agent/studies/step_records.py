@@ -163,7 +163,7 @@ class StudyFolder:
         for file in record.files if record else ():
             (self.path / file.path).unlink(missing_ok=True)
 
-    def strangers(self, steps: Sequence[Step]) -> list[str]:
+    def leftovers(self, steps: Sequence[Step]) -> list[str]:
         """Return the files of earlier runs' steps that are none of these steps'."""
         keys = {step.key for step in steps}
         found = []

@@ -229,6 +229,6 @@ class Rounds:
 def _path(round_id: str) -> str:
     if not round_id.isalnum():
         raise PoolRefusedRequestError(
-            f"{round_id!r} is no round", hint="poolctl rounds ls lists your rounds"
+            f"{round_id!r} is not a round", hint="poolctl rounds ls lists your rounds"
         )
     return f"/api/v1/rounds/{round_id}"

@@ -76,7 +76,7 @@ def key_file(folder: Path, site: str) -> Path:
         `site` is no name of a site.
     """
     if not re.fullmatch(NAME_PATTERN, site):
-        raise InvalidInputError(f"{site!r} is no name of a site")
+        raise InvalidInputError(f"{site!r} is not a site name")
     return folder / f"{site}{_SUFFIX}"
 
 

@@ -249,7 +249,7 @@ class Verifier:
         where = f", imported from {key.origin}," if key.origin else ""
         return SignatureError(
             f"{version.address}: signed with key {readable_fingerprint(key.key_id)}{where} which "
-            f"is none of those known of {version.site}; the site may have a new one, or somebody "
+            f"is not a known key of {version.site}; the site may have a new one, or somebody "
             "else may have signed",
             hint=f"ask {version.site} for the fingerprint of its key; if it is this one: "
             f"poolctl keys trust {version.site} {key.key_id[:16]}",

@@ -179,7 +179,7 @@ def test_a_manifest_that_promises_too_much_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(member_header("manifest.json", 2**40))
         file.truncate(2**40)  # sparse: takes no room
-    with pytest.raises(BundleRefusedError, match="no bundle"):
+    with pytest.raises(BundleRefusedError, match="not a bundle"):
         open_bundle(path)
     with path.open("wb") as file:
         file.write(member_header("manifest.json", MOST_MANIFEST_BYTES))
@@ -195,7 +195,7 @@ def test_a_manifest_that_promises_too_much_is_not_read(tmp_path: Path) -> None:
 def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x"
     path.write_bytes(content)
-    with pytest.raises(BundleRefusedError, match="no bundle"):
+    with pytest.raises(BundleRefusedError, match="not a bundle"):
         open_bundle(path)
 
 

@@ -203,7 +203,7 @@ def test_other_settings_repeat_only_what_they_touch(study: Path, faces: Faces) -
     refinement = replace(LANDMARKS.refinement, rounds=1)
     done, ended = again(study, faces, replace(LANDMARKS, refinement=refinement))
     assert ended == []
-    assert sorted(done.strangers) == [
+    assert sorted(done.leftovers) == [
         "models/REFINED-P1+P2-round-2-thinned-to-8.dat", "models/REFINED-P1+P2-round-2.dat",
         "scores/REFINED-P1+P2-round-2-thinned-to-8.json", "scores/REFINED-P1+P2-round-2.json",
     ]  # fmt: skip

@@ -112,7 +112,7 @@ def test_what_cannot_be_planned_says_why() -> None:
         plan(settings, SIX[:1])
     with pytest.raises(InvalidInputError, match="weights: 2 for 6 parts"):
         plan(replace(settings, combination=CombinationSettings(weights=(1, 2))))
-    with pytest.raises(InvalidInputError, match="no part 7 of 6"):
+    with pytest.raises(InvalidInputError, match="part 7 does not exist"):
         plan(replace(settings, combination=CombinationSettings(double=7)))
     with pytest.raises(TrainingSettingsError, match="weights is -1"):
         CombinationSettings(weights=(1, -1))

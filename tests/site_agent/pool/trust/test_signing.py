@@ -154,7 +154,7 @@ def test_a_key_is_kept_from_others_and_never_lost(tmp_path: Path) -> None:
     create_key(folder, "site-b")
     assert [each.site for each in local_keys(folder)] == ["site-a", "site-b"]
     assert load_key(folder, "site-c") is None
-    with pytest.raises(InvalidInputError, match="no name of a site"):
+    with pytest.raises(InvalidInputError, match="not a site name"):
         load_key(folder, "../site-a")
 
 

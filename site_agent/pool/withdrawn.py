@@ -1,4 +1,4 @@
-"""Whether a model may still be used: withdrawn, flagged because of what it holds, replaced."""
+"""Whether a model may still be used: withdrawn, flagged because of an input, or replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refusal_of(version: ModelVersionResponse) -> str:
-    """Return why a version's bytes are not given out any more; ``""`` if they are."""
+    """Return why a version can no longer be downloaded; ``""`` if it can."""
     own = version.withdrawal
     if own is not None and own.effect == "refuse":
         return _withdrawn_words(own)
@@ -27,12 +27,12 @@ def refusal_of(version: ModelVersionResponse) -> str:
 
 
 def require_usable(version: ModelVersionResponse) -> None:
-    """Raise for a version that nobody shall use any more, wherever its bytes come from.
+    """Raise for a version that must not be used, wherever its bytes come from.
 
     Raises
     ------
     WithdrawnError
-        Names the reason, and what to use instead.
+        With the reason, and what to use instead.
     """
     refusal = refusal_of(version)
     if refusal:
@@ -46,7 +46,7 @@ def require_usable(version: ModelVersionResponse) -> None:
 
 
 def warning_of(version: ModelVersionResponse) -> str:
-    """Return what a user of a version has to know; ``""`` for one in good standing."""
+    """Return why a version should not be used; ``""`` if it may be."""
     if version.withdrawal is not None:
         problem = _withdrawn_words(version.withdrawal)
     elif version.flags:
@@ -57,8 +57,8 @@ def warning_of(version: ModelVersionResponse) -> str:
     return f"{problem}; replaced by {version.successors[0]}" if version.successors else problem
 
 
-def standing_words(version: ModelVersionResponse) -> str:
-    """Return a version's standing in a few words; ``""`` where all is well."""
+def withdrawal_summary(version: ModelVersionResponse) -> str:
+    """Return in a few words that a version is withdrawn or flagged; ``""`` if it is not."""
     if version.withdrawal is not None:
         words = f"withdrawn ({version.withdrawal.reason})"
     elif version.flags:
@@ -69,8 +69,8 @@ def standing_words(version: ModelVersionResponse) -> str:
 
 
 @dataclass(frozen=True)
-class FileStanding:
-    """What is wrong with a file on this machine.
+class WithdrawnFile:
+    """A local file that was withdrawn, or contains something that was.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class FileStanding:
 
     @property
     def words(self) -> str:
-        """What is wrong, for people."""
+        """What is wrong, in words."""
         problems = [_withdrawn_words(each) for each in self.withdrawn]
         if self.holds:
             problems.append(f"holds {', '.join(self.holds)}, withdrawn")
@@ -100,18 +100,18 @@ class FileStanding:
 
 @dataclass
 class LocalFile:
-    """A file here: its digest, and those of what it was merged from as far as is known."""
+    """A local file: its digest, and those of its inputs as far as they are known."""
 
     path: Path
     digest: str
     holds: Mapping[str, str] = field(default_factory=dict)
-    """Digests of what it was merged from, and what to call each."""
+    """Digests of its inputs, each with a name to show."""
 
 
-def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[FileStanding]:
-    """Return those files that were withdrawn, or hold something that was.
+def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[WithdrawnFile]:
+    """Return the files that were withdrawn, or contain something that was.
 
-    A merged file need not be in the pool: what its recipe names is asked for, too.
+    A merged file need not be in the pool: the inputs of its recipe are checked as well.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[FileStandi
                 holds += [flag.address for flag in inside.flags]
         if own is not None or holds:
             found.append(
-                FileStanding(
+                WithdrawnFile(
                     path=file.path,
                     digest=file.digest,
                     withdrawn=tuple(own.withdrawals) if own else (),
