@@ -7,7 +7,6 @@ lids, blinks) is known exactly.
 
 from __future__ import annotations
 
-from site_agent.datasets.synthetic.accessories import Accessories
 from site_agent.datasets.synthetic.camera import Camera
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
 from site_agent.datasets.synthetic.conditioning_videos import (
@@ -37,7 +36,6 @@ from site_agent.datasets.synthetic.videos import VideoScene, truth_files, write_
 
 __all__ = [
     "SITE_STYLES",
-    "Accessories",
     "Blink",
     "Camera",
     "ConditioningDesign",

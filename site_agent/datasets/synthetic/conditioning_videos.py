@@ -68,7 +68,7 @@ def write_conditioning_video(
     scene: VideoScene | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> ConditioningVideo:
-    """Write a video of a session of eyeblink conditioning, with what is true of it beside it.
+    """Write a video of a session of eyeblink conditioning, with its truth files beside it.
 
     What happens in the session depends on `seed` and `design` only, not on the camera.
 

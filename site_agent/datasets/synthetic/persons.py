@@ -13,10 +13,7 @@ import numpy as np
 
 Colour = tuple[float, float, float]
 AgeGroup = Literal["infant", "adult", "elder"]
-HairStyle = Literal[
-    "bald", "fuzz", "buzz", "short", "parted", "fringe", "curly", "bob", "long", "bun"
-]
-Beard = Literal["none", "stubble", "moustache", "goatee", "full"]
+HairStyle = Literal["bald", "short", "long"]
 
 # From very light to very dark; a person's tone is a point on this line.
 _SKIN_TONES: tuple[Colour, ...] = (
@@ -75,15 +72,10 @@ class Person:
     mouth_y, mouth_half_width, upper_lip, lower_lip : float
     ear_size, ear_stand : float
     hair_style, hairline_y, hair_volume : style, lower edge on the forehead, thickness
-    parting : float
-        Where the hair parts, -1..1.
-    beard : {'none', 'stubble', 'moustache', 'goatee', 'full'}
-    freckles, redness, wrinkles : float
+    redness, wrinkles : float
         Strengths in 0..1.
     asymmetry : tuple of float
         Small differences between the two halves: eye height, brow height, nose, mouth tilt.
-    glasses : bool
-        Whether the person owns a pair.
     """
 
     number: int
@@ -125,13 +117,9 @@ class Person:
     hair_style: HairStyle
     hairline_y: float
     hair_volume: float
-    parting: float
-    beard: Beard
-    freckles: float
     redness: float
     wrinkles: float
     asymmetry: tuple[float, float, float, float]
-    glasses: bool
 
 
 def person(seed: int, age_group: AgeGroup | None = None) -> Person:
@@ -162,11 +150,9 @@ def person(seed: int, age_group: AgeGroup | None = None) -> Person:
         number=seed,
         age_group=group,
         **looks,
-        freckles=float(rng.random() ** 4),
         redness=float(rng.uniform(0.2, 1.0)),
         wrinkles={"infant": 0.0, "adult": float(rng.uniform(0, 0.3)), "elder": 0.9}[group],
         asymmetry=_four(rng.normal(0.0, [0.012, 0.02, 0.018, 0.02])),
-        glasses=bool(group != "infant" and rng.random() < 0.35),
     )
 
 
@@ -280,19 +266,10 @@ def _proportions(rng: np.random.Generator, group: AgeGroup, masculine: bool) -> 
 
 
 def _hair(rng: np.random.Generator, group: AgeGroup, masculine: bool) -> dict[str, object]:
-    styles: tuple[HairStyle, ...]
-    beards: tuple[Beard, ...] = ("none",)
-    if group == "infant":
-        styles = ("fuzz", "fuzz", "buzz", "short", "fringe", "curly")
-    elif masculine:
-        styles = ("bald", "buzz", "short", "short", "parted", "parted", "curly", "fringe")
-        beards = ("none", "none", "none", "stubble", "moustache", "goatee", "full")
-    else:
-        styles = ("long", "long", "bob", "bob", "bun", "curly", "fringe", "parted", "short")
+    styles: tuple[HairStyle, ...] = ("short", "long", "long")
+    if masculine or group == "infant":
+        styles = ("bald", "short", "short", "short")
     style = styles[rng.integers(len(styles))]
-    volume = {"bald": 0.0, "fuzz": 0.02, "buzz": 0.04, "bun": 0.08, "curly": 0.26}.get(
-        style, float(rng.uniform(0.1, 0.22))
-    )
     low, high = (-0.98, -0.72)
     if group == "infant":
         low, high = (-1.30, -0.98)
@@ -301,7 +278,5 @@ def _hair(rng: np.random.Generator, group: AgeGroup, masculine: bool) -> dict[st
     return {
         "hair_style": style,
         "hairline_y": float(rng.uniform(low, high)),
-        "hair_volume": volume,
-        "parting": float(rng.uniform(-1, 1)),
-        "beard": beards[rng.integers(len(beards))],
+        "hair_volume": float(rng.uniform(0.02, 0.22)),
     }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from site_agent.datasets.synthetic.accessories import Accessories, draw_glasses, draw_hose
 from site_agent.datasets.synthetic.bodies import draw_body
 from site_agent.datasets.synthetic.camera import Camera, expose
 from site_agent.datasets.synthetic.canvas import Float32, Float64, UInt8
@@ -35,7 +34,7 @@ class Portrait:
         Where the middle of the head is.
     scale_px : float
         Pixels per face unit (half the width of the face); the face box is about 2.2 times that.
-    pose, expression, accessories
+    pose, expression
     closure_left, closure_right : float
         Of the subject's left and right eyelid, 0 open to 1 closed.
     gaze : (x, y)
@@ -47,7 +46,6 @@ class Portrait:
     scale_px: float
     pose: Pose = field(default_factory=Pose)
     expression: Expression = field(default_factory=Expression)
-    accessories: Accessories = field(default_factory=Accessories)
     closure_left: float = 0.0
     closure_right: float = 0.0
     gaze: tuple[float, float] = (0.0, 0.0)
@@ -80,7 +78,6 @@ def render_face(
     *,
     light: Light = Light(),
     camera: Camera = Camera(),
-    accessories: Accessories = Accessories(),
     size: tuple[int, int] = (320, 320),
     rng: np.random.Generator | None = None,
     expression: Expression = Expression(),
@@ -92,7 +89,7 @@ def render_face(
 
     Parameters
     ----------
-    person, pose, light, camera, accessories, expression, gaze
+    person, pose, light, camera, expression, gaze
         What is drawn; angles within +-25 degrees.
     closure_left, closure_right : float
         Of the subject's eyelids, 0 open to 1 closed.
@@ -117,7 +114,6 @@ def render_face(
         scale_px or 0.2 * min(size),
         pose,
         expression,
-        accessories,
         closure_left,
         closure_right,
         gaze,
@@ -168,13 +164,6 @@ def draw_portrait(
         draw_body(scene, portrait.person, placement, portrait.pose, light)
     closures = (portrait.closure_right, portrait.closure_left)
     draw_head(scene, head, placement, light, closures=closures, gaze=portrait.gaze)
-    brightness = light.ambient + 0.6 * light.strength
-    if portrait.accessories.glasses:
-        draw_glasses(scene, head.shape, placement, brightness)
-    if portrait.accessories.hose is not None:
-        # The hose stands still: it is fixed to the chair, not to the turning head.
-        still = placement_of(replace(portrait, pose=Pose()))
-        draw_hose(scene, head.shape, still, portrait.accessories.hose, brightness)
     return placement.project(head.shape.landmarks(*closures))
 
 

@@ -43,6 +43,7 @@ _LEAST_DENSITY, _MOST_DENSITY = 26.0, 170.0
 # Above and below the middle of the eyes nothing farther is painted with them, in face units.
 _EYE_REACH = 0.5
 _MOST_EYES_KEPT = 8
+_HAIR_THICKNESS = 0.06
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class _PaintedEyes:
 def paint_head(person: Person, expression: Expression, scale: float, seed: int = 0) -> PaintedHead:
     """Paint a person for pictures in which a face unit is about `scale` pixels.
 
-    The same arguments give the same paint, so that a person keeps freckles and strands of hair.
+    The same arguments give the same paint, so that a person looks the same everywhere.
     """
     rng = np.random.default_rng([0x9A1E7, person.number, seed])
     density = float(np.clip(scale * _PAINT_FINENESS, _LEAST_DENSITY, _MOST_DENSITY))
@@ -173,12 +174,12 @@ def paint_head(person: Person, expression: Expression, scale: float, seed: int =
     paint_skin(canvas, shape, rng)
     paint_ears(canvas, person)
     relief, outlines = shape.relief, [shape.outline, *ear_outlines(person)]
-    hair = hair_shape(shape, rng)
+    hair = hair_shape(shape)
     if hair is not None:
-        mask = hair_mask(canvas, person, hair)
+        mask = hair_mask(canvas, hair)
         paint_hair(canvas, person, mask, rng)
-        relief = _with_hair(relief, mask, person)
-        outlines += hair.outlines()
+        relief = _with_hair(relief, mask)
+        outlines.append(hair.outline())
     np.clip(canvas.pixels, 0, 255, out=canvas.pixels)
     cover = _cover(canvas, outlines)
     normals, openness = _surface(relief)
@@ -282,12 +283,9 @@ def _surface(relief: Float32) -> tuple[Float32, Float32]:
     return normals.astype(np.float32), openness.astype(np.float32)
 
 
-def _with_hair(relief: Float32, hair: Float32, person: Person) -> Float32:
-    thickness = {"fuzz": 0.0, "buzz": 0.015, "bald": 0.0}.get(person.hair_style, 0.09)
-    if thickness == 0.0:
-        return relief
+def _with_hair(relief: Float32, hair: Float32) -> Float32:
     soft = blurred(resized(hair, relief.shape[:2]), 0.05 * RELIEF_PX_PER_UNIT)
-    raised: Float32 = relief + np.float32(thickness) * soft
+    raised: Float32 = relief + np.float32(_HAIR_THICKNESS) * soft
     return raised
 
 

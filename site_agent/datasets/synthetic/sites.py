@@ -1,4 +1,4 @@
-"""Data sets as several sites would record them: who comes, how the room is lit, what is worn."""
+"""Data sets as several sites would record them: who comes and how the room is lit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from PIL import Image
 
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
-from site_agent.datasets.synthetic.accessories import Accessories
 from site_agent.datasets.synthetic.camera import Camera
 from site_agent.datasets.synthetic.canvas import Float64, UInt8
 from site_agent.datasets.synthetic.head_model import Expression, Pose
@@ -40,8 +39,6 @@ TRUTH_COLUMNS = (
     "ear_right",
     "ear_left",
     "mouth_open",
-    "glasses",
-    "hose",
     "box_left",
     "box_top",
     "box_width",
@@ -66,8 +63,6 @@ class SiteStyle:
         -1 bluish to 1 reddish light.
     blur_px, noise : (low, high)
     grey : bool
-    hose, glasses : float
-        Share of pictures with an air-puff hose; share of owners who wear their glasses.
     closing : float
         Share of pictures with lids partly or wholly closed.
     scenery : tuple of Background
@@ -86,8 +81,6 @@ class SiteStyle:
     blur_px: tuple[float, float] = (0.2, 1.1)
     noise: tuple[float, float] = (0.5, 5.0)
     grey: bool = False
-    hose: float = 0.3
-    glasses: float = 0.7
     closing: float = 0.45
     scenery: tuple[Background, ...] = ("plain", "room", "clutter")
     box_spread: float = 0.07
@@ -100,14 +93,12 @@ SITE_STYLES: dict[str, SiteStyle] = {
         steepest_deg=14.0,
         azimuth_deg=(-35.0, 35.0),
         elevation_deg=(15.0, 45.0),
-        hose=0.0,
         scenery=("plain", "room"),
     ),
     "infant-lab": SiteStyle(
         ages=(("infant", 0.9), ("adult", 0.1)),
         warmth=0.6,
         contrast=(0.3, 0.5),
-        hose=0.15,
         scenery=("room", "clutter"),
     ),
     "air-puff": SiteStyle(
@@ -117,7 +108,6 @@ SITE_STYLES: dict[str, SiteStyle] = {
         contrast=(0.45, 0.7),
         warmth=-0.6,
         grey=True,
-        hose=0.95,
         closing=0.6,
         scenery=("plain", "room"),
     ),
@@ -127,7 +117,6 @@ SITE_STYLES: dict[str, SiteStyle] = {
         warmth=0.3,
         blur_px=(0.7, 1.6),
         noise=(3.0, 8.0),
-        hose=0.1,
         scenery=("clutter", "room"),
     ),
 }
@@ -311,7 +300,6 @@ def _portraits(
         spare = np.maximum(cell - 2.7 * scale, 0) / 2
         middle = (np.array([place % columns, place // columns]) + 0.5) * cell - (0, 0.25 * scale)
         centre = middle + rng.uniform(-0.8, 0.8, 2) * spare
-        hose = bool(rng.random() < look.hose)
         closure = 0.0
         if rng.random() < look.closing:
             closure = float(rng.uniform(0.15, 1.0)) if rng.random() < 0.6 else 1.0
@@ -324,10 +312,6 @@ def _portraits(
             scale,
             Pose(*(float(angle) for angle in angles)),
             Expression(float(np.clip(rng.normal(-0.1, 0.35), 0, 1)), float(rng.uniform(-0.5, 1.0))),
-            Accessories(
-                glasses=someone.glasses and bool(rng.random() < look.glasses),
-                hose=("left" if rng.random() < 0.5 else "right") if hose else None,
-            ),
             closure_left=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
             closure_right=float(np.clip(closure + rng.normal(0, 0.02), 0, 1)),
             gaze=(float(rng.uniform(-1, 1)), float(rng.uniform(-1, 1))),
@@ -372,8 +356,6 @@ def _truth(
         *(f"{value:.4f}" for value in (portrait.closure_right, portrait.closure_left)),
         *(f"{value:.5f}" for value in (ear_right, ear_left)),
         f"{portrait.expression.mouth_open:.3f}",
-        int(portrait.accessories.glasses),
-        portrait.accessories.hose or "",
         box.left,
         box.top,
         box.width,

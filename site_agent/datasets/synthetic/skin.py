@@ -1,4 +1,4 @@
-"""Painting what of a face does not move: skin, brows, nose, lips, beard, wrinkles, ears.
+"""Painting what of a face does not move: skin, brows, nose, lips, wrinkles, ears.
 
 Colours are those of evenly lit skin; light and shadow are added by `rendering`, save for the
 narrow dark places (nostrils, folds, the line between the lips) that light never reaches.
@@ -12,13 +12,12 @@ from site_agent.datasets.synthetic.canvas import (
     Canvas,
     Float64,
     cloud,
-    ellipse_outline,
     moved,
     ribbon_outline,
     smooth_line,
 )
 from site_agent.datasets.synthetic.head_model import HeadShape
-from site_agent.datasets.synthetic.persons import Colour, Person
+from site_agent.datasets.synthetic.persons import Person
 
 
 def paint_skin(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
@@ -29,8 +28,6 @@ def paint_skin(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> No
     pores = cloud(rng, canvas.pixels.shape[:2], 2.0)
     canvas.pixels *= (1 + 0.018 * grain + 0.014 * pores)[..., None]
     _paint_blush(canvas, person)
-    _paint_freckles(canvas, person, rng)
-    _paint_beard(canvas, shape, rng)
     _paint_wrinkles(canvas, shape)
     _paint_brows(canvas, shape, rng)
     _paint_nose(canvas, shape)
@@ -90,18 +87,6 @@ def _paint_blush(canvas: Canvas, person: Person) -> None:
     canvas.ellipse((0, person.chin_y * 0.92), (0.2, 0.12), warm, multiply=True, softness=0.08)
 
 
-def _paint_freckles(canvas: Canvas, person: Person, rng: np.random.Generator) -> None:
-    count = int(60 * person.freckles) if person.freckles > 0.35 else 0
-    if count:
-        spots = rng.normal((0, person.nose_y * 0.72), (0.42, 0.15), (count, 2))
-        radii = rng.uniform(0.006, 0.014, count)
-        outlines = spots[:, None, :] + radii[:, None, None] * ellipse_outline((0, 0), (1, 1))
-        canvas.fill(outlines, (0.80, 0.72, 0.68), multiply=True, softness=0.004, opacity=0.7)
-    if rng.random() < 0.25:  # a mole
-        at = (rng.uniform(-0.6, 0.6), rng.uniform(0.5, 1.2) * person.mouth_y)
-        canvas.ellipse(at, (0.022, 0.02), (0.45, 0.36, 0.34), multiply=True, softness=0.006)
-
-
 def _paint_wrinkles(canvas: Canvas, shape: HeadShape) -> None:
     person = shape.person
     depth = person.wrinkles
@@ -116,29 +101,6 @@ def _paint_wrinkles(canvas: Canvas, shape: HeadShape) -> None:
         canvas.ribbon(
             fold, taper, (factor, factor * 0.95, factor * 0.94), multiply=True, softness=0.022
         )
-    if depth < 0.2:
-        return
-    line = (1 - 0.16 * depth, 1 - 0.18 * depth, 1 - 0.19 * depth)
-    x = np.linspace(-0.5, 0.5, 16)
-    for height in (0.18, 0.31, 0.43):
-        y = person.brow_y - height + 0.03 * np.cos(3 * x + height * 20)
-        canvas.ribbon(np.stack([x, y], 1), 0.02, line, multiply=True, softness=0.012)
-    for side in (-1, 1):
-        eye = side * person.eye_x
-        under = [
-            (eye - 0.17, 0.12),
-            (eye, 0.175),
-            (eye + 0.17, 0.12),
-        ]
-        canvas.ribbon(smooth_line(under, 12), 0.022, line, multiply=True, softness=0.012)
-        for tilt in (-0.06, 0.0, 0.06):
-            start = eye + side * (person.eye_half_width + 0.05)
-            feet = [
-                (start, tilt * 0.5),
-                (start + side * 0.07, tilt),
-                (start + side * 0.13, tilt * 2),
-            ]
-            canvas.ribbon(smooth_line(feet, 6), 0.014, line, multiply=True, softness=0.006)
 
 
 def _paint_brows(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
@@ -226,7 +188,7 @@ def _paint_mouth(canvas: Canvas, shape: HeadShape) -> None:
     canvas.ribbon(shine, 0.035, (255, 240, 235), softness=0.022, opacity=0.20)
     opening = np.concatenate([upper_in[2:-2], lower_in[-3:1:-1]])
     if shape.expression.mouth_open > 0.05:
-        _paint_open_mouth(canvas, shape, upper_in, opening)
+        canvas.fill(opening, (48, 18, 20), softness=0.006)
     middle = (upper_in + lower_in) / 2 if shape.expression.mouth_open <= 0.05 else upper_in
     taper = 0.012 + 0.016 * np.sin(np.linspace(0, np.pi, 24))
     canvas.ribbon(middle, taper, lips * 0.34, softness=0.008, opacity=0.9)
@@ -234,93 +196,3 @@ def _paint_mouth(canvas: Canvas, shape: HeadShape) -> None:
         canvas.ellipse(corner, (0.03, 0.022), (0.66, 0.56, 0.56), multiply=True, softness=0.018)
     below = moved(lower_edge[5:19], 0, 0.045)
     canvas.ribbon(below, 0.05, (0.87, 0.82, 0.81), multiply=True, softness=0.03)
-
-
-def _paint_open_mouth(
-    canvas: Canvas, shape: HeadShape, upper_in: Float64, opening: Float64
-) -> None:
-    canvas.fill(opening, (48, 18, 20), softness=0.006)
-    gap = float(opening[:, 1].max() - opening[:, 1].min())
-    middle = opening.mean(axis=0)
-    half = shape.person.mouth_half_width
-    tongue = ellipse_outline((middle[0], middle[1] + 0.28 * gap), (half * 0.5, 0.24 * gap))
-    canvas.fill(tongue, (150, 70, 72), softness=0.02, opacity=0.85)
-    if shape.person.age_group != "infant":
-        edge = upper_in[5:19]
-        depth = min(0.075, 0.55 * gap) * np.sin(np.linspace(0.35, np.pi - 0.35, len(edge)))
-        teeth = np.concatenate([edge, (edge + np.stack([0 * depth, depth], 1))[::-1]])
-        canvas.fill(teeth, (226, 220, 208), softness=0.006)
-        for x in np.linspace(edge[0, 0], edge[-1, 0], 9)[1:-1]:
-            top = float(np.interp(x, edge[:, 0], edge[:, 1]))
-            gap_line = np.array([(x, top), (x, top + 0.03), (x, top + 0.055)])
-            canvas.ribbon(gap_line, 0.007, (150, 138, 128), opacity=0.5)
-
-
-def _paint_beard(canvas: Canvas, shape: HeadShape, rng: np.random.Generator) -> None:
-    person = shape.person
-    if person.beard == "none":
-        return
-    regions = _beard_regions(shape)[person.beard]
-    hair: Colour = person.brows
-    grain = cloud(rng, canvas.pixels.shape[:2], max(1.6, 0.02 * canvas.scale))
-    before = canvas.pixels.copy()
-    for region in regions:
-        opacity = 0.34 if person.beard == "stubble" else 0.86
-        canvas.fill(region, hair, softness=0.05, opacity=opacity)
-    covered = np.clip(np.abs(canvas.pixels - before).sum(axis=2, keepdims=True) / 90, 0, 1)
-    rough = 0.07 if person.beard == "stubble" else 0.16
-    canvas.pixels *= 1 + covered * (rough * np.clip(grain, -2, 2))[..., None]
-
-
-def _beard_regions(shape: HeadShape) -> dict[str, list[Float64]]:
-    person = shape.person
-    corner_x, corner_y = shape.mouth[6]
-    base = person.nose_y
-    top = float(shape.mouth[3, 1])
-    moustache = smooth_line(
-        [
-            (-corner_x - 0.08, corner_y + 0.05),
-            (-corner_x * 0.6, base + 0.10),
-            (0, base + 0.09),
-            (corner_x * 0.6, base + 0.10),
-            (corner_x + 0.08, corner_y + 0.05),
-            (corner_x * 0.5, top + 0.01),
-            (0, top - 0.005),
-            (-corner_x * 0.5, top + 0.01),
-        ],
-        40,
-    )
-    low = float(shape.mouth[9, 1])
-    chin = smooth_line(
-        [
-            (-0.30, low + 0.12),
-            (0, low + 0.08),
-            (0.30, low + 0.12),
-            (0.34, person.chin_y),
-            (0, person.chin_y + 0.08),
-            (-0.34, person.chin_y),
-        ],
-        40,
-    )
-    jaw = shape.jaw[1:16]
-    cheek_line = smooth_line(
-        [
-            (0.95, 0.35),
-            (0.76, person.mouth_y * 0.82),
-            (corner_x + 0.10, corner_y - 0.02),
-            (corner_x + 0.05, low),
-            (0, low + 0.06),
-            (-corner_x - 0.05, low),
-            (-corner_x - 0.10, corner_y - 0.02),
-            (-0.76, person.mouth_y * 0.82),
-            (-0.95, 0.35),
-        ],
-        50,
-    )
-    whole = np.concatenate([jaw * (1.02, 1.03), cheek_line])
-    return {
-        "stubble": [whole, moustache],
-        "moustache": [moustache],
-        "goatee": [moustache, chin],
-        "full": [whole, moustache],
-    }

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.datasets.synthetic.accessories import Accessories
 from site_agent.datasets.synthetic.bodies import draw_body
 from site_agent.datasets.synthetic.camera import Camera, expose
 from site_agent.datasets.synthetic.canvas import (
@@ -48,7 +47,6 @@ class VideoScene:
 
     light: Light = field(default_factory=Light)
     camera: Camera = field(default_factory=lambda: Camera(blur_px=0.6, noise=2.0))
-    accessories: Accessories = field(default_factory=Accessories)
     scenery: Background = "room"
     drift_deg: float = 5.0
     drift_px: float = 5.0
@@ -217,9 +215,7 @@ def _frames(
 ) -> Iterator[tuple[UInt8, tuple[float, float]]]:
     scale = scene.scale_px or 0.19 * min(size)
     centre = (size[0] / 2, size[1] * 0.45)
-    portrait = Portrait(
-        someone, centre, scale, Pose(), Expression(0.0, 0.15), accessories=scene.accessories
-    )
+    portrait = Portrait(someone, centre, scale, Pose(), Expression(0.0, 0.15))
     head = paint_head(someone, portrait.expression, scale)
     room = background(rng, size, scene.scenery)
     draw_body(room, someone, placement_of(portrait), portrait.pose, scene.light)
@@ -290,8 +286,7 @@ class Film:
         latter as seen in the former."""
         rows, columns = self._room.shape[:2]
         left, top, right, bottom = head_window(self._room.shape, head, placement_of(moment))
-        worn = moment.accessories
-        if worn.glasses or worn.hose is not None or left >= right or top >= bottom:
+        if left >= right or top >= bottom:
             left, top, right, bottom = 0, 0, columns, rows
         near, far = self._margin_px, 2 * self._margin_px
         y, x = max(top - far, 0), max(left - far, 0)
