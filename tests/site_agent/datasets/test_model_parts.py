@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from site_agent.datasets import (
     parts_array,
     read_imglab_xml,
 )
-from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
+from site_agent.datasets.landmark_schemes import ibug_mean_face
 from site_agent.datasets.part_order import order_problem
 
 NAMES = tuple(f"{number:02}" for number in range(68))
@@ -60,19 +59,6 @@ def test_other_shapes_are_no_eyes(change: str) -> None:
 
 
 AS_TEXT = sorted(range(68), key=lambda number: str(number + 1))
-
-
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        (AS_TEXT, r"order of their numbers as text \(1, 10, 11"),
-        (sorted(range(68), key=str), r"order of their numbers as text \(0, 10, 11"),
-        (list(IBUG_MIRROR), "left and right exchanged"),
-        (np.random.default_rng(0).permutation(68), "unlike those of a face"),
-    ],
-)
-def test_a_wrong_order_of_the_68_is_told(order: list[int], expected: str) -> None:
-    assert re.search(expected, order_problem(ibug_mean_face()[order]))
 
 
 def test_faces_of_all_kinds_are_in_order(shared_data: Path) -> None:

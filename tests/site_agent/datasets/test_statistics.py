@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from site_agent.datasets import FaceDataset, dataset_statistics, read_imglab_xml
+from site_agent.datasets import FaceDataset, dataset_statistics
 from site_agent.datasets.statistics import distribution
 from tests.site_agent.datasets.drawn import faces_in
 
@@ -44,10 +44,3 @@ def test_what_is_not_there_has_no_distribution() -> None:
     one = distribution([3.0])
     assert one is not None
     assert (one.low, one.median, one.high, one.count) == (3.0, 3.0, 3.0, 1)
-
-
-def test_real_faces(shared_data: Path) -> None:
-    file = shared_data / "dlib_faces" / "testing_with_face_landmarks.xml"
-    found = dataset_statistics(read_imglab_xml(file))
-    assert (found.images, found.faces, len(found.parts)) == (5, 25, 68)
-    assert found.distributions["inter_ocular_per_box"].median == pytest.approx(0.4, abs=0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from site_agent.errors import FaceModelError, ImageFileError, PredictionInputErr
 from site_agent.faces.prediction import (
     find_images,
     predict_images,
-    prediction_rows,
     predictions_to_dataset,
     write_predictions_xml,
 )
@@ -63,27 +61,6 @@ def test_boxes_of_a_data_set_are_used_without_a_detector(
         assert face.score is None
         assert face.landmarks is not None
         assert np.abs(face.landmarks - parts_array(box, names)).mean() < 12
-
-
-def test_a_detector_alone_gives_boxes(trained_detector: Path, test_faces: FaceDataset) -> None:
-    seen: list[tuple[float | None, str]] = []
-    found = list(
-        predict_images(
-            paths_of(test_faces)[:3], detector=trained_detector, progress=lambda *s: seen.append(s)
-        )
-    )
-    assert all(face.landmarks is None for prediction in found for face in prediction.faces)
-    assert seen == [(1 / 3, "image 1 of 3"), (2 / 3, "image 2 of 3"), (1.0, "image 3 of 3")]
-
-
-def test_rows_are_plain_and_not_rounded(trained_landmarks: Path, test_faces: FaceDataset) -> None:
-    rows = prediction_rows(predict_images(test_faces, landmarks=trained_landmarks))
-    again = json.loads(json.dumps(rows, allow_nan=False))
-    assert again == rows
-    face = rows[0]["faces"][0]
-    assert np.array(face["landmarks"]).shape == (68, 2)
-    assert any(x != round(x) for x, _ in face["landmarks"])
-    assert face["width"] == face["right"] - face["left"] + 1
 
 
 def test_predictions_can_be_read_back_as_a_data_set(
@@ -143,27 +120,6 @@ def test_images_are_found_in_files_and_folders(test_faces: FaceDataset, tmp_path
         find_images([tmp_path / "gone"])
 
 
-def test_turned_photographs_are_turned_unless_annotated(
-    trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
-) -> None:
-    from PIL import Image
-
-    source = test_faces.images[0]
-    turned = tmp_path / "turned.jpg"
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    with Image.open(source.path) as image:
-        image.crop((0, 0, 200, 150)).rotate(90, expand=True).save(turned, exif=exif, quality=95)
-    (upright,) = predict_images([turned], detector=trained_detector)
-    assert (upright.width_px, upright.height_px) == (200, 150)
-    annotated = dataclasses.replace(
-        test_faces, images=(dataclasses.replace(source, path=turned, boxes=()),)
-    )
-    (as_stored,) = predict_images(annotated, detector=trained_detector)
-    assert (as_stored.width_px, as_stored.height_px) == (150, 200)
-    assert not as_stored.upright
-
-
 def test_a_broken_photograph_costs_only_itself(
     trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
@@ -179,7 +135,7 @@ def test_a_broken_photograph_costs_only_itself(
     assert len(predictions_to_dataset(found).images) == 2
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("orientation", [1, 2, 6, 8])
 def test_annotations_are_of_the_picture_as_it_is_stored(
     orientation: int, trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:

@@ -112,9 +112,3 @@ def test_resizing() -> None:
     assert resized(image, 0.5).shape == (50, 100, 3)
     assert resized(image[:, :, 0], 2.0).shape == (200, 400)
     assert resized(image, 1.0) is image
-
-
-def test_real_photographs(shared_data: Path) -> None:
-    images = list_images(shared_data / "dlib_faces")
-    assert len(images) >= 9
-    assert all(read_image(path).ndim == 3 for path in images)

@@ -100,12 +100,6 @@ def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) 
     assert not list(tmp_path.iterdir())
 
 
-def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file, not a folder")
-    with pytest.raises(SyntheticFaceError, match="taken"):
-        write_face_dataset(tmp_path / "taken", 1)
-
-
 @pytest.mark.slow
 def test_models_trained_on_some_persons_work_on_others(tmp_path: Path) -> None:
     training = write_face_dataset(tmp_path / "training", 100, 80, 1)

@@ -169,9 +169,3 @@ def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) 
     with pytest.raises(SyntheticFaceError, match=words):
         write_blink_video(tmp_path / "v.mp4", **arguments)
     assert not list(tmp_path.iterdir())
-
-
-def test_names_the_file_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "v.mp4").mkdir()
-    with pytest.raises(SyntheticFaceError, match=r"v\.mp4"):
-        write_blink_video(tmp_path / "v.mp4", 0.2, 10, size=(64, 64))
