@@ -147,6 +147,7 @@ def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
     assert home.get("/api/v1/rounds").json()["items"] == []
 
 
+@pytest.mark.slow
 def test_an_alias_and_what_becomes_of_its_version(pool: PoolDriver) -> None:
     home = pool.member(SITE)
     for _ in range(3):
@@ -232,6 +233,7 @@ def test_of_what_a_site_may_have_so_many(
             assert sorted(made) == [False, False, False, True], path
 
 
+@pytest.mark.slow
 def test_a_merge_is_cancelled_while_its_process_gives_it_back(
     open_pool: OpenPool, tmp_path: Path
 ) -> None:
@@ -252,6 +254,7 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
         assert member.post(cancel).json()["ended_at"] == cancelled.json()["ended_at"]
 
 
+@pytest.mark.slow
 def test_an_address_is_given_up_once_and_with_all_that_waits(
     open_pool: OpenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +287,7 @@ def test_an_address_is_given_up_once_and_with_all_that_waits(
         assert kinds.count("version.flagged") == 3
 
 
+@pytest.mark.slow
 def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
     home, content = pool.member(SITE), network_bytes()
     key = PrivateKey.from_seed(b"m" * 32)
@@ -300,6 +304,7 @@ def test_a_signature_and_the_revocation_of_its_key(pool: PoolDriver) -> None:
     assert error_of(completed) == (422, "statement_refused")
 
 
+@pytest.mark.slow
 def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> None:
     upload(pool.member(SITE), f"{SITE}/met-fetched")
     foreign, path = pool.member("meet-b"), f"{MODELS}/met-fetched/versions/1/content"
@@ -314,6 +319,7 @@ def test_a_download_and_the_withdrawal_of_what_is_fetched(pool: PoolDriver) -> N
     assert error_of(fetched) == (410, "version_withdrawn"), "its site does not hear of it"
 
 
+@pytest.mark.slow
 def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
     fields = {"site": SITE, "name": "lost", "role": "viewer"}
     pool.secret(SITE, "contributor")
@@ -328,6 +334,7 @@ def test_a_token_is_revoked_once(pool: PoolDriver) -> None:
     assert len(pool.admin.get("/api/v1/audit", params=query).json()["items"]) == 1
 
 
+@pytest.mark.slow
 def test_a_private_model_that_somebody_else_makes_for_all(pool: PoolDriver) -> None:
     home, content = pool.member(SITE), network_bytes()
     opened = announce(home, f"{SITE}/met-hidden", content, visibility="private").json()

@@ -63,17 +63,6 @@ def test_counters_are_for_roles_of_the_whole_pool(embedded_pool: PoolDriver) -> 
     assert embedded_pool.client(None).get("/metrics").status_code == 401
 
 
-def test_made_up_methods_make_no_series(embedded_pool: PoolDriver) -> None:
-    """Each series stays in memory, and a stranger may send what words it likes."""
-    stranger = embedded_pool.client(None)
-    for number in range(3):
-        assert stranger.request(f"MADEUP{number}", "/healthz").status_code == 405
-    found = samples(embedded_pool.admin.get("/metrics").text)
-    methods = {dict(labels)["method"] for _name, labels in found if "method" in dict(labels)}
-    assert "other" in methods
-    assert not {method for method in methods if method.startswith("MADEUP")}
-
-
 def test_what_is_kept_refused_and_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivering, "FIRST_WAIT_S", 0.05)
     with (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -54,17 +52,6 @@ def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None
         (400, "invalid_request"),
     }
     assert error_of(pool.admin.put("/api/v1/sites")) == (405, "method_not_allowed")
-
-
-def test_a_client_that_is_still_sending_reads_the_refusal(pool: PoolDriver) -> None:
-    """Without reading the body away, the connection would break before the answer arrives."""
-    connection = http.client.HTTPConnection(urlsplit(pool.url).netloc, timeout=30)
-    body = b"x" * 20_000_000
-    connection.request("PUT", f"/api/v1/uploads/{'0' * 32}/parts/1", body=body)
-    answer = connection.getresponse()
-    assert answer.status == 401
-    assert json.loads(answer.read())["error"]["code"] == "not_authenticated"
-    connection.close()
 
 
 def test_one_line_for_each_request_and_never_a_token(

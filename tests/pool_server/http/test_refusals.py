@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 
-from pool_server.http.rate_limits import REFUSALS_PER_MINUTE
 from tests.pool_server.people.users.test_users import join
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 
@@ -56,11 +55,3 @@ def test_looking_leaves_no_entry_nor_do_strangers(pool: PoolDriver) -> None:
     assert viewer.get("/api/v1/tokens").status_code == 403
     assert pool.client("pool_unknown").delete("/api/v1/models/refused-d/x").status_code == 401
     assert read(pool.admin, site="refused-d", action="request") == []
-
-
-def test_nobody_fills_the_audit_with_refusals(embedded_pool: PoolDriver) -> None:
-    viewer = embedded_pool.member("refused-e", "viewer")
-    for _ in range(REFUSALS_PER_MINUTE + 40):
-        assert viewer.delete("/api/v1/models/refused-e/x").status_code == 403
-    kept = read(embedded_pool.admin, site="refused-e", action="request.refuse")
-    assert REFUSALS_PER_MINUTE <= len(kept) < REFUSALS_PER_MINUTE + 40

@@ -8,14 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
 
-from pool_server.database.engine import Database
-from pool_server.database.records import TokenRecord, now_utc
 from pool_server.merges import running
 from pool_server.rounds import combining
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
-from tests.pool_server.people.users.test_users import change, join
+from tests.pool_server.people.users.test_users import join
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
@@ -34,23 +31,6 @@ def token_of(pool: PoolDriver, name: str) -> str:
 
 def revoke(pool: PoolDriver) -> None:
     assert pool.admin.delete(f"/api/v1/tokens/{token_of(pool, 'ada')}").status_code == 204
-
-
-def expire(pool: PoolDriver) -> None:
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        session.execute(
-            update(TokenRecord).where(TokenRecord.name == "ada").values(expires_at=now_utc())
-        )
-    database.close()
-
-
-def disable(pool: PoolDriver) -> None:
-    assert change(pool.admin, "merges", "ada", disabled=True).status_code == 200
-
-
-def demote(pool: PoolDriver) -> None:
-    assert change(pool.admin, "merges", "ada", role="viewer").status_code == 200
 
 
 def suspend(pool: PoolDriver) -> None:
@@ -80,9 +60,6 @@ def merge_of(client: httpx.Client) -> dict[str, Any]:
     ("step", "shut_out", "words"),
     [
         ("run_limited", revoke, "this token was revoked"),
-        ("run_limited", expire, "this token expired"),
-        ("run_limited", disable, "user merges/ada is disabled"),
-        ("run_limited", demote, "a viewer token cannot upload"),
         ("run_limited", suspend, "site 'merges' is suspended"),
         ("store_parts", revoke, "this token was revoked"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +12,7 @@ from aggregators.formats import encode_model
 from aggregators.methods.refitting.contribution_file import decode_contribution
 from aggregators.models import ShapePredictor
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of, open_client, send_parts, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, send_parts, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_contribution,
@@ -230,23 +229,6 @@ def test_who_comes_late_is_named(pool: PoolDriver, base: tuple[ShapePredictor, s
     assert states(shown) == {"round-a": "contributed", "round-b": "late", "round-c": "missing"}
     again = contribute(a, key, SITES[0], contribution_bytes(base[0], 14))
     assert again.status_code == 200, "what is there is there"
-
-
-def test_two_processes_of_a_site_contribute_at_once(
-    pool: PoolDriver, base: tuple[ShapePredictor, str]
-) -> None:
-    key = start_round(pool, base[1])["round_id"]
-    secret = pool.secret(SITES[0], "contributor")
-
-    def send(seed: int) -> int:
-        with open_client(pool.url, secret) as client:
-            answer = contribute(client, key, SITES[0], contribution_bytes(base[0], seed))
-            return answer.status_code
-
-    with ThreadPoolExecutor(2) as workers:
-        codes = sorted(workers.map(send, (16, 17)))
-    assert codes == [201, 409]
-    assert list(states(show(pool.admin, key)).values()).count("contributed") == 1
 
 
 def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -11,27 +10,18 @@ from typing import Any
 
 import pytest
 
-from aggregators.formats import encode_model
 from aggregators.methods import merge
 from aggregators.models import ShapePredictor
-from pool_server.database.records import RoundRecord
-from pool_server.http.session import ServerParts
-from pool_server.rounds import combining
-from pool_server.wire.signatures.keys import PrivateKey
-from pool_server.wire.signatures.statements import Statement, canonical_json
-from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,
     error_of,
     open_client,
-    pool_in_thread,
     send_parts,
 )
 from tests.pool_server.rounds.round_driver import (
     SITES,
     announce_result,
-    base_model,
     bring_result,
     combine,
     contribute,
@@ -42,7 +32,6 @@ from tests.pool_server.rounds.round_driver import (
     states,
     upload_base,
 )
-from tests.pool_server.signatures.signers import register, signed, statement_of, upload_signed
 
 
 @pytest.fixture(scope="module")
@@ -100,33 +89,6 @@ def test_a_participant_finishes(
     # What fitted the first base does not fit the second.
     stale = contribute(client, following["round_id"], SITES[2], contents[2])
     assert error_of(stale) == (422, "contribution_refused")
-
-
-def test_a_result_keeps_its_signature_when_it_is_announced_again(
-    open_pool: OpenPool, tmp_path: Path
-) -> None:
-    with open_pool(tmp_path, require_signatures=True) as pool:
-        site, key = SITES[0], PrivateKey.generate()
-        client = pool.member(site)
-        assert register(client, site, key).status_code == 201
-        base = base_model(4)
-        upload_signed(client, f"{site}/signed-base", key, bytes(encode_model(base)))
-        started = start_round(pool, f"pool://{site}/signed-base@1", (site,))["round_id"]
-        [contribution] = contribute_all(pool, started, base, (site,))
-        path, merged = combine(tmp_path, base, [contribution])
-        content, recipe = path.read_bytes(), recipe_of(merged)
-        said = statement_of(
-            f"{site}/signed",
-            content,
-            recipe_digest=hashlib.sha256(canonical_json(recipe)).hexdigest(),
-            parents=tuple(dict.fromkeys(each["digest"] for each in recipe["inputs"])),
-        )
-        said = Statement.of("result.dat", said.digest, said.predicate)
-        result = (client, started, f"{site}/signed", content, recipe)
-        assert announce_result(*result, statement=signed(said, key)).status_code == 201
-        assert error_of(announce_result(*result)) == (422, "signature_required")
-        done = bring_result(*result, statement=signed(said, key))
-        assert done.json()["version"]["signed_by"]["key_id"] == key.public.key_id
 
 
 @pytest.mark.both_shapes
@@ -217,28 +179,6 @@ def test_recipes_that_are_not_of_the_round(
     assert show(client, key)["state"] == "open"
     foreign = announce_result(client, key, "round-b/theirs", content, recipe)
     assert error_of(foreign) == (403, "not_allowed")
-
-
-def test_the_pool_combines_where_leftovers_are_cleared_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders = []
-    run = combining._run_combination
-
-    def watched(parts: ServerParts, found: RoundRecord, result: Path) -> dict[str, Any]:
-        folders.append(result.parent)
-        return run(parts, found, result)
-
-    monkeypatch.setattr(combining, "_run_combination", watched)
-    with pool_in_thread(tmp_path / "pool") as pool:
-        base, address = upload_base(pool, "base")
-        key = start_round(pool, address, SITES[:1])["round_id"]
-        contribute_all(pool, key, base, SITES[:1])
-        request = {"site": SITES[0], "name": "refined"}
-        done = pool.member(SITES[0]).post(f"/api/v1/rounds/{key}/finish", json=request)
-        assert done.is_success, done.text
-        assert [each.parent for each in folders] == [pool.settings.scratch_folder]
-        assert not list(pool.settings.scratch_folder.iterdir())
 
 
 def test_two_finish_at_once(

@@ -194,10 +194,6 @@ def test_nothing_is_left_but_what_is_published(
     assert "Uploads" not in swift.client().list_multipart_uploads(Bucket=bucket, Prefix=prefix)
 
 
-def test_uploads_of_another_storage_hinder_no_sweep(storage: Storage) -> None:
-    assert storage.sweep({"0" * 32}, datetime.now(UTC)) == 0
-
-
 def test_a_published_file_that_was_lost_is_taken_again(
     storage: Storage, swift: S3Server, bucket: str
 ) -> None:

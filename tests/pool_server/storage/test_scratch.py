@@ -61,11 +61,3 @@ def test_a_killed_process_leaves_its_folder_to_the_others(tmp_path: Path) -> Non
         assert (folder / "result").exists()
         scratch.clear()
         assert not list((tmp_path / "scratch").iterdir())
-
-
-def test_what_cannot_be_removed_stays_for_another_time(tmp_path: Path) -> None:
-    scratch = ScratchFolder(tmp_path / "scratch")
-    (tmp_path / "scratch" / "0123.scratch").mkdir()
-    (tmp_path / "scratch" / "4567.scratch").write_bytes(b"x")
-    scratch.clear()
-    assert [each.name for each in (tmp_path / "scratch").iterdir()] == ["0123.scratch"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -83,21 +82,3 @@ def test_recipes_that_cannot_be(pool: PoolDriver, change: dict[str, Any]) -> Non
     answer = announce(pool.member("recipes"), "recipes/refused", content, recipe=recipe)
     assert error_of(answer) == (422, "recipe_refused")
     assert pool.admin.get("/api/v1/models/recipes/refused").status_code == 404
-
-
-def test_text_that_is_no_unicode(pool: PoolDriver) -> None:
-    content = network_bytes()
-    recipe = recipe_for(content, "a" * 64) | {"options": {"odd": "\ud800"}}
-    request = {
-        "site": "recipes",
-        "name": "refused",
-        "size_bytes": len(content),
-        "digest": sha256(content),
-        "file_name": "a.bin",
-        "recipe": recipe,
-    }
-    answer = pool.admin.post("/api/v1/uploads", content=json.dumps(request))
-    assert error_of(answer) == (422, "invalid_request")
-    request["recipe"], request["description"] = None, "\ud800"
-    answer = pool.admin.post("/api/v1/uploads", content=json.dumps(request))
-    assert error_of(answer) == (422, "invalid_request")

@@ -68,16 +68,6 @@ def test_what_nobody_goes_on_with_is_cleared_away(swept_pool: PoolDriver) -> Non
         parts.database.close()
 
 
-def test_an_expired_upload_that_was_not_swept_yet_goes_on(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, upload_lifetime_s=1) as pool:
-        content = network_bytes()
-        opened = announce(pool.admin, "admin/gaze", content).json()
-        send_parts(pool.admin, opened, content)
-        resumed = announce(pool.admin, "admin/gaze", content).json()
-        assert resumed["upload_id"] == opened["upload_id"]
-        assert resumed["expires_at"] > opened["expires_at"]
-
-
 def test_claims_of_a_dead_server_are_given_back(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path) as pool:
         content = network_bytes()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import select
@@ -170,33 +168,6 @@ def test_parts_of_a_wrong_size_number_or_digest(embedded_pool: PoolDriver) -> No
     assert client.put(address, content=content).status_code == 204
 
 
-def test_a_part_of_unannounced_length(embedded_pool: PoolDriver) -> None:
-    pool = embedded_pool
-    client, content = pool.member("up-10"), network_bytes()
-    opened = announce(client, "up-10/chunked", content).json()
-    address = opened["parts"][0]["url"]
-    assert client.put(address, content=iter([content[:10], content[10:]])).status_code == 204
-
-
-def test_a_client_that_vanishes_leaves_no_part(embedded_pool: PoolDriver) -> None:
-    pool = embedded_pool
-    client, content = pool.member("up-11"), network_bytes(LARGE)
-    opened = announce(client, "up-11/gaze", content).json()
-    part = opened["parts"][0]
-    connection = http.client.HTTPConnection(urlsplit(pool.url).netloc)
-    connection.putrequest("PUT", part["url"])
-    connection.putheader("Authorization", client.headers["Authorization"])
-    connection.putheader("Content-Length", str(part["size_bytes"]))
-    connection.endheaders()
-    connection.send(content[:1000])
-    folder = pool.settings.storage_folder / "uploads" / opened["upload_id"]
-    wait_for(lambda: list(folder.glob("*.tmp")))
-    connection.close()
-    wait_for(lambda: not list(folder.glob("*.tmp")))
-    state = client.get(f"/api/v1/uploads/{opened['upload_id']}").json()
-    assert not any(part["received"] for part in state["parts"])
-
-
 def wait_for(condition: Any, limit_s: float = 10) -> None:
     end = time.monotonic() + limit_s
     while not condition():
@@ -212,15 +183,6 @@ def test_an_upload_is_given_up(pool: PoolDriver) -> None:
     assert client.delete(address).status_code == 204
     assert error_of(client.get(address)) == (404, "upload_not_found")
     assert error_of(send_part(client, opened, 1, content)) == (404, "upload_not_found")
-
-
-def test_giving_a_finished_upload_up_keeps_the_version(pool: PoolDriver) -> None:
-    client, content = pool.member("up-13"), network_bytes()
-    opened = announce(client, "up-13/gaze", content).json()
-    send_parts(client, opened, content)
-    complete(client, opened)
-    assert client.delete(f"/api/v1/uploads/{opened['upload_id']}").status_code == 204
-    assert client.get("/api/v1/models/up-13/gaze/versions/1/content").content == content
 
 
 @pytest.mark.parametrize(
@@ -255,13 +217,6 @@ def test_too_large_or_to_no_site(pool: PoolDriver) -> None:
     huge = announce(pool.admin, "admin/gaze", b"x", size_bytes=2**70)
     assert error_of(huge) == (413, "too_large")
     assert error_of(announce(pool.admin, "nowhere/gaze", b"x")) == (404, "site_not_found")
-
-
-def test_two_sizes_for_one_digest(pool: PoolDriver) -> None:
-    client, content = pool.member("up-14"), network_bytes()
-    wrong = announce(client, "up-14/gaze", content, size_bytes=7).json()
-    assert upload(client, "up-14/gaze", content)["size_bytes"] == len(content)
-    assert client.get(f"/api/v1/uploads/{wrong['upload_id']}").json()["state"] == "expired"
 
 
 def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
