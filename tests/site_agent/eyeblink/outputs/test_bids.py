@@ -42,15 +42,12 @@ def test_labels() -> None:
     ("labels", "problem"),
     [
         ({"subject": "a_b"}, "letters and digits"),
-        ({"subject": "../x"}, "letters and digits"),
         ({"session": "1"}, "give the subject"),
-        ({"task": "rest"}, "give the subject"),
         ({"subject": "1", "age": "21"}, "P21Y"),
-        ({"subject": "1", "age": "P"}, "P21Y"),
         ({"subject": "1", "sex": "x"}, "F, M, O"),
     ],
 )
-def test_labels_that_do_not_do(labels: dict[str, str], problem: str) -> None:
+def test_invalid_labels_are_refused(labels: dict[str, str], problem: str) -> None:
     with pytest.raises(BlinkAnalysisError, match=problem):
         SessionLabels(**labels)
     assert SessionLabels("1", age="P21Y3M", start=datetime(2024, 1, 1, tzinfo=UTC)).age == "P21Y3M"

@@ -1,4 +1,4 @@
-"""The NWB file, read back by its own library and judged by the inspector."""
+"""The NWB file, read back by its own library and checked by the inspector."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def nwb_path(labelled: AnalysedSession, tmp_path: Path) -> Path:
     ).files["nwb"]
 
 
-def test_what_is_in_it(labelled: AnalysedSession, nwb_path: Path) -> None:
+def test_the_file_is_valid_and_holds_the_results(labelled: AnalysedSession, nwb_path: Path) -> None:
     with pynwb.NWBHDF5IO(str(nwb_path), "r") as io:
+        assert pynwb.validate(io=io) == []
         read = io.read()
         assert read.session_start_time == datetime(2024, 5, 6, 7, 8, tzinfo=UTC)
         assert read.subject.subject_id == "01"
@@ -53,11 +54,6 @@ def test_what_is_in_it(labelled: AnalysedSession, nwb_path: Path) -> None:
         trials = labelled.conditioning.trials
         words = {True: "yes", False: "no", None: "n/a"}
         assert list(read.trials["cr"][:]) == [words[trial.cr] for trial in trials]
-
-
-def test_it_is_valid(nwb_path: Path) -> None:
-    with pynwb.NWBHDF5IO(str(nwb_path), "r") as io:
-        assert pynwb.validate(io=io) == []
 
 
 @pytest.mark.parametrize("with_trials", [True, False])
@@ -99,7 +95,7 @@ def test_without_a_start_it_cannot_be_written(labelled: AnalysedSession, tmp_pat
     assert "the time at which the session began" in written.warnings[-1]
 
 
-def test_what_is_asked_for_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requested_outputs_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     check_requested(["overlay", "nwb"])
     with pytest.raises(BlinkAnalysisError, match="no output 'pdf' on request; expected overlay"):
         check_requested(["pdf"])
