@@ -48,9 +48,9 @@ SQLITE_POOL_SIZE, SQLITE_POOL_OVERFLOW = 8, 56
 # waits its turn for another.
 KEPT_CONNECTIONS = 5
 POOL_TIMEOUT_S = 15.0
-# A connection that was used so shortly before is taken to be there still.
+# A connection that was used more recently than this is not tested again.
 TRUSTED_S = 1.0
-# So long a statement may run, a lock be waited for, a transaction do nothing.
+# Limits of a statement, of waiting for a lock, of an idle transaction.
 STATEMENT_TIMEOUT_MS, LOCK_TIMEOUT_MS, IDLE_TIMEOUT_MS = 60_000, 15_000, 120_000
 
 MOST_ATTEMPTS = 8
@@ -109,7 +109,7 @@ def open_sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
-        # The driver must not begin transactions by itself; `begin` below does.
+        # `begin` below begins transactions, not the driver.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -161,15 +161,15 @@ def open_postgres(url: URL, connections: int) -> Engine:
         hide_parameters=True,
     )
     ping_after_idling(engine)
-    plan_where_told(engine)
+    replan_where_asked(engine)
     return engine
 
 
-def plan_where_told(engine: Engine) -> None:
-    """Let PostgreSQL plan each time anew what has the execution option `plans_anew`.
+def replan_where_asked(engine: Engine) -> None:
+    """Let PostgreSQL plan statements with the execution option `plans_anew` on each execution.
 
-    What is asked again and again it plans once, for any value; where it depends on the values
-    how to go about it, that can take ten times as long.
+    It would plan a repeated statement once for all values; where the best plan depends on the
+    values, that can take ten times as long.
     """
 
     @event.listens_for(engine, "do_execute")
@@ -198,7 +198,7 @@ def ping_after_idling(engine: Engine) -> None:
         try:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
-            # The others will be no better; all are opened anew.
+            # The others will be no better; open all of them again.
             raise InvalidatePoolError from error
 
 
@@ -264,7 +264,7 @@ class Database:
                     connection.execute(select(func.pg_advisory_unlock(key)))
 
     def answers(self) -> bool:
-        """Tell whether the database can be asked at all."""
+        """Return whether the database answers."""
         try:
             with self.read() as session:
                 return bool(session.scalar(text("SELECT 1")) == 1)
@@ -337,7 +337,7 @@ def translated() -> Iterator[None]:
         yield
     except DataError as error:
         # Of the two only PostgreSQL minds: characters that are none, numbers that are too large.
-        raise QueryError(f"a value cannot be: {first_line(error)}") from error
+        raise QueryError(f"invalid value: {first_line(error)}") from error
     except DBAPIError as error:
         if lost_a_race(error):
             raise WriteConflictError(
@@ -361,14 +361,14 @@ def translated() -> Iterator[None]:
 
 
 def lost_a_race(error: DBAPIError) -> bool:
-    """Tell whether the same transaction may succeed, or fail more clearly, when begun anew."""
+    """Return whether the same transaction may succeed, or fail more clearly, when retried."""
     if isinstance(error.orig, sqlite3.Error):
         return _sqlite_code(error.orig) in _SQLITE_LOST_RACES
     return getattr(error.orig, "sqlstate", None) in _LOST_RACES
 
 
 def is_unavailable(error: DBAPIError) -> bool:
-    """Tell whether the database is gone, overloaded or out of room."""
+    """Return whether the database is gone, overloaded or out of room."""
     if isinstance(error.orig, sqlite3.Error):
         # The low byte is the kind, the rest tells more of it.
         return _sqlite_code(error.orig) & 0xFF in _SQLITE_UNAVAILABLE

@@ -26,7 +26,7 @@ from pool_server.database.records.audit import FIRST_SITE, local_act
 from pool_server.errors import DatabaseUnusableError, StartError
 from pool_server.settings import PoolSettings, setting_name
 
-# So long an upgrade waits for a table that somebody is using.
+# How long an upgrade waits for a table that is in use.
 LOCK_TIMEOUT_MS = 60_000
 
 
@@ -106,7 +106,7 @@ def upgrade_database(settings: PoolSettings) -> SchemaChange:
     StartError
         The database was written by a newer version of this program; nothing is changed.
     DatabaseUnusableError
-        It cannot be reached or written, or is none of a pool.
+        It cannot be reached or written, or does not belong to a pool.
     """
     if settings.uses_postgresql:
         return _upgrade_postgresql(settings)
@@ -197,7 +197,7 @@ def _require_utf8(connection: Connection, settings: PoolSettings) -> None:
     if encoding != "UTF8":
         raise DatabaseUnusableError(
             f"{settings.database_place} has the encoding {encoding}; a pool needs UTF8",
-            hint="Make it anew: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+            hint="Create it again: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
         )
 
 

@@ -100,7 +100,7 @@ def list_evaluations(  # noqa: PLR0917
     name: ModelName,
     reference: Reference,
     history: Annotated[
-        bool, Query(description="Also what was measured anew since.", examples=[False])
+        bool, Query(description="Include evaluations that were repeated since.", examples=[False])
     ] = False,
     limit: Limit = 50,
     cursor: Cursor = None,

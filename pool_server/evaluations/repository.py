@@ -77,7 +77,7 @@ def list_evaluations(
     Parameters
     ----------
     history : bool
-        Also those that were measured anew since.
+        Include evaluations that were repeated since.
     """
     query = whole_evaluations().where(EvaluationRecord.digest == digest)
     if not history:

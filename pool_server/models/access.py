@@ -127,7 +127,7 @@ def rights_of_site(site_id: int, model: ModelRecord) -> frozenset[Right]:
 
 
 def may(caller: Caller, model: ModelRecord, right: Right) -> bool:
-    """Tell whether the caller has a right to a model, which was loaded with its grants."""
+    """Return whether the caller has a right to a model, which was loaded with its grants."""
     return right in rights_of(caller, model)
 
 

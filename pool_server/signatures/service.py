@@ -91,7 +91,7 @@ def register_key(
     Raises
     ------
     KeyRefusedError
-        The proof is none, the key was revoked, or the site has too many.
+        The proof is invalid, the key was revoked, or the site has too many.
     """
     caller.require_role(role, site_name)
     site = get_site(session, site_name)
@@ -200,7 +200,7 @@ def _require_proof(
     hint = "Ask for a new one: `poolctl keys register` does all of it."
     expected = _code_of(session, caller, start)
     if not hmac.compare_digest(code.encode(), expected.encode()):
-        raise KeyRefusedError("the challenge is none that this pool gave to this token", hint=hint)
+        raise KeyRefusedError("Invalid challenge: not issued by this pool to this token", hint=hint)
     # The code is ours, and so the words are whole.
     _, for_site, for_key, expires = start.split(" ")
     if (for_site, for_key) != (site, key.key_id):

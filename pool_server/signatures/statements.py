@@ -195,7 +195,7 @@ def attach_if_fitting(
 def add_statement(
     session: Session, caller: Caller, version: ModelVersionRecord, signed: SignedStatement
 ) -> StatementResponse:
-    """Sign a version that is there, or sign it anew after its key was revoked.
+    """Sign an existing version, or sign it again after its key was revoked.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Versions of models, all that is said of them, and what became of them.
+"""Versions of models, their descriptions, and their withdrawals.
 
 Versions are immutable once they are there.
 """
@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
 
 
 def number_in(value: str) -> float | None:
-    """Return a label's value as a number; None for one that is none, or not finite."""
+    """Return a label's value as a finite number; None where it is not one."""
     number = float(value) if _NUMBER.fullmatch(value) else math.inf
     return number if math.isfinite(number) else None
 

@@ -1,1 +1,1 @@
-"""Where models come from and what became of them."""
+"""Ancestors and descendants of models."""

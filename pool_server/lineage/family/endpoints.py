@@ -28,7 +28,7 @@ WithRecipes = Annotated[
 
 @router.get(
     "/models/{site}/{name}/versions/{reference}/lineage",
-    summary="Tell where a version comes from",
+    summary="Show where a version comes from",
     response_model=LineageResponse,
 )
 def lineage(  # noqa: PLR0917 - FastAPI gives them by name
@@ -50,7 +50,7 @@ def lineage(  # noqa: PLR0917 - FastAPI gives them by name
 
 @router.get(
     "/lineage/{digest}",
-    summary="Tell where a file comes from",
+    summary="Show where a file comes from",
     response_model=LineageResponse,
 )
 def lineage_of_digest(

@@ -134,7 +134,7 @@ def recipes_of(session: Session, caller: Caller, digest: str) -> list[RecipeRow]
 
 
 def knows(session: Session, caller: Caller, digest: str) -> bool:
-    """Tell whether the caller may see a version of this digest, or a recipe that names it."""
+    """Return whether the caller may see a version of this digest, or a recipe that names it."""
     version = (
         select(ModelVersionRecord.id)
         .join(ModelVersionRecord.model)

@@ -1,4 +1,4 @@
-"""Addresses under which versions are withdrawn, and what was withdrawn is told."""
+"""Addresses under which versions are withdrawn, and withdrawals are listed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ router = APIRouter(tags=["withdrawals"])
 
 @router.get(
     "/models/{site}/{name}/versions/{reference}/withdrawal-preview",
-    summary="Tell whom a withdrawal touches",
+    summary="Preview a withdrawal",
     dependencies=[needs("withdrawals")],
 )
 def preview(
@@ -40,7 +40,7 @@ def preview(
     name: ModelName,
     reference: Reference,
 ) -> WithdrawalPreview:
-    """Return what would be flagged and who would hear of it, without changing anything.
+    """Return what would be flagged and which sites would be notified, without changing anything.
 
     For those who may withdraw the version. Sites are named even where their models are not for
     the caller to see: who withdraws something has to know who has it.
@@ -88,9 +88,9 @@ def name_successor(  # noqa: PLR0917 - FastAPI gives them by name
     reference: Reference,
     request: SuccessorRequest,
 ) -> SuccessorResponse:
-    """Send whoever asks for a version of one's own site to another one, of whatever site.
+    """Name a version, of any site, that replaces one of your own site.
 
-    What one's own site publishes by a recipe that says so is linked without this. What another
+    What your own site publishes with a recipe that says so is linked without this. What another
     site publishes is not: there is an event `version.successor-offered` then. Curators and admins
     of the pool may name a successor of any version.
     """

@@ -1,4 +1,4 @@
-"""Following a withdrawal: what holds the withdrawn file is flagged, and its owners hear of it.
+"""Following a withdrawal: what contains the withdrawn file is flagged, and its owners notified.
 
 Recipes name their inputs by digest, and a file's whole ancestry may be known to the pool before
 or after the file itself. So flags are set at two moments: when something is withdrawn, for all
@@ -34,7 +34,7 @@ def subject_of(version: ModelVersionRecord) -> str:
 
 @dataclass
 class _SitePart:
-    """What of a withdrawal concerns one site."""
+    """One site's share of a withdrawal."""
 
     name: str
     own: list[ModelVersionRecord] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _SitePart:
 
 
 class Reach:
-    """What a withdrawal of one file reaches: versions to be flagged, sites to be told.
+    """What a withdrawal of one file reaches: versions to be flagged, sites to be notified.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Reach:
             part.downloaded.append(by_id[version_id])
 
     def sites(self) -> list[AffectedSite]:
-        """Return who hears of it, by name."""
+        """Return the sites that are notified, by name."""
         return sorted(
             (
                 AffectedSite(
@@ -82,7 +82,7 @@ class Reach:
         )
 
     def news(self, withdrawal: WithdrawalRecord) -> list[News]:
-        """Return what each site is told: the owner, owners of what is flagged, who fetched it."""
+        """Return the events for the owner, owners of flagged versions, and downloaders."""
         told = []
         for site_id, part in self._parts.items():
             subject = name_for_site(site_id, self.root)

@@ -65,7 +65,7 @@ def find_own(
 
 
 def preview(session: Session, caller: Caller, version: ModelVersionRecord) -> WithdrawalPreview:
-    """Return what a withdrawal of a version would flag, and who would hear of it."""
+    """Return what a withdrawal would flag and which sites it would notify."""
     reach = Reach(session, version)
     return WithdrawalPreview(
         address=address_of(version),
@@ -93,7 +93,7 @@ def withdraw(
     ConflictError
         It is a draft, or was deleted at this moment.
     RefusedError
-        The effect is weaker than the reason or the state demands, or the successor is none.
+        The effect is weaker than the reason or the state demands, or the successor cannot be one.
     """
     registry.hold_families(session)
     registry.lock_state(session, version)

@@ -1,10 +1,10 @@
-"""What replaces a version, and who has to say so.
+"""Successors of versions, and who may name them.
 
-Everybody who asks for a version that was withdrawn, or holds what was, is sent to its successors.
-A recipe may say that its result replaces another file. Only the site of the replaced version is
+The pool names the successors of a version that was withdrawn or flagged to everybody who asks for
+it. A recipe may say that its result replaces another file. Only the site of the replaced version is
 believed: what it publishes with such a recipe is linked (`link_published`), and it, or a curator
 of the pool, may name any version (`service.name_successor`). When another site publishes such a
-recipe, the site of the replaced version is told.
+recipe, the site of the replaced version is notified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def link_published(
 ) -> None:
     """Link a version that is being published with those that its recipe says it replaces.
 
-    Those of its own site, that is; other sites are told that there is something to look at.
+    Only versions of its own site are linked; other sites are notified.
     Nothing is linked when the caller cannot see the replaced file.
     """
     claim = recipe.successor_of

@@ -42,7 +42,7 @@ def write_card(  # noqa: PLR0917 - FastAPI gives them by name
     reference: Reference,
     request: CardRequest,
 ) -> CardResponse:
-    """Write the card anew. An empty one brings back what the pool makes of the record."""
+    """Replace the card. An empty one restores the card that the pool generates."""
     version = resolve_version(session, caller, site, name, reference)
     service.write_card_of(session, caller, version, request.text)
     session.expire(version)

@@ -81,7 +81,7 @@ def heirs_of(session: Session, digest: str, other_than_model: int | None = None)
 
 
 def is_elsewhere(session: Session, version: ModelVersionRecord) -> bool:
-    """Tell whether another version with the same file is not deleted."""
+    """Return whether another version with the same file is not deleted."""
     return (
         session.scalar(
             select(ModelVersionRecord.id)

@@ -1,4 +1,4 @@
-"""Letting models leave the pool in a bundle: decided here, not by whoever packs it.
+"""Letting models leave the pool in a bundle: the pool decides, not the client.
 
 A version goes when its owner granted the rights ``download`` and ``redistribute``, its terms do
 not forbid it, it is in good standing, and its signature, if it has one, is worth something. One

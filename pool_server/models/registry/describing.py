@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import cast
 
+from sqlalchemy import Integer, Select, bindparam
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import ModelVersionRecord, StatementRecord, TermRecord
 from pool_server.http.identity import Caller
-from pool_server.models.access import readable_by
+from pool_server.models.access import curates_pool, readable
 from pool_server.models.registry.filters import MergeKey
 from pool_server.models.registry.repository import whole_versions
+from pool_server.models.registry.sql import among
 from pool_server.models.registry.standing import flags_of, successors_of, withdrawal_of
 from pool_server.wire.models.data_use import TermResponse, label_of
 from pool_server.wire.models.models import ModelVersionResponse, VersionState
@@ -33,12 +36,21 @@ def describe_versions(
     """
     if not version_ids:
         return []
-    query = whole_versions().where(ModelVersionRecord.id.in_(version_ids), readable_by(caller))
+    values = {"versions": list(version_ids), "caller_site": caller.site_id}
     found = {
         each.id: describe_version(each, _shared_methods(each, merge_groups))
-        for each in session.scalars(query)
+        for each in session.scalars(_readable_versions(curates=curates_pool(caller)), values)
     }
     return [found[each] for each in version_ids if each in found]
+
+
+@cache
+def _readable_versions(*, curates: bool) -> Select[ModelVersionRecord]:
+    """Select a page of versions; building this statement takes as long as running it."""
+    return whole_versions().where(
+        among(ModelVersionRecord.id, "versions"),
+        readable(bindparam("caller_site", type_=Integer), curates=curates),
+    )
 
 
 def _shared_methods(version: ModelVersionRecord, groups: MergeGroups) -> set[str] | None:

@@ -1,4 +1,4 @@
-"""Remembering which sites have fetched a version, so that they can be told of its withdrawal."""
+"""Recording which sites downloaded a version, so that they can be notified of its withdrawal."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class LabelFilter:
         key, equals, value = text.partition("=")
         if not _LABEL_KEY.fullmatch(key) or (equals and not value):
             raise QueryError(
-                f"label={text!r} is no filter; expected KEY=VALUE, or KEY alone for any value",
+                f"label={text!r} is not a filter; expected KEY=VALUE, or KEY alone for any value",
                 hint="Keys begin with a letter and have only a-z, 0-9, '_', '.', '-'.",
             )
         return cls(key, value if equals else None)
@@ -58,7 +58,7 @@ class LabelBound:
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None or match[2] == "=":
             raise QueryError(
-                f"label={text!r} is no filter; expected KEY>=NUMBER, or with >, < or <=",
+                f"label={text!r} is not a filter; expected KEY>=NUMBER, or with >, < or <=",
                 hint="For example label=images>=500; encode > as %3E in an address.",
             )
         return cls(match[1], _RELATIONS[match[2]], bound)
@@ -79,7 +79,7 @@ class MetricFilter:
         bound = _read_number(match[3]) if match else None
         if match is None or bound is None:
             raise QueryError(
-                f"metric={text!r} is no filter; expected NAME<VALUE, or with <=, >, >= or =",
+                f"metric={text!r} is not a filter; expected NAME<VALUE, or with <=, >, >= or =",
                 hint="For example metric=mean_error<0.08; encode < as %3C in an address.",
             )
         return cls(match[1], _RELATIONS[match[2]], bound)
@@ -98,7 +98,7 @@ class MergeKey:
         method, colon, key = text.partition(":")
         if not (method and colon and key):
             raise QueryError(
-                f"mergeable_key={text[:80]!r} is no filter; expected METHOD:KEY",
+                f"mergeable_key={text[:80]!r} is not a filter; expected METHOD:KEY",
                 hint="`aggregators.methods.merge_keys` gives the keys of a file.",
             )
         return cls(method, key)
@@ -154,7 +154,7 @@ def read_label(text: str) -> LabelFilter | LabelBound:
 def read_digest(text: str) -> str:
     """Return `text` if it is a SHA-256 in hexadecimal."""
     if not _DIGEST.fullmatch(text):
-        raise QueryError(f"{text!r} is no SHA-256 digest; expected 64 characters of 0-9, a-f")
+        raise QueryError(f"{text!r} is not a SHA-256 digest; expected 64 characters of 0-9, a-f")
     return text
 
 

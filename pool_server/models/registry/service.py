@@ -1,4 +1,4 @@
-"""Finding models and versions, and telling of them."""
+"""Finding, listing and describing models and versions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRe
     Raises
     ------
     MissingError
-        There is none; one that the caller may not see looks the same.
+        It does not exist, or the caller may not see it.
     """
     model = repository.find_visible_model(session, caller, site, name)
     if model is None:

@@ -65,7 +65,7 @@ def address_of(version: ModelVersionRecord) -> str:
 
 
 def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
-    """Return what a site is told of a version: its address, or a digest where it may not see it.
+    """Return the name of a version for a site: its address, or a digest if it may not see it.
 
     Who names a file by its digest need not know whose it is. The version's model was loaded with
     its site and grants.
@@ -76,7 +76,7 @@ def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
 
 
 def _is_public(version: ModelVersionRecord) -> bool:
-    """Tell whether the state of a version lets every site see it that may see the model."""
+    """Return whether the state of a version lets every site see it that may see the model."""
     return version.state in {AVAILABLE, WITHDRAWN}
 
 

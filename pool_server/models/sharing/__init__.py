@@ -1,1 +1,1 @@
-"""With whom a model is shared: seeing and changing it."""
+"""Showing and changing whom a model is shared with."""

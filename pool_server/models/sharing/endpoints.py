@@ -16,13 +16,13 @@ from pool_server.wire.names import ModelAddress
 router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
 
 
-@router.get("", dependencies=[needs("models:read")], summary="Tell whom a model is shared with")
+@router.get("", dependencies=[needs("models:read")], summary="Show whom a model is shared with")
 def show(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
 ) -> SharingResponse:
     """Return who sees a model, what they may do with it, and what oneself may.
 
-    Which other sites are listed is told to the model's own site only.
+    Only the model's own site sees which other sites are listed.
     """
     return service.describe_sharing(session, caller, get_model(session, caller, site, name))
 

@@ -1,4 +1,4 @@
-"""What can be done about the sharing of a model."""
+"""Showing and changing the sharing of a model."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def share_model(
     address: ModelAddress,
     request: SharingRequest,
 ) -> SharingResponse:
-    """Share a model in another way; sites that may more than before are told."""
+    """Change the sharing of a model; sites that gain rights are notified."""
     model = get_model(session, caller, address.site, address.name)
     if not caller.may_upload_to(address.site):
         raise NotAllowedError(

@@ -55,7 +55,7 @@ class Order:
         if metric != word and _METRIC_NAME.fullmatch(metric):
             return cls("metric", descending, metric)
         raise QueryError(
-            f"sort={text[:80]!r} is no order; expected created, name or metric.NAME",
+            f"sort={text[:80]!r} is not an order; expected created, name or metric.NAME",
             hint="A - before it turns it round: sort=-created has the newest first, "
             "sort=metric.mean_error the smallest error.",
         )
@@ -90,7 +90,7 @@ class Order:
             if self._is_key(key) and _is_identifier(version_id):
                 return Position(key, version_id)
         raise QueryError(
-            "`cursor` is none that this pool gave out for this order",
+            "Invalid cursor: not issued by this pool for this order",
             hint="Give back `next_cursor` of the page before as it was, with the same `sort`, "
             "or leave it out.",
         )

@@ -1,4 +1,4 @@
-"""Making all search entries anew, after tables were filled as a whole."""
+"""Rebuilding all search entries after tables were filled as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions
 
 
 def rebuild_search(connection: Connection) -> None:
-    """Write the entries of all versions anew; part of the caller's transaction."""
+    """Rewrite the entries of all versions; part of the caller's transaction."""
     if connection.dialect.name == "postgresql":
         _without_limits(connection)
         # Just filled, the tables look empty to the planner.

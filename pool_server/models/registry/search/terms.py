@@ -75,7 +75,7 @@ def label_term(wanted: LabelFilter) -> str:
 
 
 def is_short(word: str) -> bool:
-    """Tell whether a word is looked for as a whole, by its term, not within other words."""
+    """Return whether a word is looked for as a whole, by its term, not within other words."""
     return _SHORT_WORD.fullmatch(word.lower()) is not None
 
 
