@@ -27,7 +27,6 @@ _TITLES: Mapping[LearningMeasure, str] = {
 _MARKS = "osD^vP*Xph<>"
 _LINES = ("-", "--", "-.", ":")
 _HATCHES = ("", "////", "....", "xxxx")
-_MOST_NAMED = 12
 
 
 def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve]]) -> None:
@@ -55,9 +54,9 @@ def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve
         if measure == "cr_percent":
             axis.set_ylim(-3, 103)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend(fontsize=8, loc="best", framealpha=0.9)
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)
     figure.suptitle(
-        "Learning over sessions. Thin: participants; marks with bars: mean and standard error; "
+        "Thin: participants; marks with bars: mean and standard error;\n"
         "thick: fitted line with its 95 % band",
         fontsize=10,
     )
@@ -69,7 +68,6 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
     people = sorted({point.participant for point in curve.points})
     for number, person in enumerate(people):
         own = [point for point in curve.points if point.participant == person]
-        named = len(people) <= _MOST_NAMED and not several
         axis.plot(
             [point.position for point in own],
             [point.value for point in own],
@@ -79,7 +77,6 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
             marker=_MARKS[number % len(_MARKS)],
             markersize=5,
             markerfacecolor="white" if place % 2 == 0 else "0.45",
-            label=person if named else None,
         )
     axis.fill_between(
         curve.positions,
