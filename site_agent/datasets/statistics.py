@@ -1,10 +1,10 @@
-"""What a data set holds, in numbers: how many, how large, how far the eyes are open."""
+"""Statistics of a data set: how many faces, how large, how far the eyes are open."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -95,18 +95,8 @@ class DatasetStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {
-            "images": self.images,
-            "images_without_faces": self.images_without_faces,
-            "faces": self.faces,
-            "ignored": self.ignored,
-            "marks": self.marks,
-            "labels": self.labels,
-            "parts": list(self.parts),
-            "faces_with_all_parts": self.faces_with_all_parts,
-            "faces_without_parts": self.faces_without_parts,
-            "distributions": {name: item.to_dict() for name, item in self.distributions.items()},
-        }
+        spreads = {name: item.to_dict() for name, item in self.distributions.items()}
+        return asdict(self) | {"distributions": spreads}
 
 
 def dataset_statistics(dataset: FaceDataset) -> DatasetStatistics:
