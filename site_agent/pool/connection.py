@@ -9,8 +9,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
@@ -357,16 +355,6 @@ def _error_type(status: int, code: str) -> type[PoolClientError]:
 
 
 def _retry_after_s(response: httpx.Response) -> float | None:
-    """Read ``Retry-After``: seconds or a date; None where it is missing or makes no sense."""
+    """Return the seconds of ``Retry-After``; None where it is missing or not a number."""
     text = response.headers.get("Retry-After", "").strip()
-    if not text:
-        return None
-    if text.isdigit():
-        return float(text)
-    try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:  # "-0000": a time in UTC that does not say so
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return float(text) if text.isdigit() else None
