@@ -38,6 +38,17 @@ MOST_UPSAMPLING = 16
 _MOST_PIXELS = 1_000_000
 _MOST_LAYERS = 2**32 - 1
 
+# Fields, their names in messages, and their limits, in the order of the file.
+_INTEGERS = (
+    ("cell_size_px", "cell size", 1, _MOST_PIXELS),
+    ("padding_cells", "padding", 0, _MOST_PIXELS),
+    ("window_width_px", "window width", 1, _MOST_PIXELS),
+    ("window_height_px", "window height", 1, _MOST_PIXELS),
+    ("max_pyramid_levels", "maximum pyramid levels", 0, _MOST_LAYERS),
+    ("min_layer_width_px", "minimum layer width", 0, _MOST_LAYERS),
+    ("min_layer_height_px", "minimum layer height", 0, _MOST_LAYERS),
+)
+
 
 class FhogDetectorFormat:
     """The entry in `FORMATS`."""
@@ -87,15 +98,14 @@ def decode_fhog_detector(data: Buffer) -> FhogDetector:
     reader.integer("version of the scanner", SCANNER_VERSION, SCANNER_VERSION)
     reader.integer("number of feature images (capacity)", 0, 0)
     reader.integer("number of feature images", 0, 0)
-    cell_size_px = reader.integer("cell size", 1, _MOST_PIXELS)
-    padding_cells = reader.integer("padding", 0, _MOST_PIXELS)
-    window_width_px = reader.integer("window width", 1, _MOST_PIXELS)
-    window_height_px = reader.integer("window height", 1, _MOST_PIXELS)
-    max_pyramid_levels = reader.integer("maximum pyramid levels", 0, _MOST_LAYERS)
-    min_layer_width_px = reader.integer("minimum layer width", 0, _MOST_LAYERS)
-    min_layer_height_px = reader.integer("minimum layer height", 0, _MOST_LAYERS)
+    sizes = {field: reader.integer(name, least, most) for field, name, least, most in _INTEGERS}
     nuclear_norm_strength = reader.double("nuclear norm strength")
-    rows, columns = filter_cells(window_width_px, window_height_px, cell_size_px, padding_cells)
+    rows, columns = filter_cells(
+        sizes["window_width_px"],
+        sizes["window_height_px"],
+        sizes["cell_size_px"],
+        sizes["padding_cells"],
+    )
     dimensions = PLANES * rows * columns
     reader.integer(
         f"number of dimensions (for {columns} x {rows} cells of {PLANES} features)",
@@ -111,13 +121,7 @@ def decode_fhog_detector(data: Buffer) -> FhogDetector:
         upsampling = reader.integer("upsampling", 0, MOST_UPSAMPLING)
     reader.finish("end of the object detector")
     return FhogDetector(
-        window_width_px=window_width_px,
-        window_height_px=window_height_px,
-        cell_size_px=cell_size_px,
-        padding_cells=padding_cells,
-        max_pyramid_levels=max_pyramid_levels,
-        min_layer_width_px=min_layer_width_px,
-        min_layer_height_px=min_layer_height_px,
+        **sizes,
         nuclear_norm_strength=nuclear_norm_strength,
         overlap_iou=overlap_iou,
         overlap_covered=overlap_covered,
@@ -149,19 +153,8 @@ def encode_fhog_detector(model: FhogDetector) -> bytes:
     """Return the bytes of a `.svm` file; of Python's kind when `upsampling` is a number."""
     _check_fields(model)
     writer = StreamWriter()
-    writer.integers(
-        VERSION,
-        SCANNER_VERSION,
-        0,
-        0,
-        model.cell_size_px,
-        model.padding_cells,
-        model.window_width_px,
-        model.window_height_px,
-        model.max_pyramid_levels,
-        model.min_layer_width_px,
-        model.min_layer_height_px,
-    )
+    sizes = [getattr(model, field) for field, *_ in _INTEGERS]
+    writer.integers(VERSION, SCANNER_VERSION, 0, 0, *sizes)
     writer.doubles("nuclear norm strength", [model.nuclear_norm_strength])
     writer.integers(model.dimensions)
     writer.doubles("overlap", [model.overlap_iou, model.overlap_covered])
@@ -178,15 +171,7 @@ def encode_fhog_detector(model: FhogDetector) -> bytes:
 
 
 def _check_fields(model: FhogDetector) -> None:
-    limits = {
-        "cell_size_px": (1, _MOST_PIXELS),
-        "padding_cells": (0, _MOST_PIXELS),
-        "window_width_px": (1, _MOST_PIXELS),
-        "window_height_px": (1, _MOST_PIXELS),
-        "max_pyramid_levels": (0, _MOST_LAYERS),
-        "min_layer_width_px": (0, _MOST_LAYERS),
-        "min_layer_height_px": (0, _MOST_LAYERS),
-    }
+    limits = {field: (least, most) for field, _, least, most in _INTEGERS}
     if model.upsampling is not None:
         limits["upsampling"] = (0, MOST_UPSAMPLING)
     for name, (least, most) in limits.items():

@@ -26,28 +26,21 @@ from numpy.typing import NDArray
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.formats.safetensors_file import (
+    NUMPY_TYPES,
     Contents,
     header_error,
     lay_out,
     parse_safetensors,
     recognises_safetensors,
 )
-from aggregators.formats.validation import find_forest_problem, find_number_problem
+from aggregators.formats.validation import FIELD_TYPES, find_forest_problem, find_number_problem
 from aggregators.models import Float32, Float64, ForestEnsemble, Model, ShapePredictor, TensorInfo
 
 VERSION = "1"
 FIELDS = tuple(item.name for item in fields(ShapePredictor))
 _STORED_TYPES = {
-    "initial_shape": "F32",
-    "trees_per_level": "I64",
-    "pool_per_level": "I64",
-    "tree_depths": "U8",
-    "split_idx1": "U32",
-    "split_idx2": "U32",
-    "split_thresholds": "F32",
-    "leaves": "F32",
-    "anchors": "U32",
-    "deltas": "F32",
+    field: next(name for name, kind in NUMPY_TYPES.items() if kind is FIELD_TYPES[field])
+    for field in FIELDS
 }
 
 

@@ -12,7 +12,7 @@ from aggregators.models import ShapePredictor
 MOST_LEVELS = 10_000
 """Cascades have about ten levels; a crafted file with more could take hours."""
 
-_TYPES = {
+FIELD_TYPES: dict[str, type[np.generic]] = {
     "initial_shape": np.float32,
     "trees_per_level": np.int64,
     "pool_per_level": np.int64,
@@ -63,7 +63,7 @@ def _all_finite(values: NDArray[np.float32]) -> bool:
 def _find_type_problem(model: ShapePredictor) -> Problem | None:
     for item in fields(model):
         array = getattr(model, item.name)
-        wanted = np.dtype(_TYPES[item.name])
+        wanted = np.dtype(FIELD_TYPES[item.name])
         if array.dtype != wanted:
             return Problem(item.name, f"type {array.dtype}", str(wanted))
     return None

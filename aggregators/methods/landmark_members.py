@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.reanchoring import mean_initial_shape, reanchored
-from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.methods.sub_models import SubModel, SubModels, require_equal
 from aggregators.models import Float32, ForestEnsemble, Model, ShapePredictor
 
 LandmarkModel = ShapePredictor | ForestEnsemble
@@ -39,16 +38,7 @@ class Member:
 def landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
     """Return the inputs, checked to be landmark models with equal numbers of parts."""
     landmarks: SubModels[LandmarkModel] = sub_models.narrowed(ShapePredictor, ForestEnsemble)
-    first = landmarks.first
-    for other in landmarks.given[1:]:
-        if other.model.part_count != first.model.part_count:
-            raise IncompatibleModelsError(
-                "parts",
-                f"{first.model.part_count}",
-                f"{other.model.part_count}",
-                first_name=first.name,
-                other_name=other.name,
-            )
+    require_equal(landmarks.given, lambda model: {"parts": f"{model.part_count}"})
     return landmarks
 
 

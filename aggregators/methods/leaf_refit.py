@@ -11,7 +11,7 @@ import numpy as np
 from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import Combined, NoOptions, Progress
 from aggregators.methods.refitting import forest_digest, thinned_base
-from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.methods.sub_models import SubModel, SubModels, require_equal
 from aggregators.models import (
     Float32,
     Float64,
@@ -81,8 +81,12 @@ def refined(
     contributions : sequence of SubModel
         Of one round, all fitted to `base`; summed in this order.
     """
-    thin = _common_thinning(contributions)
-    forest = thinned_base(base, thin)
+    require_equal(
+        contributions,
+        lambda item: {"thin": f"{item.settings.get('thin')}"},
+        hint="all sites of a round must fit the same trees",
+    )
+    forest = thinned_base(base, contributions[0].model.settings.get("thin"))
     for item in contributions:
         found = item.model.changes.shape
         if found != forest.leaves.shape or item.model.counts.shape != found[:1]:
@@ -150,23 +154,6 @@ def _other_base(
         other_name=f"the base of {contribution.name}",
         hint="give the base of that round, or all contributions of the earlier rounds",
     )
-
-
-def _common_thinning(contributions: Sequence[SubModel[LeafContribution]]) -> int | None:
-    first = contributions[0]
-    thin: int | None = first.model.settings.get("thin")
-    for other in contributions[1:]:
-        theirs = other.model.settings.get("thin")
-        if theirs != thin:
-            raise IncompatibleModelsError(
-                "thin",
-                f"{thin}",
-                f"{theirs}",
-                first_name=first.name,
-                other_name=other.name,
-                hint="all sites of a round must fit the same trees",
-            )
-    return thin
 
 
 def _differing_settings(contributions: Sequence[SubModel[LeafContribution]]) -> tuple[str, ...]:

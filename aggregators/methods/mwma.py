@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.contract import Combined, NoOptions, Progress
-from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.methods.sub_models import SubModel, SubModels, require_equal
 from aggregators.models import FhogDetector, Float64, Model, ModelKind
 
 
@@ -47,7 +46,7 @@ class Mwma:
         self, sub_models: SubModels[Model], _options: NoOptions, _progress: Progress, /
     ) -> Combined:
         detectors = sub_models.narrowed(FhogDetector)
-        _require_same_features(detectors)
+        require_equal(detectors.given, _features)
         warnings = _differing_settings(detectors)
         first = detectors.first.model
         if detectors.only is not None:
@@ -77,20 +76,6 @@ def _features(detector: FhogDetector) -> dict[str, str]:
         "dimensions": f"{detector.dimensions}",
         "number of detectors": f"{detector.detector_count}",
     }
-
-
-def _require_same_features(detectors: SubModels[FhogDetector]) -> None:
-    expected = _features(detectors.first.model)
-    for other in detectors.given[1:]:
-        for field, value in _features(other.model).items():
-            if value != expected[field]:
-                raise IncompatibleModelsError(
-                    field,
-                    expected[field],
-                    value,
-                    first_name=detectors.first.name,
-                    other_name=other.name,
-                )
 
 
 def _settings(detector: FhogDetector) -> dict[str, str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from aggregators.errors import WeightError, WrongKindError
+from aggregators.errors import IncompatibleModelsError, WeightError, WrongKindError
 from aggregators.models import (
     KIND_WORDS,
     FhogDetector,
@@ -91,6 +91,27 @@ class SubModels(Generic[ModelT_co]):
                     hint=f"a {KIND_WORDS[kind]} is merged by {_METHODS_FOR[kind]}",
                 )
         return self  # type: ignore[return-value]
+
+
+def require_equal(
+    inputs: Sequence[SubModel[ModelT]],
+    describe: Callable[[ModelT], Mapping[str, str]],
+    hint: str = "",
+) -> None:
+    """Raise `IncompatibleModelsError` for the first field that differs from the first input's."""
+    first = inputs[0]
+    expected = describe(first.model)
+    for other in inputs[1:]:
+        for field, value in describe(other.model).items():
+            if value != expected[field]:
+                raise IncompatibleModelsError(
+                    field,
+                    expected[field],
+                    value,
+                    first_name=first.name,
+                    other_name=other.name,
+                    hint=hint,
+                )
 
 
 def collect_sub_models(

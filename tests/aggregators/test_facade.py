@@ -1,4 +1,4 @@
-"""The package's door loads nothing before it is used."""
+"""The public names of the package, which are imported at first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_importing_the_package_is_light() -> None:
+def test_importing_the_package_loads_no_heavy_library() -> None:
     heavy = {"numpy", "numba", "pydantic", "dlib", "safetensors", "PIL"}
     assert not loaded_by("import aggregators") & heavy
 
@@ -29,7 +29,7 @@ def test_methods_and_predictors_do_not_load_the_compiler_or_dlib() -> None:
 
 
 @pytest.mark.parametrize("name", aggregators.__all__)
-def test_every_promised_name_is_there(name: str) -> None:
+def test_public_names_exist(name: str) -> None:
     assert getattr(aggregators, name) is not None
     assert name in dir(aggregators)
 

@@ -32,7 +32,7 @@ from aggregators.models import Model
 
 
 class AggregationMethodLaws:
-    """Subclass as ``Test...`` and fill in the attributes."""
+    """Subclasses are called ``Test...`` and set the attributes."""
 
     method_name: ClassVar[str]
     make_model: ClassVar[Callable[[int], Model]]
@@ -57,11 +57,11 @@ class AggregationMethodLaws:
         return encode_model(merged.model)
 
     @pytest.mark.parametrize("weight", [1.0, 0.1, 1e-300, 1e300])
-    def test_one_input_gives_that_input_back(self, weight: float) -> None:
+    def test_one_input_is_returned(self, weight: float) -> None:
         model = self.make_model(1)
         assert self.merged_bytes([model], [weight]) == encode_model(model)
 
-    def test_equal_inputs_give_that_input_back(self) -> None:
+    def test_equal_inputs_give_that_input(self) -> None:
         copies = [self.make_model(1) for _ in range(3)]
         assert self.merged_bytes(copies, [0.1, 0.7, 123.0]) == encode_model(copies[0])
 
@@ -108,7 +108,7 @@ class AggregationMethodLaws:
         with pytest.raises(WeightError, match="at least one"):
             self.merged_bytes([])
 
-    def test_misfits_are_refused_with_the_field_that_differs(self) -> None:
+    def test_other_models_are_refused_with_the_differing_field(self) -> None:
         misfit, field = self.make_misfit()
         for models in ([self.make_model(1), misfit], [misfit, self.make_model(1)]):
             with pytest.raises(IncompatibleModelsError) as caught:
@@ -117,7 +117,7 @@ class AggregationMethodLaws:
             assert caught.value.first != caught.value.other
             assert {caught.value.first_name, caught.value.other_name} == {"model 1", "model 2"}
 
-    def test_merge_keys_tell_what_fits(self) -> None:
+    def test_models_with_equal_merge_keys_can_be_merged(self) -> None:
         keys = [merge_keys(fingerprint(self.make_model(seed)))[self.method_name] for seed in (1, 2)]
         misfit, _ = self.make_misfit()
         assert keys[0] == keys[1]
@@ -168,7 +168,7 @@ class AggregationMethodLaws:
             assert replayed.recipe == recipe
             assert recipe_path(again).read_bytes() == recipe_path(output).read_bytes()
 
-    def test_an_input_can_be_taken_back_out(self, tmp_path: Path) -> None:
+    def test_an_input_can_be_left_out(self, tmp_path: Path) -> None:
         paths = self.write_samples(tmp_path)
         by_digest = {file_digest(path): path for path in paths}
         merged = merge(self.method_name, paths, weights=[1, 2, 3], output=tmp_path / "merged")

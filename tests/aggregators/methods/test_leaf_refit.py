@@ -11,7 +11,6 @@ import pytest
 
 from aggregators import encode_model, fingerprint, merge, merge_keys, read_model, write_model
 from aggregators.errors import (
-    ConversionError,
     FormatError,
     IncompatibleModelsError,
     OptionError,
@@ -22,7 +21,6 @@ from aggregators.methods import read_recipe, recipe_path, replay
 from aggregators.methods.refitting import (
     RefitSettings,
     contribute,
-    contribution_writer,
     encode_contribution,
     forest_digest,
     read_contribution,
@@ -206,15 +204,6 @@ def test_contribution_files_hold_what_was_sent(tmp_path: Path) -> None:
     assert (found.base_digest, found.settings) == (contribution.base_digest, contribution.settings)
     assert b"seed" not in path.read_bytes()[:1000]
     assert "leaf-refit" not in merge_keys(fingerprint(BASE))
-
-
-def test_an_unfinished_contribution_leaves_no_file(tmp_path: Path) -> None:
-    contribution = made(1)
-    shape, digest = contribution.changes.shape, contribution.base_digest
-    whole = contribution_writer(tmp_path / "a", shape, digest, contribution.settings)
-    with pytest.raises(ConversionError, match="3 leaves written"), whole as writer:
-        writer.add(contribution.changes[:3], contribution.counts[:3])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_malformed_contributions_are_refused(tmp_path: Path) -> None:
