@@ -176,4 +176,4 @@ class BackupUnusableError(StartError):
 
 
 class DatabaseUnusableError(StartError):
-    """The database cannot be opened or reached, or is none of a pool."""
+    """The database cannot be opened or reached, or does not belong to a pool."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import tell
+from pool_server.activity.events.service import write_event
 from pool_server.database.records import EvaluationRecord, EvaluationScoreRecord, ModelVersionRecord
 from pool_server.errors import MissingError
 from pool_server.evaluations import repository
@@ -71,7 +71,7 @@ def post_evaluation(
         dataset_digest=request.dataset_digest,
     )
     if site.id != version.model.site_id:
-        tell(
+        write_event(
             session,
             version.model.site_id,
             "evaluation.posted",

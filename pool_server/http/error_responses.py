@@ -106,7 +106,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
         INVALID_REQUEST.status,
         INVALID_REQUEST.code,
         message.encode("utf-8", "replace").decode(),
-        hint="What a request must look like stands under /docs.",
+        hint="/docs describes the requests.",
         details={"fields": named},
         request_id=request_id_of(request),
     )
@@ -128,7 +128,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         refusal.status_code,
         code,
         message,
-        hint="The addresses of the pool stand under /docs.",
+        hint="/docs lists the pool's addresses.",
         request_id=request_id_of(request),
         headers=refusal.headers,
     )

@@ -61,7 +61,7 @@ def _decode(cursor: str, expected: re.Pattern[str]) -> re.Match[str]:
     match = expected.fullmatch(text)
     if match is None:
         raise QueryError(
-            "`cursor` is none that this pool gave out",
-            hint="Give back `next_cursor` of the page before as it was, or leave it out.",
+            "Invalid cursor: not issued by this pool",
+            hint="Send `next_cursor` of the previous page unchanged, or leave it out.",
         )
     return match

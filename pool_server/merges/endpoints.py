@@ -58,13 +58,13 @@ def list_merges(
     return service.list_jobs(session, caller, state, before_id, limit)
 
 
-@router.get("/{merge_id}", summary="Ask how far a merge is")
+@router.get("/{merge_id}", summary="Show the progress of a merge")
 def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> MergeJobResponse:
     """Return a merge: its state, its progress, what it became or why it failed."""
     return service.describe_job(session, service.get_job(session, caller, merge_id))
 
 
-@router.post("/{merge_id}/cancel", summary="Call a merge off")
+@router.post("/{merge_id}/cancel", summary="Cancel a merge")
 def cancel(caller: Uploader, session: WritingSession, merge_id: MergeId) -> MergeJobResponse:
     """End a merge; one that runs ends within seconds, one that is over stays as it is."""
     return service.cancel_merge(session, caller, merge_id)

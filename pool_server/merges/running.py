@@ -57,7 +57,7 @@ _ABANDONED: dict[str, object] = {
 
 @dataclass
 class MergeWorker:
-    """Takes jobs until it is told to stop."""
+    """Carries out waiting jobs."""
 
     parts: ServerParts
     name: str = field(default_factory=lambda: secrets.token_hex(8))

@@ -33,13 +33,13 @@ class HealthResponse(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-@router.get("/healthz", tags=["operations"], summary="Is the server alive")
+@router.get("/healthz", tags=["operations"], summary="Check that the server runs")
 def healthz() -> HealthResponse:
     """Answer as long as the process runs. Needs no token."""
     return HealthResponse()
 
 
-@router.get("/readyz", tags=["operations"], summary="Can the server do its work")
+@router.get("/readyz", tags=["operations"], summary="Check that database and storage answer")
 def readyz(parts: Parts, traffic: ProcessTraffic) -> HealthResponse:
     """Answer 200 when database and storage answer, 503 otherwise. Needs no token.
 
@@ -59,7 +59,7 @@ def readyz(parts: Parts, traffic: ProcessTraffic) -> HealthResponse:
 @router.get(
     "/metrics",
     tags=["operations"],
-    summary="What this process counts of itself",
+    summary="Return the counters of this process",
     response_class=Response,
     responses={
         200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}}

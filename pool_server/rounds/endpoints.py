@@ -86,7 +86,7 @@ def close(caller: Uploader, session: WritingSession, round_id: RoundId) -> Round
     return service.close_round(session, caller, round_id)
 
 
-@router.post("/{round_id}/cancel", summary="Call a round off")
+@router.post("/{round_id}/cancel", summary="Cancel a round")
 def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> RoundResponse:
     """End a round without a result. For the site that started the round, and admins."""
     return service.cancel_round(session, caller, round_id)
@@ -125,7 +125,7 @@ def contribute(
 def complete_sent_contribution(
     caller: Uploader, parts: Parts, round_id: RoundId, upload_id: UploadId
 ) -> UploadResponse:
-    """Hold the file against base and settings of the round, then make it count."""
+    """Compare the file with the round's base and settings, then count it as the contribution."""
     return complete_contribution(parts, caller, round_id, upload_id)
 
 

@@ -355,7 +355,7 @@ def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecor
     address = ModelChoice.parse(text).address
     if address is None:
         raise RoundRefusedError(
-            f"the base {text!r} is no address", hint="Give it as SITE/NAME@VERSION."
+            f"the base {text!r} is not an address", hint="Write it as SITE/NAME@VERSION."
         )
     base = resolve_version(session, caller, address.site, address.name, address.reference)
     require_right(caller, base.model, "merge")

@@ -16,7 +16,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import tell
+from pool_server.activity.events.service import write_event
 from pool_server.database.records import SiteKeyRecord, SiteRecord, TokenRecord, now_utc
 from pool_server.errors import KeyRefusedError, MissingError
 from pool_server.http.audit import record_act
@@ -112,7 +112,9 @@ def register_key(
     known.created_at, known.created_by = now_utc(), f"{caller.site}/{caller.token_name}"
     record_act(session, caller, "key.register", site.name, key_id=key.key_id, name=request.name)
     session.flush()
-    tell(session, site.id, "key.registered", key.key_id, name=request.name, by=known.created_by)
+    write_event(
+        session, site.id, "key.registered", key.key_id, name=request.name, by=known.created_by
+    )
     return describe_key(known), True
 
 
@@ -135,7 +137,7 @@ def import_key(
     added.origin = origin
     record_act(session, caller, "key.import", site.name, key_id=key.key_id, origin=origin)
     session.flush()
-    tell(session, site.id, "key.imported", key.key_id, origin=origin, by=added.created_by)
+    write_event(session, site.id, "key.imported", key.key_id, origin=origin, by=added.created_by)
     return added
 
 
@@ -159,7 +161,7 @@ def revoke_key(
     key.revocation = reason
     record_act(session, caller, "key.revoke", site.name, key_id=key.id, reason=reason)
     session.flush()
-    tell(session, site.id, "key.revoked", key.id, reason=reason)
+    write_event(session, site.id, "key.revoked", key.id, reason=reason)
     return describe_key(key)
 
 

@@ -87,13 +87,13 @@ def list_uploads(
     return listing.list_uploads(session, caller, site, before, limit)
 
 
-@router.get("/{upload_id}", summary="Ask how far an upload is")
+@router.get("/{upload_id}", summary="Show the progress of an upload")
 def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
     """Return the state of an upload, and which parts have arrived."""
     return service.show_upload(parts, caller, upload_id)
 
 
-@router.post("/{upload_id}/parts", summary="Ask where parts go")
+@router.post("/{upload_id}/parts", summary="Request the addresses of parts")
 def address(
     caller: Uploader, parts: Parts, upload_id: UploadId, request: PartAddressesRequest
 ) -> PartAddressList:
@@ -158,7 +158,7 @@ def complete(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadRespo
     return complete_upload(parts, caller, upload_id)
 
 
-@router.delete("/{upload_id}", status_code=204, summary="Give an upload up")
+@router.delete("/{upload_id}", status_code=204, summary="Abandon an upload")
 def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
     """Forget an upload and the parts that arrived. A version that it became stays."""
     service.abort_upload(parts, caller, upload_id)

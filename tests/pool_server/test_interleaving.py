@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 
 from aggregators.formats import encode_model
 from pool_server.activity.events import delivering, webhooks
-from pool_server.activity.events.delivering import Courier
-from pool_server.activity.events.service import tell
+from pool_server.activity.events.delivering import WebhookWorker
+from pool_server.activity.events.service import write_event
 from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import ModelVersionRecord, SiteRecord, TokenRecord, now_utc
@@ -265,13 +265,15 @@ def test_an_address_is_given_up_once_and_with_all_that_waits(
         receiving() as receiver,
         closing_parts(pool) as parts,
     ):
-        admin, courier = pool.member(SITE, "admin"), Courier(parts)
+        admin, courier = pool.member(SITE, "admin"), WebhookWorker(parts)
         receiver.answers = [500]
         made = admin.post("/api/v1/webhooks", json={"url": receiver.url})
         assert made.status_code == 201
 
         def tell_site(session: Session) -> None:
-            tell(session, get_site(session, SITE).id, "version.flagged", "pool://meet-a/face@1")
+            write_event(
+                session, get_site(session, SITE).id, "version.flagged", "pool://meet-a/face@1"
+            )
 
         for _ in range(2):
             with parts.database.write() as session:

@@ -44,7 +44,7 @@ def read_address(url: str, settings: PoolSettings) -> SplitResult:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port
     except ValueError as error:
-        raise WebhookRefusedError(f"{url[:200]!r} is no address: {error}") from error
+        raise WebhookRefusedError(f"{url[:200]!r} is not a valid address: {error}") from error
     schemes = {"https", "http"} if settings.webhook_allow_http else {"https"}
     if parts.scheme not in schemes or not host or not url.isascii():
         raise WebhookRefusedError(

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from pool_server.activity.events import repository
 from pool_server.activity.events.calling import TIMEOUT_S, CallFailedError
 from pool_server.activity.events.feed import describe_event
-from pool_server.activity.events.service import hold_events, tell
+from pool_server.activity.events.service import hold_events, write_event
 from pool_server.activity.events.webhooks import is_success, send_event
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import AuditRecord, WebhookDeliveryRecord, WebhookRecord, now_utc
@@ -44,7 +44,7 @@ Claim = tuple[str, int]
 
 
 @dataclass
-class Courier:
+class WebhookWorker:
     """Delivers what is due."""
 
     parts: ServerParts
@@ -137,7 +137,7 @@ def disable(
             details={"url": webhook.url, "error": delivery.last_error},
         )
     )
-    tell(
+    write_event(
         session,
         webhook.site_id,
         DISABLED_EVENT,
@@ -153,7 +153,7 @@ async def delivering(parts: ServerParts) -> AsyncIterator[None]:
     """Deliver events in the background while the block runs; calls under way are waited for."""
     async with working(
         "webhooks",
-        Courier(parts).step,
+        WebhookWorker(parts).step,
         interval_s=parts.settings.poll_interval_s,
         longest_stop_s=TIMEOUT_S + CLAIM_MARGIN_S,
     ):

@@ -1,4 +1,4 @@
-"""Telling sites what happened: in the transaction of the act itself."""
+"""Events for sites, written in the transaction of the act itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pool_server.database.records import EventRecord, WebhookDeliveryRecord, now
 
 
 @dataclass(frozen=True)
-class News:
-    """Something for one site.
+class NewEvent:
+    """An event for one site.
 
     Attributes
     ----------
     site_id : int
-        Who should hear of it.
+        Who receives it.
     kind : str
         A noun and what happened to it: ``"version.withdrawn"``.
     subject : str
@@ -35,20 +35,20 @@ class News:
     details: dict[str, Any]
 
 
-def tell(session: Session, site_id: int, kind: str, subject: str, **details: Any) -> None:
-    """Write one event for a site, and have the addresses called that the site gave for it.
+def write_event(session: Session, site_id: int, kind: str, subject: str, **details: Any) -> None:
+    """Write one event for a site, and schedule the calls of its webhooks.
 
     Part of the caller's transaction: nobody hears of an act that did not happen. Best done
     after the other writes of the act, for events are written one transaction at a time.
 
     Examples
     --------
-    >>> tell(session, site.id, "version.quarantined", str(address), reason=why)  # doctest: +SKIP
+    >>> write_event(session, site.id, "version.quarantined", address, reason=why)  # doctest: +SKIP
     """
-    tell_all(session, [News(site_id, kind, subject, details)])
+    write_events(session, [NewEvent(site_id, kind, subject, details)])
 
 
-def tell_all(session: Session, news: Iterable[News]) -> None:
+def write_events(session: Session, news: Iterable[NewEvent]) -> None:
     """Write several events, in the same few statements whatever their number."""
     events = [
         EventRecord(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import News, tell_all
+from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import ModelVersionRecord, WithdrawalFlagRecord, WithdrawalRecord
 from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
@@ -81,7 +81,7 @@ class Reach:
             key=lambda each: each.site,
         )
 
-    def news(self, withdrawal: WithdrawalRecord) -> list[News]:
+    def news(self, withdrawal: WithdrawalRecord) -> list[NewEvent]:
         """Return the events for the owner, owners of flagged versions, and downloaders."""
         told = []
         for site_id, part in self._parts.items():
@@ -89,14 +89,14 @@ class Reach:
             facts = facts_for(site_id, withdrawal, self.root)
             if part.has_withdrawn:
                 details = facts | {"flagged_total": len(self.flagged)}
-                told.append(News(site_id, WITHDRAWN_EVENT, subject, details))
+                told.append(NewEvent(site_id, WITHDRAWN_EVENT, subject, details))
             fetched = [each for each in part.downloaded if each.id != self.root.id]
             if part.own or fetched:
                 details = facts | {
                     "versions": named(part.own),
                     "downloaded": named(fetched),
                 }
-                told.append(News(site_id, FLAGGED_EVENT, subject, details))
+                told.append(NewEvent(site_id, FLAGGED_EVENT, subject, details))
         return told
 
     def _part(self, site_id: int, name: str) -> _SitePart:
@@ -176,7 +176,7 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
         return
     known = repository.flagged_pairs(session, [each.id for each in withdrawals])
     family = repository.family_below(session, version.digest)
-    news: list[News] = []
+    news: list[NewEvent] = []
     for withdrawal in withdrawals:
         fresh = [
             each
@@ -188,7 +188,7 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
         for each in fresh:
             owned[each.model.site_id].append(each)
         news += [
-            News(
+            NewEvent(
                 site_id,
                 FLAGGED_EVENT,
                 name_for_site(site_id, withdrawal.version),
@@ -197,4 +197,4 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
             )
             for site_id, versions in owned.items()
         ]
-    tell_all(session, news)
+    write_events(session, news)

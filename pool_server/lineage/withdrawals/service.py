@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import tell_all
+from pool_server.activity.events.service import write_events
 from pool_server.database.records import ModelVersionRecord, WithdrawalRecord
 from pool_server.errors import ConflictError, NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
@@ -123,7 +123,7 @@ def withdraw(
         flagged=[subject_of(each) for each in reach.flagged[:MOST_NAMED]],
         flagged_total=len(reach.flagged),
     )
-    tell_all(session, reach.news(withdrawal))
+    write_events(session, reach.news(withdrawal))
     session.flush()
     session.expire(version)
     current = registry.get_version(session, version.id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import News, tell_all
+from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import ModelVersionRecord, SuccessorRecord
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -80,10 +80,10 @@ def link_successor(
         successor_digest=successor.digest,
     )
     site_ids = {site_id} | repository.downloaders_of(session, version.id)
-    tell_all(
+    write_events(
         session,
         [
-            News(
+            NewEvent(
                 site_id,
                 REPLACED_EVENT,
                 name_for_site(site_id, version),
@@ -112,10 +112,10 @@ def _offer(
         if (each.withdrawal is not None or each.flags)
         and "see" in rights_of_site(each.model.site_id, successor.model)
     }
-    tell_all(
+    write_events(
         session,
         [
-            News(site_id, OFFERED_EVENT, address_of(each), details)
+            NewEvent(site_id, OFFERED_EVENT, address_of(each), details)
             for site_id, each in sorted(needing.items())
         ],
     )

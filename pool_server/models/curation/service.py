@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import tell
+from pool_server.activity.events.service import write_event
 from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
@@ -115,7 +115,9 @@ def delete_version(
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
     if caller.site != site:
-        tell(session, version.model.site_id, "version.deleted", f"pool://{subject_of(version)}")
+        write_event(
+            session, version.model.site_id, "version.deleted", f"pool://{subject_of(version)}"
+        )
     return DeletionResponse(
         deleted=[f"pool://{subject_of(version)}"],
         descendants=_visible(session, caller, heirs),
@@ -151,7 +153,7 @@ def delete_model(
     repository.mark_model_deleted(session, model.id)
     record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
     if caller.site != site:
-        tell(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
+        write_event(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
     return DeletionResponse(
         deleted=[f"pool://{subject_of(version)}" for version in versions],
         descendants=_visible(session, caller, heirs),
@@ -178,7 +180,7 @@ def _take_step(
     details = {"reason": reason} if reason else {}
     record_act(session, caller, action, subject_of(version), digest=version.digest, **details)
     if caller.site_id != version.model.site_id:
-        tell(
+        write_event(
             session,
             version.model.site_id,
             f"version.{step.word}",

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import News, tell_all
+from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import ModelVersionRecord, StatementRecord
 from pool_server.errors import MissingError, NotAllowedError, QueryError, TermsForbidError
 from pool_server.evaluations.service import list_evaluations
@@ -79,7 +79,7 @@ def grant_export(session: Session, caller: Caller, request: ExportRequest) -> Ex
             together=len(ordered),
         )
     session.flush()
-    tell_all(session, _news(caller, ordered))
+    write_events(session, _news(caller, ordered))
     return ExportResponse(
         items=[
             GrantedVersion(
@@ -274,13 +274,13 @@ def _portable_statement(found: StatementRecord | None) -> PortableStatement | No
     )
 
 
-def _news(caller: Caller, versions: Sequence[ModelVersionRecord]) -> list[News]:
+def _news(caller: Caller, versions: Sequence[ModelVersionRecord]) -> list[NewEvent]:
     by_site: Mapping[int, list[str]] = defaultdict(list)
     for version in versions:
         if version.model.site_id != caller.site_id:
             by_site[version.model.site_id].append(address_of(version))
     return [
-        News(
+        NewEvent(
             site_id,
             "versions.exported",
             caller.site,

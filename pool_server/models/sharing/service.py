@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from pool_server.activity.events.service import News, tell_all
+from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import GrantRecord, ModelRecord, SiteRecord
 from pool_server.errors import NotAllowedError, RefusedError
 from pool_server.http.audit import record_act
@@ -182,11 +182,11 @@ def _tell_gains(
 ) -> None:
     """Tell sites that are listed by name what they may now do and could not before."""
     listed = {grant.site_id for grant in model.grants}
-    news: list[News] = []
+    news: list[NewEvent] = []
     for site in sites:
         rights = rights_of_site(site.id, model)
         if site.id in listed and rights - before[site.id]:
             details: dict[str, Any] = {"rights": in_order(rights), "by": model.site.name}
             subject = str(ModelAddress(model.site.name, model.name))
-            news.append(News(site.id, SHARED_EVENT, subject, details))
-    tell_all(session, news)
+            news.append(NewEvent(site.id, SHARED_EVENT, subject, details))
+    write_events(session, news)

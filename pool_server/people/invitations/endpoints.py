@@ -13,8 +13,8 @@ from pool_server.http.rate_limits import Limits, client_address, limited_by
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.invitations import repository, service
+from pool_server.people.tokens.creators import find_creators
 from pool_server.people.tokens.endpoints import TOO_MANY
-from pool_server.people.tokens.makers import who_made
 from pool_server.wire.people.tokens import TokenCreatedResponse
 from pool_server.wire.people.users import (
     AcceptanceRequest,
@@ -29,9 +29,12 @@ router = APIRouter(prefix="/invitations", tags=["users"])
 @router.get("", dependencies=[needs("admin")], summary="List the invitations")
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> InvitationList:
     """Return invitations to one's own site, newest first; to all for the pool's admins."""
-    found, makers = repository.list_invitations(session, caller), who_made(session).invitations
+    found, creators = (
+        repository.list_invitations(session, caller),
+        find_creators(session).invitations,
+    )
     return InvitationList(
-        items=[service.describe_invitation(each, makers.get(each.id)) for each in found]
+        items=[service.describe_invitation(each, creators.get(each.id)) for each in found]
     )
 
 

@@ -14,7 +14,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, caller_of, hash_secret, new_secret
 from pool_server.people.invitations import repository
 from pool_server.people.sites.repository import get_site
-from pool_server.people.tokens.makers import INVITATION_MADE, user_behind, who_made
+from pool_server.people.tokens.creators import INVITATION_MADE, find_creators, user_behind
 from pool_server.people.tokens.service import details_of, make_token, with_secret
 from pool_server.people.users.repository import has_user, is_disabled
 from pool_server.wire.people.sites import Role
@@ -32,7 +32,7 @@ SECRET_PREFIX = "invite_"
 def describe_invitation(
     invitation: InvitationRecord, made_by: str | None = None
 ) -> InvitationResponse:
-    """Describe an invitation; who made it is told by `pool_server.people.tokens.makers`."""
+    """Describe an invitation; `find_creators` finds who made it."""
     return InvitationResponse(
         invitation_id=invitation.id,
         site=invitation.site.name,
@@ -181,7 +181,7 @@ def _shut_out(session: Session, invitation: InvitationRecord) -> str:
     """Return who of those that invite is shut out; empty for nobody."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
-    maker = who_made(session).invitations.get(invitation.id)
+    maker = find_creators(session).invitations.get(invitation.id)
     if maker is not None and is_disabled(session, *maker.split("/")):
         return f"user {maker}, who made this invitation, is disabled"
     return ""

@@ -36,7 +36,7 @@ def pool_version() -> str:
         return "0+unknown"
 
 
-@router.get("/whoami", dependencies=[needs()], summary="Tell who I am")
+@router.get("/whoami", dependencies=[needs()], summary="Identify the caller")
 def whoami(caller: SignedIn) -> IdentityResponse:
     """Return site, name, role, scopes and expiry of the token sent, and the pool's version."""
     return IdentityResponse(
@@ -82,7 +82,7 @@ def change_site(
     return service.change_site(session, caller, site, request)
 
 
-@router.get("/usage", dependencies=[needs("admin")], summary="Tell what sites take up")
+@router.get("/usage", dependencies=[needs("admin")], summary="Show the storage that sites use")
 def usage(caller: SiteAdmin, session: ReadingSession) -> UsageResponse:
     """Return bytes, versions, users, tokens of one's own site; of all for admins of the pool."""
     return tell_usage(session, caller)

@@ -13,7 +13,7 @@ from pool_server.http.rate_limits import Limits
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.tokens import repository, service
-from pool_server.people.tokens.makers import who_made
+from pool_server.people.tokens.creators import find_creators
 from pool_server.wire.people.tokens import TokenCreatedResponse, TokenList, TokenRequest
 
 router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[needs("admin")])
@@ -27,8 +27,8 @@ def list_tokens(caller: SiteAdmin, session: ReadingSession) -> TokenList:
 
     For admins of a site; those of the pool get the tokens of all sites.
     """
-    found, makers = repository.list_tokens(session, caller), who_made(session).tokens
-    return TokenList(items=[service.describe_token(each, makers.get(each.id)) for each in found])
+    found, creators = repository.list_tokens(session, caller), find_creators(session).tokens
+    return TokenList(items=[service.describe_token(each, creators.get(each.id)) for each in found])
 
 
 @router.post(

@@ -16,7 +16,7 @@ from pool_server.http.identity import Caller, hash_secret, new_secret, rank
 from pool_server.people.sites.last_admin import keeping_an_admin
 from pool_server.people.sites.repository import count_sites, find_site, get_site
 from pool_server.people.tokens import repository
-from pool_server.people.tokens.makers import TOKEN_MADE, user_behind
+from pool_server.people.tokens.creators import TOKEN_MADE, user_behind
 from pool_server.people.users.repository import get_user
 from pool_server.wire.people.sites import SCOPES, Role
 from pool_server.wire.people.tokens import TokenCreatedResponse, TokenRequest, TokenResponse
@@ -25,7 +25,7 @@ FIRST_TOKEN = "first-admin"
 
 
 def describe_token(token: TokenRecord, made_by: str | None = None) -> TokenResponse:
-    """Describe a token; who made it is told by `makers`."""
+    """Describe a token; `creators` finds who made it."""
     return TokenResponse(
         token_id=token.id,
         site=token.site.name,

@@ -15,7 +15,7 @@ TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
 
 
 @dataclass(frozen=True)
-class Makers:
+class Creators:
     """The users behind tokens and invitations, as ``SITE/USER`` by identifier.
 
     Whoever made something with a token for machines is the user who made that token. What no
@@ -26,7 +26,7 @@ class Makers:
     invitations: Mapping[str, str]
 
 
-def who_made(session: Session) -> Makers:
+def find_creators(session: Session) -> Creators:
     """Return who made all tokens and invitations that there ever were."""
     entries = session.execute(
         select(
@@ -50,11 +50,11 @@ def who_made(session: Session) -> Makers:
             tokens[details["token_id"]] = maker
         else:
             invitations[details["invitation_id"]] = maker
-    return Makers(tokens, invitations)
+    return Creators(tokens, invitations)
 
 
 def user_behind(session: Session, caller: Caller) -> str | None:
     """Return the user behind a caller as ``SITE/USER``, also behind a token for machines."""
     if caller.user:
         return f"{caller.site}/{caller.user}"
-    return who_made(session).tokens.get(caller.token_id)
+    return find_creators(session).tokens.get(caller.token_id)
