@@ -211,7 +211,7 @@ def _default_of(settings: Any, name: str) -> Any:
 def _group_lines(settings: Any, group: str) -> list[str]:
     if not group:
         return []
-    title = (inspect.getdoc(_group(settings, group)) or "").partition("\n")[0]
+    title = (inspect.getdoc(_group(settings, group)) or "").partition("\n")[0].replace("`", "")
     return [f"# {title}", f"[{group}]", ""]
 
 
