@@ -14,35 +14,18 @@ from site_agent.eyeblink.records import Float64
 _MOST_BLOCKS = 20_000
 
 
-@dataclass(frozen=True)
-class LedSettings:
-    """How a lit light is recognised.
-
-    Attributes
-    ----------
-    on_share, off_share : float
-        The light is on from the moment the brightness rises above `on_share` of the way from
-        dark to lit until it falls below `off_share` of it.
-    same_pulse_ms : float
-        Darkness shorter than this does not end a pulse (a dimmed LED flickers).
-    shortest_pulse_ms : float
-        Shorter pulses are left out; 0 keeps a flash that only one frame shows.
-    smallest_separation : float
-        Least distance of lit from dark, in standard deviations of the brightness within both.
-    smallest_contrast : float
-        Least difference of lit and dark, in grey levels.
-    background_ms : float
-        The light of the room is followed by a running median over this time where that makes
-        lit and dark stand apart more clearly.
-    """
-
-    on_share: float = 0.5
-    off_share: float = 0.3
-    same_pulse_ms: float = 30.0
-    shortest_pulse_ms: float = 0.0
-    smallest_separation: float = 5.0
-    smallest_contrast: float = 4.0
-    background_ms: float = 10_000.0
+# The light is on from the moment its brightness rises above the first share of the way from dark
+# to lit until it falls below the second.
+_ON_SHARE, _OFF_SHARE = 0.5, 0.3
+# Shorter darkness does not end a pulse: a dimmed LED flickers.
+_SAME_PULSE_S = 0.030
+# Least distance of lit from dark, in standard deviations of the brightness within both.
+_SMALLEST_SEPARATION = 5.0
+# The same in grey levels.
+_SMALLEST_CONTRAST = 4.0
+# A running median over this time follows the light of the room where that separates lit and dark
+# better.
+_BACKGROUND_S = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +51,7 @@ class LedOnsets:
     remarks: tuple[str, ...] = ()
 
 
-def detect_led_onsets(
-    brightness: ArrayLike, timestamps_s: ArrayLike, settings: LedSettings | None = None
-) -> LedOnsets:
+def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnsets:
     """Find when a light goes on.
 
     Otsu's threshold separates dark and lit, hysteresis the pulses. An onset is where the
@@ -95,21 +76,20 @@ def detect_led_onsets(
     N. Otsu, "A threshold selection method from gray-level histograms", IEEE Transactions on
     Systems, Man, and Cybernetics 9 (1979).
     """
-    settings = settings or LedSettings()
     level, times_s = _known_samples(brightness, timestamps_s)
-    flattened = level - _running_median(level, times_s, settings.background_ms / 1000.0)
+    flattened = level - _running_median(level, times_s, _BACKGROUND_S)
     candidates = [(*_two_states(values), values) for values in (level, flattened)]
     separation, dark, lit, values = max(candidates, key=lambda candidate: candidate[0])
-    if separation < settings.smallest_separation or lit - dark < settings.smallest_contrast:
+    if separation < _SMALLEST_SEPARATION or lit - dark < _SMALLEST_CONTRAST:
         raise ConditioningError(
             f"no light goes on in that region: brightness runs from {level.min():.1f} to "
             f"{level.max():.1f}, lit and dark differ by {lit - dark:.1f} grey levels or "
             f"{separation:.1f} standard deviations (expected at least "
-            f"{settings.smallest_contrast:g} and {settings.smallest_separation:g}); check the "
+            f"{_SMALLEST_CONTRAST:g} and {_SMALLEST_SEPARATION:g}); check the "
             "region's x, y, width and height in pixels of the video"
         )
     share = (values - dark) / (lit - dark)
-    return _pulses(share, times_s, dark, lit, settings)
+    return _pulses(share, times_s, dark, lit)
 
 
 def _known_samples(brightness: ArrayLike, timestamps_s: ArrayLike) -> tuple[Float64, Float64]:
@@ -175,30 +155,25 @@ def _running_median(level: Float64, times_s: Float64, window_s: float) -> Float6
     return np.interp(times_s, centres_s, medians)
 
 
-def _pulses(
-    share: Float64, times_s: Float64, dark: float, lit: float, settings: LedSettings
-) -> LedOnsets:
-    on = _hysteresis(share, settings.on_share, settings.off_share)
+def _pulses(share: Float64, times_s: Float64, dark: float, lit: float) -> LedOnsets:
+    on = _hysteresis(share, _ON_SHARE, _OFF_SHARE)
     edges = np.diff(on.astype(np.int8), prepend=on[0].astype(np.int8))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     remarks = []
     if on[0]:
         remarks.append("the light was on when the recording began; that onset is not known")
         ends = ends[1:]
-    onsets = [_crossing(share, times_s, int(index), settings.on_share) for index in starts]
-    offsets = [_crossing(share, times_s, int(index), settings.off_share) for index in ends]
+    onsets = [_crossing(share, times_s, int(index), _ON_SHARE) for index in starts]
+    offsets = [_crossing(share, times_s, int(index), _OFF_SHARE) for index in ends]
     offsets += [math.nan] * (len(onsets) - len(offsets))
     kept: list[tuple[float, float, float]] = []
     for onset_s, offset_s, start in zip(onsets, offsets, starts, strict=True):
         half_ms = float(times_s[start] - times_s[start - 1]) * 500.0
-        if kept and onset_s - kept[-1][1] <= settings.same_pulse_ms / 1000.0:
+        if kept and onset_s - kept[-1][1] <= _SAME_PULSE_S:
             kept[-1] = (kept[-1][0], offset_s, kept[-1][2])
         else:
             kept.append((onset_s, offset_s, half_ms))
-    long_enough = [
-        pulse for pulse in kept if not (pulse[1] - pulse[0]) * 1000.0 < settings.shortest_pulse_ms
-    ]
-    columns = np.array(long_enough, dtype=np.float64).reshape(-1, 3)
+    columns = np.array(kept, dtype=np.float64).reshape(-1, 3)
     return LedOnsets(columns[:, 0], columns[:, 1], columns[:, 2], dark, lit, tuple(remarks))
 
 

@@ -65,6 +65,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         path = folder / "session.mp4"
-        write_blink_video(path, 12.0, 30.0, seed=3, who=150, variable_frame_rate=True)
+        write_blink_video(
+            path, 12.0, 30.0, seed=3, who=150, variable_frame_rate=True, size=(320, 240)
+        )
 
     return made_once(tmp_path_factory, "blink-recording", make) / "session.mp4"

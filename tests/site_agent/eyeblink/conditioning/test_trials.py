@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_agent.errors import ConditioningError, TableFileError
-from site_agent.eyeblink.conditioning.led_onsets import LedSettings, detect_led_onsets
+from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets
 from site_agent.eyeblink.conditioning.trial_clock import place_on_video_clock
 from site_agent.eyeblink.conditioning.trials import (
     Trial,
@@ -274,7 +274,7 @@ def test_where_no_light_is_none_is_found(kind: str) -> None:
         "motion": 80 + np.cumsum(random.standard_normal(3000)) * 0.3,
     }[kind]
     with pytest.raises(ConditioningError, match="no light goes on in that region"):
-        detect_led_onsets(brightness, np.arange(3000) / 30, LedSettings())
+        detect_led_onsets(brightness, np.arange(3000) / 30)
 
 
 def test_arrays_that_do_not_fit() -> None:

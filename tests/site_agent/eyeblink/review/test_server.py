@@ -183,7 +183,7 @@ def test_each_frame_is_the_one_that_was_analysed(video_page: Served, recording: 
         frames = [frame.image for frame in reader.frames()]
     session = client.get("api/session").json()
     assert session["frames"] == len(frames)
-    assert session["video"] == {"width_px": 640, "height_px": 480}
+    assert session["video"] == {"width_px": 320, "height_px": 240}
     for number in (200, 0, len(frames) - 1):
         data = client.get(f"api/frames/{number}.jpg").content
         shown = np.asarray(Image.open(io.BytesIO(data)), dtype=float)

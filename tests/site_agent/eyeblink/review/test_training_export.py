@@ -49,8 +49,8 @@ def test_the_set_holds_the_chosen_frames(
         assert box.width == pytest.approx(expected.width * written.scale, abs=1)
         assert (box.left + 0.5) / written.scale - 0.5 == pytest.approx(expected.left, abs=1)
         shown = Image.open(image.path)
-        assert shown.size == (640 * written.scale, 480 * written.scale)
-        small = np.asarray(shown.resize((640, 480), Image.Resampling.BOX), dtype=float)
+        assert shown.size == (320 * written.scale, 240 * written.scale)
+        small = np.asarray(shown.resize((320, 240), Image.Resampling.BOX), dtype=float)
         assert np.abs(small - pictures[frame]).mean() < 2.0
 
 
@@ -77,7 +77,7 @@ def test_an_impossible_export_is_refused(
         with pytest.raises(ReviewExportError, match=r"ends in \.xml"):
             export_training_set(review, tmp_path / "folder")
         export_training_set(review, tmp_path / "a.xml")
-        with pytest.raises(ReviewExportError, match="exists already"):
+        with pytest.raises(ReviewExportError, match="already exists"):
             export_training_set(review, tmp_path / "a.xml")
     with (
         open_review(video_session, trace_only=True) as review,
