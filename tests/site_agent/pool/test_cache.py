@@ -81,7 +81,7 @@ def test_part_files_are_not_found(cache: ModelCache) -> None:
 
 def test_what_leads_out_of_the_folder_is_no_digest(cache: ModelCache) -> None:
     for word in ("../../etc/passwd", "A" * 64, "", "0" * 63, "0" * 64 + "\n"):
-        with pytest.raises(NotFoundError, match="no digest"):
+        with pytest.raises(NotFoundError, match="not a digest"):
             cache.find(word)
 
 
