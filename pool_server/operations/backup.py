@@ -73,7 +73,7 @@ class Snapshot:
     @property
     def gaps(self) -> list[str]:
         """What it was taken without, in words."""
-        return [f"this was taken without the file {digest}" for digest in self.missing]
+        return [f"the pool's file {digest} was missing or damaged" for digest in self.missing]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) 
     assert poolctl("admin", "restore", tmp_path, "--data", target).code == 5
     told = poolctl("admin", "backup", tmp_path / "other", "--data", target, "--json")
     assert (told.code, told.error["code"]) == (5, "integrity")
-    assert f"the pool's file {sha256(CONTENT)} was damaged" in told.error["message"]
+    assert f"the pool's file {sha256(CONTENT)} was missing or damaged" in told.error["message"]
     assert list((tmp_path / "other").glob("snapshots/*/manifest.json")), "all else is backed up"
 
 
