@@ -85,7 +85,7 @@ def replay(
             facts["successor_of"] = _succession(recipe, absent, left_out)
         merged = replace(merged, recipe=merged.recipe.model_copy(update=facts))
         if not (absent or changed):
-            _require_promised_digest(recipe, merged)
+            _require_same_digest(recipe, merged)
         attempt.replace(target)
     write_recipe(merged.recipe, recipe_path(target))
     return merged
@@ -177,9 +177,9 @@ def _found_file(
     return path
 
 
-def _require_promised_digest(recipe: Recipe, merged: Merged) -> None:
+def _require_same_digest(recipe: Recipe, merged: Merged) -> None:
     if recipe.output is not None and merged.digest != recipe.output.digest:
         raise RecipeError(
-            f"the merge gave sha256 {merged.digest}, the recipe promises {recipe.output.digest}: "
+            f"the merge gave sha256 {merged.digest}, but the recipe has {recipe.output.digest}: "
             "the recipe was changed, or its model was not made from these inputs"
         )

@@ -39,7 +39,7 @@ class AggregationMethodLaws:
     """A sample sub-model by seed; all can be merged with one another without warnings."""
     make_alike: ClassVar[Callable[[int], Model]]
     """As `make_model`, but with equal initial shapes where the kind of model has one."""
-    make_misfit: ClassVar[Callable[[], tuple[Model, str]]]
+    make_incompatible: ClassVar[Callable[[], tuple[Model, str]]]
     """A model that cannot be merged with the samples, and the first field that differs."""
     other_options: ClassVar[Sequence[dict[str, Any]]] = ()
     """Options other than the defaults with which laws 3 to 6 hold too."""
@@ -109,8 +109,8 @@ class AggregationMethodLaws:
             self.merged_bytes([])
 
     def test_other_models_are_refused_with_the_differing_field(self) -> None:
-        misfit, field = self.make_misfit()
-        for models in ([self.make_model(1), misfit], [misfit, self.make_model(1)]):
+        incompatible, field = self.make_incompatible()
+        for models in ([self.make_model(1), incompatible], [incompatible, self.make_model(1)]):
             with pytest.raises(IncompatibleModelsError) as caught:
                 self.merged_bytes(models)
             assert caught.value.field == field
@@ -119,9 +119,9 @@ class AggregationMethodLaws:
 
     def test_models_with_equal_merge_keys_can_be_merged(self) -> None:
         keys = [merge_keys(fingerprint(self.make_model(seed)))[self.method_name] for seed in (1, 2)]
-        misfit, _ = self.make_misfit()
+        incompatible, _ = self.make_incompatible()
         assert keys[0] == keys[1]
-        assert merge_keys(fingerprint(misfit)).get(self.method_name) != keys[0]
+        assert merge_keys(fingerprint(incompatible)).get(self.method_name) != keys[0]
 
     def test_a_result_can_be_merged_with_the_samples_again(self) -> None:
         models = [self.make_model(1), self.make_model(2)]

@@ -1,4 +1,4 @@
-"""Every format is held to the laws of `ModelFormat`."""
+"""The laws of `ModelFormat`, tested for each format."""
 
 from __future__ import annotations
 

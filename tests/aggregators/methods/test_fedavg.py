@@ -94,7 +94,7 @@ def test_the_first_differing_entry_is_named(other: StateDict, message: str) -> N
 
 
 class _MadeOnDemand(Mapping[str, NDArray[np.generic]]):
-    """Entries that take memory only while somebody holds them."""
+    """Entries that are made when read."""
 
     def __init__(self, seed: int, entries: int, size: int) -> None:
         self._seed, self._entries, self._size = seed, entries, size

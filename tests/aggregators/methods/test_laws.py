@@ -27,7 +27,7 @@ class TestMwma(AggregationMethodLaws):
     make_alike = staticmethod(make_detector)
 
     @staticmethod
-    def make_misfit() -> tuple[FhogDetector, str]:
+    def make_incompatible() -> tuple[FhogDetector, str]:
         return make_detector(9, window_px=64), "window"
 
 
@@ -39,7 +39,7 @@ class TestMwmaWithSeveralFilters(TestMwma):
     make_alike = make_model
 
     @staticmethod
-    def make_misfit() -> tuple[FhogDetector, str]:
+    def make_incompatible() -> tuple[FhogDetector, str]:
         return make_detector(9), "number of detectors"
 
 
@@ -49,7 +49,7 @@ class TestWbaFinal(AggregationMethodLaws):
     make_alike = staticmethod(make_predictor_alike)
 
     @staticmethod
-    def make_misfit() -> tuple[ShapePredictor, str]:
+    def make_incompatible() -> tuple[ShapePredictor, str]:
         return make_predictor(9, parts=7), "parts"
 
 
@@ -70,7 +70,7 @@ class TestWbaCascade(AggregationMethodLaws):
     other_options = ({"step": 1.1}, {"thin": 2}, {"thin": 4, "step": 0.7}, {"thin": 100})
 
     @staticmethod
-    def make_misfit() -> tuple[ShapePredictor, str]:
+    def make_incompatible() -> tuple[ShapePredictor, str]:
         return make_predictor(9, depths=((2,), (1,), (3,))), "levels"
 
 
@@ -80,13 +80,13 @@ class TestFedAvg(AggregationMethodLaws):
     make_alike = staticmethod(make_network)
 
     @staticmethod
-    def make_misfit() -> tuple[StateDict, str]:
+    def make_incompatible() -> tuple[StateDict, str]:
         return make_network(9, hidden=5), "entry 'body.weight'"
 
 
 class TestFedAvgOfOtherArchitectures(TestFedAvg):
     @staticmethod
-    def make_misfit() -> tuple[StateDict, str]:
+    def make_incompatible() -> tuple[StateDict, str]:
         return make_network(9, architecture="large"), "architecture"
 
 

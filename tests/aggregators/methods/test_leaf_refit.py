@@ -88,10 +88,10 @@ def test_the_order_of_the_inputs_does_not_matter() -> None:
 
 
 def test_contributions_without_samples_change_nothing() -> None:
-    silent = made(1, min_count=10_000)
-    assert encode_model(refined(BASE, silent)) == encode_model(BASE)
-    spoken = made(2)
-    assert encode_model(refined(BASE, silent, spoken)) == encode_model(refined(BASE, spoken))
+    empty = made(1, min_count=10_000)
+    assert encode_model(refined(BASE, empty)) == encode_model(BASE)
+    other = made(2)
+    assert encode_model(refined(BASE, empty, other)) == encode_model(refined(BASE, other))
 
 
 def test_later_rounds_are_added_to_what_the_earlier_made() -> None:

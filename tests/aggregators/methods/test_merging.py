@@ -182,7 +182,7 @@ class TestReplay:
         recipe = merged.recipe.model_copy(update={"options": {"step": 1.5}})
         by_digest = {file_digest(path): path for path in paths}
         before = set(tmp_path.iterdir())
-        with pytest.raises(RecipeError, match="the recipe promises"):
+        with pytest.raises(RecipeError, match="but the recipe has"):
             replay(recipe, by_digest.__getitem__, tmp_path / "again.dat")
         assert set(tmp_path.iterdir()) == before
 

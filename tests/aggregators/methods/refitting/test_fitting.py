@@ -142,10 +142,10 @@ def test_leaves_with_too_few_samples_are_left_out() -> None:
     samples = faces.face_count * SETTINGS.starts
     for least in (1, 8, 30, samples + 1):
         made = contribute(base, faces, SETTINGS.model_copy(update={"min_count": least}))
-        silent = made.counts == 0
-        assert not made.changes[silent].any()
-        assert made.counts[~silent].min(initial=samples + 1) >= least
-    assert silent.all()
+        empty = made.counts == 0
+        assert not made.changes[empty].any()
+        assert made.counts[~empty].min(initial=samples + 1) >= least
+    assert empty.all()
 
 
 def test_starting_shapes_are_drawn_as_in_training() -> None:
