@@ -128,7 +128,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
         "site-a", "site-b", "site-b",
     ]  # fmt: skip
     missing = there.prepare("bundle", "import", bundle, "--json")
-    assert (missing.code, missing.error["code"]) == (3, "bundle_target")
+    assert (missing.code, missing.error["code"]) == (3, "forbidden")
     assert "site-a, site-b" in missing.error["message"]
     for site in ("site-a", "partner"):
         assert there.prepare("admin", "sites", "create", site).code == 0

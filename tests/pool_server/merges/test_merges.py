@@ -156,7 +156,8 @@ def test_a_merge_that_terms_forbid_is_not_begun(member: httpx.Client) -> None:
 def test_merges_are_seen_by_their_site_alone(
     pool: PoolDriver, member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:
-    merge_id = ask(member, recipe_of(list(sub_models))).json()["merge_id"]
+    asked = [ask(member, recipe_of(list(sub_models))).json()["merge_id"] for _ in range(2)]
+    merge_id = asked[-1]
     foreign = pool.member("merges-foreign")
     for method, path in (("GET", merge_id), ("POST", f"{merge_id}/cancel")):
         answer = foreign.request(method, f"/api/v1/merges/{path}")
