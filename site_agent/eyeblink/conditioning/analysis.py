@@ -37,20 +37,16 @@ from site_agent.eyeblink.conditioning.trial_results import TrialResult
 from site_agent.eyeblink.conditioning.trials import Trial, TrialType, session_cs_us_interval_ms
 from site_agent.eyeblink.records import Float64
 
+# A trial is rejected where the SD of its baseline exceeds the session's median by so many
+# interquartile ranges, but never for an SD of at most the floor, in FEC.
+_BASELINE_IQR_FACTOR, _BASELINE_SD_FLOOR = 3.0, 0.02
+# A session with fewer trials has no such limit.
+_FEWEST_TRIALS_FOR_IQR = 5
+
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTrials:
-    """Measures of all trials of a session, before any decision.
-
-    Attributes
-    ----------
-    trials : tuple of TrialMeasures
-    cs_us_ms : float
-        The session's CS-US interval.
-    settings : ConditioningSettings
-        With which they were measured.
-    remarks : tuple of str
-    """
+    """Measures of all trials of a session, before any decision."""
 
     trials: tuple[TrialMeasures, ...]
     cs_us_ms: float
@@ -60,19 +56,7 @@ class MeasuredTrials:
 
 @dataclass(frozen=True, eq=False)
 class ConditioningResult:
-    """A session of eyeblink conditioning.
-
-    Attributes
-    ----------
-    trials : tuple of TrialResult
-        In the order of their onsets.
-    summary : SessionSummary
-    sensitivity : tuple of SensitivityRow
-        CR percentages under the criteria of `SENSITIVITY_RULES`.
-    settings : ConditioningSettings
-    remarks : tuple of str
-        What a reader of the results must know: trials beyond the recording, an assumed interval.
-    """
+    """A session of eyeblink conditioning, its trials in the order of their onsets."""
 
     trials: tuple[TrialResult, ...]
     summary: SessionSummary
@@ -171,7 +155,7 @@ def judge_trials(
         Those of the measurement unless given; only rejection and CR criterion are read.
     """
     settings = settings or measured.settings
-    sd_limit = _baseline_sd_limit(measured.trials, settings)
+    sd_limit = _baseline_sd_limit(measured.trials)
     rest = _median([trial.baseline for trial in measured.trials])
     rejections = [_rejections(trial, sd_limit, rest, settings) for trial in measured.trials]
     ur = _session_ur(measured.trials, rejections)
@@ -201,21 +185,16 @@ def _checked_trace(timestamps_s: ArrayLike, fec: ArrayLike) -> tuple[Float64, Fl
     if len(times_s) < 2:
         raise ConditioningError(f"the trace has {len(times_s)} frames, expected at least 2")
     if not (np.diff(times_s) > 0).all():
-        index = int(np.argmin(np.diff(times_s) > 0))
-        raise ConditioningError(
-            f"the timestamps do not increase: {times_s[index]:g} s is followed by "
-            f"{times_s[index + 1]:g} s (frame {index + 1})"
-        )
+        raise ConditioningError("the timestamps do not increase")
     return times_s, level
 
 
-def _baseline_sd_limit(trials: Sequence[TrialMeasures], settings: ConditioningSettings) -> float:
+def _baseline_sd_limit(trials: Sequence[TrialMeasures]) -> float:
     spreads = [trial.baseline_sd for trial in trials if math.isfinite(trial.baseline_sd)]
-    if len(spreads) < settings.fewest_trials_for_iqr:
+    if len(spreads) < _FEWEST_TRIALS_FOR_IQR:
         return math.inf
     lower, median, upper = np.percentile(spreads, [25, 50, 75])
-    limit = float(median + settings.baseline_iqr_factor * (upper - lower))
-    return max(limit, settings.baseline_sd_floor)
+    return max(float(median + _BASELINE_IQR_FACTOR * (upper - lower)), _BASELINE_SD_FLOOR)
 
 
 def _rejections(
@@ -223,11 +202,10 @@ def _rejections(
 ) -> tuple[Rejection, ...]:
     if trial.unmeasurable:
         return trial.unmeasurable
-    zero = {"rest": rest, "zero": 0.0, "baseline": trial.baseline}[settings.closed_before_cs_above]
     broken = {
         Rejection.MISSING_SAMPLES: trial.missing_share > settings.largest_missing_share,
         Rejection.UNSTABLE_BASELINE: trial.baseline_sd > sd_limit,
-        Rejection.CLOSED_BEFORE_CS: trial.before_cs_peak - zero > settings.closed_before_cs_fec,
+        Rejection.CLOSED_BEFORE_CS: trial.before_cs_peak - rest > settings.closed_before_cs_fec,
     }
     return tuple(rule for rule in settings.reject_rules if broken[rule])
 

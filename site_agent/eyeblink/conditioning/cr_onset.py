@@ -37,6 +37,8 @@ _BEFORE_MS, _LEAD_MS = 150.0, 80.0
 _BIN_MS = 4.0
 _STARTS, _ENDS = 100, 24
 _SMALLEST_NOISE_FEC = 0.004
+# The criterion: the baseline velocity's mean and so many SDs, and at least so many FEC per second.
+_VELOCITY_SD, _VELOCITY = 2.0, 0.5
 _OTHER_FORMS = 0.2
 N_FORMS = 5
 
@@ -129,8 +131,8 @@ def find_onset(
     still_flat = np.flatnonzero(level[: anchor + 1] <= flat)
     departed = int(still_flat[-1]) if len(still_flat) else rest.stop
     threshold = max(
-        float(np.nanmean(slopes[rest]) + settings.onset_velocity_sd * np.nanstd(slopes[rest])),
-        settings.onset_velocity,
+        float(np.nanmean(slopes[rest]) + _VELOCITY_SD * np.nanstd(slopes[rest])),
+        _VELOCITY,
     )
     # A local slope sees a rise half its width ahead: look that much earlier, then judge the
     # start that was found.

@@ -30,24 +30,9 @@ _BACKGROUND_S = 10.0
 
 @dataclass(frozen=True, eq=False)
 class LedOnsets:
-    """What a light in the picture did.
-
-    Attributes
-    ----------
-    onsets_s, offsets_s : float64, shape (n,)
-        Times on the video's clock; the offset is NaN where the recording ends before.
-    uncertainty_ms : float64, shape (n,)
-        Half of the time between the two frames that the onset lies between.
-    dark, lit : float
-        Brightness of both states (differences from the room's light where that was followed).
-    remarks : tuple of str
-    """
+    """When a light in the picture goes on, in seconds on the video's clock, with remarks."""
 
     onsets_s: Float64
-    offsets_s: Float64
-    uncertainty_ms: Float64
-    dark: float
-    lit: float
     remarks: tuple[str, ...] = ()
 
 
@@ -88,8 +73,7 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
             f"{_SMALLEST_CONTRAST:g} and {_SMALLEST_SEPARATION:g}); check the "
             "region's x, y, width and height in pixels of the video"
         )
-    share = (values - dark) / (lit - dark)
-    return _pulses(share, times_s, dark, lit)
+    return _pulses((values - dark) / (lit - dark), times_s)
 
 
 def _known_samples(brightness: ArrayLike, timestamps_s: ArrayLike) -> tuple[Float64, Float64]:
@@ -155,7 +139,7 @@ def _running_median(level: Float64, times_s: Float64, window_s: float) -> Float6
     return np.interp(times_s, centres_s, medians)
 
 
-def _pulses(share: Float64, times_s: Float64, dark: float, lit: float) -> LedOnsets:
+def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
     on = _hysteresis(share, _ON_SHARE, _OFF_SHARE)
     edges = np.diff(on.astype(np.int8), prepend=on[0].astype(np.int8))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
@@ -165,16 +149,13 @@ def _pulses(share: Float64, times_s: Float64, dark: float, lit: float) -> LedOns
         ends = ends[1:]
     onsets = [_crossing(share, times_s, int(index), _ON_SHARE) for index in starts]
     offsets = [_crossing(share, times_s, int(index), _OFF_SHARE) for index in ends]
-    offsets += [math.nan] * (len(onsets) - len(offsets))
-    kept: list[tuple[float, float, float]] = []
-    for onset_s, offset_s, start in zip(onsets, offsets, starts, strict=True):
-        half_ms = float(times_s[start] - times_s[start - 1]) * 500.0
-        if kept and onset_s - kept[-1][1] <= _SAME_PULSE_S:
-            kept[-1] = (kept[-1][0], offset_s, kept[-1][2])
-        else:
-            kept.append((onset_s, offset_s, half_ms))
-    columns = np.array(kept, dtype=np.float64).reshape(-1, 3)
-    return LedOnsets(columns[:, 0], columns[:, 1], columns[:, 2], dark, lit, tuple(remarks))
+    before = [-math.inf, *offsets]
+    kept = [
+        onset_s
+        for onset_s, dark_since_s in zip(onsets, before, strict=False)
+        if onset_s - dark_since_s > _SAME_PULSE_S
+    ]
+    return LedOnsets(np.array(kept, dtype=np.float64), tuple(remarks))
 
 
 def _hysteresis(share: Float64, on_share: float, off_share: float) -> np.ndarray:

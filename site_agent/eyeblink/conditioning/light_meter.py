@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.conditioning.led_onsets import LedOnsets, detect_led_onsets
+from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets
 from site_agent.eyeblink.conditioning.trial_clock import place_on_video_clock
 from site_agent.eyeblink.conditioning.trial_files import TrialTiming
 from site_agent.eyeblink.conditioning.trials import TrialList, correct_latency, trials_from_onsets
@@ -111,7 +111,10 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
     ConditioningError
         No light is seen to go on, or the list does not fit what is seen.
     """
-    onsets = {name: _onsets(meter, name) for name in light_regions(timing)}
+    onsets = {
+        name: detect_led_onsets(meter.brightness(name), meter.timestamps_s)
+        for name in light_regions(timing)
+    }
     remarks = tuple(
         f"{name} light: {remark}" for name, seen in onsets.items() for remark in seen.remarks
     )
@@ -123,17 +126,10 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
     else:
         us_onsets_s = onsets["US"].onsets_s if "US" in onsets else np.empty(0)
         seen = trials_from_onsets(
-            cs_onsets_s,
-            us_onsets_s,
-            pairing_window_ms=timing.ttl.pairing_window_ms,
-            same_pulse_ms=timing.ttl.same_pulse_ms,
+            cs_onsets_s, us_onsets_s, pairing_window_ms=timing.ttl.pairing_window_ms
         )
         moved = correct_latency(
             seen.trials, latency_ms=timing.latency_ms, us_latency_ms=timing.us_latency_ms
         )
         found = replace(seen, trials=moved)
     return replace(found, remarks=(*found.remarks, *remarks))
-
-
-def _onsets(meter: LightMeter, name: str) -> LedOnsets:
-    return detect_led_onsets(meter.brightness(name), meter.timestamps_s)

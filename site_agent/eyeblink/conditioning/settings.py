@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Literal
 
 from site_agent.errors import ConditioningError
 
@@ -35,19 +34,12 @@ class Rejection(StrEnum):
     CLOSED_BEFORE_CS = "closed-before-cs"
 
 
-UNMEASURABLE = (
-    Rejection.BEFORE_RECORDING,
-    Rejection.AFTER_RECORDING,
-    Rejection.NO_BASELINE,
-    Rejection.NO_CR_WINDOW,
-)
-"""Reasons that cannot be switched off: there is nothing to measure."""
 REJECT_RULES = (
     Rejection.MISSING_SAMPLES,
     Rejection.UNSTABLE_BASELINE,
     Rejection.CLOSED_BEFORE_CS,
 )
-"""Rules that a study may choose to apply or not."""
+"""Rules that a study may choose to apply or not; with the other reasons nothing can be measured."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +54,9 @@ class ConditioningSettings:
         Which rules reject trials: missing-samples, unstable-baseline, closed-before-cs.
     largest_missing_share : float
         Share of the trial's time without valid samples above which it is rejected.
-    baseline_iqr_factor, baseline_sd_floor : float
-        A trial is rejected where the SD of its baseline exceeds the session's median by this
-        many interquartile ranges, but never for an SD of at most the floor, in FEC.
-    fewest_trials_for_iqr : int
-        A session with fewer trials has no such limit.
-    closed_before_cs_ms, closed_before_cs_fec : float
-        A trial is rejected where FEC exceeds this level in so many milliseconds before the CS.
-    closed_before_cs_above : {'rest', 'zero', 'baseline'}
-        What the level counts from: the session's resting level (median of its baselines, near 0
-        after calibration), FEC 0, or the trial's own baseline (which keeps trials with a closed
-        eye).
-    startle_ms : (start, end)
-        A closure that begins in this window after the CS is flagged as startle (alpha response).
-    startle_fec : float
-        Least size of it.
+    closed_before_cs_fec : float
+        A trial is rejected where FEC in the last 100 ms before the CS exceeds the session's resting
+        level (median of its baselines) by more than this.
     cr_window_ms : (start, end)
         Window relative to the US whose mean FEC, less the baseline, is the CR amplitude.
     cr_rule, cr_threshold : CrRule, float
@@ -85,11 +65,6 @@ class ConditioningSettings:
         Count a CR only where an onset is found at or after `onset_floor_ms`.
     onset_floor_ms : float
         No CR onset is sought before.
-    onset_velocity_sd, onset_velocity : float
-        The onset criterion: velocity of at least the baseline velocity's mean and so many SDs,
-        and at least this many FEC per second, in two samples in a row.
-    cr_peak_after_us_ms : float
-        In `cs_only` trials the peak is sought until so long after the expected US.
     ur_window_ms : (start, end)
         Window after the US in which the UR has its peak. Before its start the US has not moved
         the lid, so that samples up to there still belong to the CR.
@@ -103,28 +78,18 @@ class ConditioningSettings:
     baseline_ms: Window = (-500.0, 0.0)
     reject_rules: tuple[Rejection, ...] = REJECT_RULES
     largest_missing_share: float = 0.25
-    baseline_iqr_factor: float = 3.0
-    baseline_sd_floor: float = 0.02
-    fewest_trials_for_iqr: int = 5
-    closed_before_cs_ms: float = 100.0
     closed_before_cs_fec: float = 0.15
-    closed_before_cs_above: Literal["rest", "zero", "baseline"] = "rest"
-    startle_ms: Window = (0.0, 60.0)
-    startle_fec: float = 0.05
     cr_window_ms: Window = (-40.0, -2.0)
     cr_rule: CrRule = CrRule.FEC
     cr_threshold: float = 0.10
     cr_needs_onset: bool = False
     onset_floor_ms: float = 50.0
-    onset_velocity_sd: float = 2.0
-    onset_velocity: float = 0.5
-    cr_peak_after_us_ms: float = 300.0
     ur_window_ms: Window = (10.0, 150.0)
     default_cs_us_ms: float = 450.0
     smoothing_ms: float = 50.0
 
     def __post_init__(self) -> None:
-        for name in ("baseline_ms", "startle_ms", "cr_window_ms", "ur_window_ms"):
+        for name in ("baseline_ms", "cr_window_ms", "ur_window_ms"):
             start, end = getattr(self, name)
             _require(math.isfinite(start) and start < end < math.inf, name, "start < end")
         _require(self.baseline_ms[1] <= 0, "baseline_ms", "an end at or before the CS (0)")
@@ -132,24 +97,10 @@ class ConditioningSettings:
         _require(self.ur_window_ms[0] >= 0, "ur_window_ms", "a start at or after the US (0)")
         _require(0 <= self.largest_missing_share <= 1, "largest_missing_share", "0..1")
         _require(set(self.reject_rules) <= set(REJECT_RULES), "reject_rules", _listed(REJECT_RULES))
-        _require(
-            self.closed_before_cs_above in {"rest", "zero", "baseline"},
-            "closed_before_cs_above",
-            "rest, zero or baseline",
-        )
         _require(self.cr_rule in set(CrRule), "cr_rule", _listed(CrRule))
-        for name in ("cr_threshold", "smoothing_ms", "default_cs_us_ms", "closed_before_cs_ms"):
+        for name in ("cr_threshold", "smoothing_ms", "default_cs_us_ms"):
             _require(0 < getattr(self, name) < math.inf, name, "a positive number")
-        for name in (
-            "baseline_iqr_factor",
-            "baseline_sd_floor",
-            "closed_before_cs_fec",
-            "startle_fec",
-            "onset_floor_ms",
-            "onset_velocity_sd",
-            "onset_velocity",
-            "cr_peak_after_us_ms",
-        ):
+        for name in ("closed_before_cs_fec", "onset_floor_ms"):
             _require(0 <= getattr(self, name) < math.inf, name, "0 or more")
 
     def to_dict(self) -> dict[str, object]:

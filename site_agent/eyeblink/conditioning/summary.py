@@ -16,15 +16,7 @@ from site_agent.eyeblink.conditioning.trials import TrialType
 
 @dataclass(frozen=True)
 class SensitivityRow:
-    """How many CRs a session has under one criterion.
-
-    Attributes
-    ----------
-    criterion : str
-    n_valid : int
-        Trials with a CS of which the criterion can be judged.
-    n_cr : int
-    """
+    """How many CRs a session has under one criterion, of the trials that it can judge."""
 
     criterion: str
     n_valid: int
@@ -45,28 +37,16 @@ class SessionSummary:
 
     Attributes
     ----------
-    n_trials, n_valid : int
-        All types.
     n_cs_valid, n_cr : int
         Valid trials with a CS whose response could be judged, and those with a CR.
-    n_us_only_valid : int
-        Valid trials without a CS.
-    n_startle : int
-        Valid trials with a CS and a startle.
-    trials_by_type, rejected_by_reason : mapping of str to int
+    rejected_by_reason : mapping of str to int
         A trial with two reasons counts in both.
     cr_percent, cr_percent_low, cr_percent_high : float
         CRs per valid trial with a CS, and the 95 % interval (Wilson 1927).
     amplitude_all, amplitude_cr : float
         Mean CR amplitude in FEC over all valid trials with a CS, and over those with a CR.
-    onset_ms, onset_sd_ms : float
-        Mean and SD of the CR onset over the trials with a CR.
     peak_ms : float
         Mean time of the CR's peak after the CS, over the cs_only trials with a CR.
-    ur_amplitude, ur_peak_ms : float
-        Means over the valid trials with a US.
-    cs_us_ms : float
-        The session's CS-US interval.
     """
 
     n_trials: int

@@ -23,6 +23,11 @@ from site_agent.eyeblink.conditioning.trials import Trial, TrialType
 from site_agent.eyeblink.records import Float64
 
 _MARGIN_MS = 200.0
+_CLOSED_BEFORE_CS_MS = 100.0
+# A closure of this size that begins in this window after the CS is a startle (alpha response).
+_STARTLE_MS, _STARTLE_FEC = (0.0, 60.0), 0.05
+# In `cs_only` trials the peak is sought until so long after the expected US.
+_CR_PEAK_AFTER_US_MS = 300.0
 _FEWEST_BASELINE_SAMPLES = 3
 _SMALLEST_SOUGHT_FEC = 0.04
 """No onset is sought of smaller closures: below every criterion of the sensitivity table."""
@@ -30,34 +35,12 @@ _SMALLEST_SOUGHT_FEC = 0.04
 
 @dataclass(frozen=True)
 class TrialMeasures:
-    """Measures of one trial; NaN where there is nothing to measure.
+    """Measures of one trial, see `trial_results.TRIAL_COLUMNS`; NaN where there are none.
 
     Attributes
     ----------
-    trial, trial_type : str, TrialType
-    cs_onset_s, us_onset_s : float
-        On the video's clock; the US of a `cs_only` trial is the expected one.
     unmeasurable : tuple of Rejection
-        Why nothing can be said of the trial; empty otherwise.
-    missing_share : float
-        0..1, from the begin of the baseline to the end of what is measured.
-    baseline, baseline_mean, baseline_sd : float
-        Median, mean and standard deviation of FEC in the baseline window.
-    before_cs_peak : float
-        Highest smoothed FEC shortly before the CS.
-    startle : bool
-        A closure begins within 60 ms after the CS.
-    cr_window_fec : float
-        Time-weighted mean FEC of the CR window.
-    cr_amplitude : float
-        `cr_window_fec` less the baseline.
-    cr_onset_ms, cr_onset_sd_ms, cr_onset_criterion_ms : float
-        Onset of the closure in the CR window after the CS: estimate, its spread, and the
-        velocity criterion. See `site_agent.eyeblink.conditioning.cr_onset`.
-    cr_peak_ms, cr_peak_amplitude : float
-        Of `cs_only` trials, after the CS and above the baseline.
-    ur_amplitude, ur_peak_ms : float
-        Peak above the baseline, and its time after the US.
+        Why the trial cannot be measured; empty otherwise.
     onset : Onset or None
         The onset for each form of the rise; not for tables.
     """
@@ -200,9 +183,9 @@ def _unmeasurable(
 def _before_cs_peak(signal: TrialSignal, settings: ConditioningSettings) -> float:
     # Nothing after the CS: the smoothing would look ahead.
     before = signal.until(0.0)
-    window = before.within(-settings.closed_before_cs_ms, np.nextafter(0.0, 1.0))
+    window = before.within(-_CLOSED_BEFORE_CS_MS, np.nextafter(0.0, 1.0))
     if window.start >= window.stop:
-        return mean_between(before, -settings.closed_before_cs_ms, 0.0)
+        return mean_between(before, -_CLOSED_BEFORE_CS_MS, 0.0)
     return float(smoothed(before, settings.smoothing_ms)[window].max())
 
 
@@ -241,7 +224,7 @@ def _cr_measures(
         }
     if is_cs_only:
         from_ms = settings.onset_floor_ms if onset is None else onset.criterion_ms
-        latest_ms = us_ms + settings.cr_peak_after_us_ms
+        latest_ms = us_ms + _CR_PEAK_AFTER_US_MS
         # The top of a CR is flat: twice the width halves what the noise moves its place.
         peak_ms, height = peak_between(signal, from_ms, latest_ms, 2 * settings.smoothing_ms)
         measures["cr_peak_ms"] = peak_ms
@@ -253,10 +236,10 @@ def _has_startle(
     signal: TrialSignal, baseline: float, us_ms: float, settings: ConditioningSettings
 ) -> bool:
     """Whether a closure of some size begins right after the CS."""
-    from_ms, to_ms = settings.startle_ms
+    from_ms, to_ms = _STARTLE_MS
     latest_ms = min(to_ms + 90.0, us_ms)
     peak_ms, height = peak_between(signal, from_ms, latest_ms, settings.smoothing_ms)
-    if not height - baseline >= settings.startle_fec:
+    if not height - baseline >= _STARTLE_FEC:
         return False
     onset = find_onset(signal, baseline, settings, search_ms=(from_ms, to_ms), reached_ms=peak_ms)
     return onset is not None and onset.estimate_ms()[0] < to_ms

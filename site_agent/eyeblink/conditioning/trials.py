@@ -17,6 +17,8 @@ from site_agent.eyeblink.text_tables import TextTable, read_table
 
 LONGEST_PLAUSIBLE_INTERVAL_S = 10.0
 """A longer CS-US interval gives a warning: most likely columns or units were mixed up."""
+# Onsets of one channel closer than this count as one (bouncing contacts).
+_SAME_PULSE_S = 0.050
 
 
 class TrialType(StrEnum):
@@ -173,7 +175,6 @@ def trials_from_onsets(
     us_onsets_s: ArrayLike = (),
     *,
     pairing_window_ms: float = 2000.0,
-    same_pulse_ms: float = 50.0,
 ) -> TrialList:
     """Make trials of the onsets of CS and US.
 
@@ -187,13 +188,11 @@ def trials_from_onsets(
         Seconds; any order; NaN are left out.
     pairing_window_ms : float
         Longest CS-US interval.
-    same_pulse_ms : float
-        Onsets of one channel closer than this count as one (bouncing contacts).
     """
-    cs, cs_bounces = _distinct(cs_onsets_s, same_pulse_ms / 1000.0)
-    us, us_bounces = _distinct(us_onsets_s, same_pulse_ms / 1000.0)
+    cs, cs_bounces = _distinct(cs_onsets_s)
+    us, us_bounces = _distinct(us_onsets_s)
     remarks = [
-        f"{count} {name} onsets within {same_pulse_ms:g} ms of the one before were left out"
+        f"{count} {name} onsets within {_SAME_PULSE_S * 1000:g} ms of the one before were left out"
         for name, count in (("CS", cs_bounces), ("US", us_bounces))
         if count
     ]
@@ -286,12 +285,12 @@ def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ..
     )
 
 
-def _distinct(onsets_s: ArrayLike, same_pulse_s: float) -> tuple[np.ndarray, int]:
+def _distinct(onsets_s: ArrayLike) -> tuple[np.ndarray, int]:
     """Onsets in order without those that follow another one too closely, and how many these are."""
     onsets = np.sort(np.asarray(onsets_s, dtype=np.float64).ravel())
     onsets = onsets[np.isfinite(onsets)]
     kept: list[float] = []
     for onset_s in onsets:
-        if not kept or onset_s - kept[-1] > same_pulse_s:
+        if not kept or onset_s - kept[-1] > _SAME_PULSE_S:
             kept.append(float(onset_s))
     return np.array(kept, dtype=np.float64), len(onsets) - len(kept)

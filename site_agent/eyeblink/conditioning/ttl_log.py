@@ -27,14 +27,11 @@ class TtlSettings:
         Names (or numbers) of the channels; case does not matter.
     pairing_window_ms : float
         Longest CS-US interval.
-    same_pulse_ms : float
-        Onsets of one channel closer than this count as one.
     """
 
     cs_channel: str = "CS"
     us_channel: str = "US"
     pairing_window_ms: float = 2000.0
-    same_pulse_ms: float = 50.0
 
 
 def trials_of_pulses(table: TextTable, settings: TtlSettings | None = None) -> TrialList:
@@ -80,11 +77,7 @@ def trials_of_pulses(table: TextTable, settings: TtlSettings | None = None) -> T
                 )
             ],
         )
-    paired = trials_from_onsets(
-        *onsets,
-        pairing_window_ms=settings.pairing_window_ms,
-        same_pulse_ms=settings.same_pulse_ms,
-    )
+    paired = trials_from_onsets(*onsets, pairing_window_ms=settings.pairing_window_ms)
     return replace(paired, path=table.path)
 
 

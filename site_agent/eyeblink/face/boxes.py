@@ -9,6 +9,10 @@ import numpy as np
 from site_agent.eyeblink.records import FaceBox, Float64
 from site_agent.faces.detector import Detection
 
+BLEND = 0.3
+"""How far the place where landmarks start moves towards the detector's when a check confirms it:
+detectors' boxes lie on a coarse grid, and each jump would show in the eye aspect ratio."""
+
 
 @dataclass(frozen=True)
 class BoxRelation:

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from site_agent.eyeblink.face.boxes import (
+    BLEND,
     BoxRelation,
     blended,
     box_of,
@@ -30,6 +31,11 @@ __all__ = ["FaceCounts", "FaceFollower", "FaceSettings", "Follower", "FoundFace"
 
 ANOTHER_PLACE_WIDTHS = 1.5
 """A face that comes back farther away than this may be another person's."""
+SURVEY_INTERVAL_S = 5.0
+"""The whole picture is searched this often to count the faces in it."""
+JUMP_SHARE = 0.2
+"""Landmarks that move by more than this share of the face's width within 40 ms, or whose spread
+changes by more than this share, make the detector look at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +57,7 @@ class FoundFace:
 
 @dataclass
 class FaceCounts:
-    """What was noticed on the way.
-
-    Attributes
-    ----------
-    surveys, surveys_with_several : int
-        Searches of the whole picture that found a face, and those that found more than one.
-    most_faces : int
-        Most faces seen at once.
-    other_places : int
-        How often a face came back in quite another place than where it was lost.
-    """
+    """Searches of the whole picture that found faces, and how often a face came back elsewhere."""
 
     surveys: int = 0
     surveys_with_several: int = 0
@@ -140,14 +136,10 @@ class FaceFollower:
         if face is None:
             detection = self._search_anew(image, timestamp_s)
             face = self.take(image, timestamp_s, detection) if detection else None
-        elif self._survey_is_due(timestamp_s):
+        elif timestamp_s - self._surveyed_s >= SURVEY_INTERVAL_S:
             self._surveyed_s = timestamp_s
             self.counts.add(len(self._search.reduced(image)))
         return face
-
-    def _survey_is_due(self, timestamp_s: float) -> bool:
-        interval_ms = self._settings.survey_interval_ms
-        return interval_ms > 0 and (timestamp_s - self._surveyed_s) * 1000.0 >= interval_ms
 
     def landmarks_in(self, image: UInt8, box: FaceBox) -> Float64:
         """Place landmarks in a box that was found before; nothing of it is remembered.
@@ -210,7 +202,7 @@ class FaceFollower:
         if last is not None and self._settings.detect_interval_ms > 0:
             expected = self._placer.start_over(last.landmarks, last.box)
             if overlap(expected, start) > 0.5:
-                start = blended(expected, start, self._settings.blend)
+                start = blended(expected, start, BLEND)
         placed = self._placer.place(image, start)
         self._relation = BoxRelation.between(box, placed.landmarks)
         return FoundFace(
@@ -220,7 +212,7 @@ class FaceFollower:
     def _jumped(self, last: FoundFace, placed: Placed, elapsed_s: float) -> bool:
         centre, spread = centre_and_spread(last.landmarks)
         new_centre, new_spread = centre_and_spread(placed.landmarks)
-        allowed = self._settings.jump_share * max(1.0, elapsed_s / 0.040)
+        allowed = JUMP_SHARE * max(1.0, elapsed_s / 0.040)
         moved = float(np.linalg.norm(new_centre - centre)) / last.box.width
         grown = abs(np.log(new_spread / spread))
         return bool(not np.isfinite(moved) or moved > allowed or grown > allowed)

@@ -25,7 +25,9 @@ class Predictor(Protocol):
     def predict(self, grey: UInt8, boxes: ArrayLike) -> Float64: ...
 
 
-# Shift right, shift down, growth; in units of `start_spread`.
+# How far the boxes differ, in widths of the face.
+_START_SPREAD = 0.03
+# Shift right, shift down, growth; in units of that.
 _STARTS = (
     (0.0, 0.0, 0.0),
     (1.0, 0.5, 0.0),
@@ -59,7 +61,7 @@ class LandmarkPlacer:
 
     def __init__(self, predictor: Predictor, settings: FaceSettings) -> None:
         self._predictor = predictor
-        starts = np.array(_STARTS[: max(1, settings.starts)]) * settings.start_spread
+        starts = np.array(_STARTS[: max(1, settings.starts)]) * _START_SPREAD
         self._moves = starts[:, [0, 1, 0, 1]] + starts[:, 2:] * np.array([[-0.5, -0.5, 0.5, 0.5]])
 
     def place_in(self, image: UInt8, box: FaceBox) -> Float64:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from site_agent.errors import BlinkAnalysisError
-from site_agent.eyeblink.face.boxes import BoxRelation, blended, centre_and_spread
+from site_agent.eyeblink.face.boxes import BLEND, BoxRelation, blended, centre_and_spread
 from site_agent.eyeblink.face.finding import FaceCounts, FoundFace
 from site_agent.eyeblink.face.placing import LandmarkPlacer, Predictor
 from site_agent.eyeblink.face.settings import FaceSettings
@@ -58,7 +58,7 @@ class RegionFollower:
         start = self._placer.start_over(found, self._region)
         if last is not None:
             expected = self._placer.start_over(last.landmarks, last.box)
-            start = blended(expected, start, self._settings.blend)
+            start = blended(expected, start, BLEND)
         placed = self._placer.place(image, start)
         face = self._face(placed.landmarks, placed.disagreement)
         if self._home is None:

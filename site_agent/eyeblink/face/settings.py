@@ -25,8 +25,6 @@ class FaceSettings:
         it; then no detector runs. For high-speed cameras and heads at rest.
     detect_interval_ms : float
         The detector checks a followed face this often; 0: in every frame, nothing is followed.
-    survey_interval_ms : float
-        The whole picture is searched this often to count the faces in it; 0: never.
     search_side_px : int
         Whole frames are searched at this length of their longer side; 0: as they are. Where
         nothing is found so, the frame is searched as it is.
@@ -34,33 +32,20 @@ class FaceSettings:
         Added to the score that a face needs.
     check_threshold : float
         The same for a check of a followed face in its own region.
-    jump_share : float
-        Landmarks that move by more than this share of the face's width within 40 ms, or whose
-        spread changes by more than this share, make the detector look at once.
-    blend : float
-        How far the place where landmarks start moves towards the detector's when a check
-        confirms it: the detector's boxes lie on a coarse grid, and each jump would show in the
-        eye aspect ratio.
     starts : int
         Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
         taken: where a face box begins changes what a landmark model finds, as noise of the eye
         aspect ratio.
-    start_spread : float
-        How far the boxes differ, in widths of the face.
     """
 
     face: str = "largest"
     face_track: bool = False
     region: tuple[int, ...] = ()
     detect_interval_ms: float = 500.0
-    survey_interval_ms: float = 5000.0
     search_side_px: int = 640
     threshold: float = 0.0
     check_threshold: float = -0.3
-    jump_share: float = 0.2
-    blend: float = 0.3
     starts: int = 7
-    start_spread: float = 0.03
 
     def check(self) -> None:
         """Raise an error for values out of range.

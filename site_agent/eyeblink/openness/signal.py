@@ -19,6 +19,8 @@ RIGHT_EYE = slice(36, 42)
 EYE_POINTS = 12
 """Landmarks of a model of the eyes alone."""
 
+SMALLEST_SPAN = 0.05
+"""A session whose open and closed level differ by less is flagged as not calibrated."""
 PUFF_REFLEX_S = 0.3
 """An air puff has closed the eye within this time."""
 
@@ -102,15 +104,12 @@ class CalibrationSettings:
         lids together for some 50 ms, hence about 1 % of the time.
     open_percentile : float
         Percentile of EAR that bounds the open range from above.
-    smallest_span : float
-        A session whose open and closed level differ by less is flagged as not calibrated.
     """
 
     open_from: Literal["usual", "percentile"] = "usual"
     closed_from: Literal["percentile", "air-puffs"] = "percentile"
     closed_percentile: float = 0.2
     open_percentile: float = 98.0
-    smallest_span: float = 0.05
 
     def check(self) -> None:
         """Raise an error for values out of range.
@@ -177,7 +176,7 @@ def calibrate(
         upper = known[known >= (closed + high) / 2.0]
         open_ear = float(np.median(upper)) if len(upper) else open_ear
     span = open_ear - closed
-    return Calibration(open_ear, closed, bool(span >= settings.smallest_span))
+    return Calibration(open_ear, closed, bool(span >= SMALLEST_SPAN))
 
 
 def closed_ear_at_puffs(

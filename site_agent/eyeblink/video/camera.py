@@ -125,8 +125,6 @@ class CameraReader:
             if report.decoded_frames:
                 # The clock's ticks may be as long as a fast camera's frames.
                 time_s = max(time_s, report.last_time_s + 1e-6)
-                step_s = time_s - report.last_time_s
-                report.longest_step_s = max(report.longest_step_s, step_s)
             if self._recorder is not None:
                 self._recorder.write(np.asarray(picture, dtype=np.uint8), time_s)
             report.last_time_s = time_s

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.video.luma import deep_picture, grey_picture, is_deep
-from site_agent.eyeblink.video.square_pixels import pixel_aspect, with_square_pixels
 from site_agent.pictures.sample_depth import FULL_BITS
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ UInt8 = NDArray[np.uint8]
 
 MOST_DECODE_ERRORS = 1000
 """After so many errors in a row the rest of the file is given up."""
+SQUARE_WITHIN = 0.01
+"""Scaled videos often declare pixels that are not quite square, as their sides are rounded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +46,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What the container says before anything is decoded.
-
-    Attributes
-    ----------
-    declared_frames : int or None
-        None where the container has no count.
-    declared_rate_hz, duration_s : float or None
-    creation_time : str or None
-        When the recording was made, as the camera wrote it (usually ISO 8601).
-    """
+    """What the container says before anything is decoded; None where it says nothing."""
 
     path: Path
     container: str
@@ -73,19 +65,11 @@ class DecodingReport:
 
     Attributes
     ----------
-    decoded_frames : int
-    decoding_errors : int
-        Packets that could not be decoded.
     repaired_times : int
         Frames without a time of their own, or one not after the frame before: they got the time
         of the frame before plus one frame interval.
     rotation_deg : int
         How far pictures were turned anticlockwise, as the file asks.
-    pixel_aspect : float
-        Width over height of the file's pixels; pictures are stretched so that it is 1.
-    longest_step_s : float
-        Longest time between two frames.
-    last_time_s : float
     times_from : str
         Where the times of frames come from: ``container``, ``camera``, ``table NAME`` or
         ``frame rate N Hz``.
@@ -96,8 +80,6 @@ class DecodingReport:
     first_error: str = ""
     repaired_times: int = 0
     rotation_deg: int = 0
-    pixel_aspect: float = 1.0
-    longest_step_s: float = 0.0
     last_time_s: float = 0.0
     times_from: str = "container"
     warnings: list[str] = field(default_factory=list)
@@ -146,7 +128,8 @@ class VideoReader:
     Raises
     ------
     VideoFileError
-        The file is missing, empty or not a video, or has no picture or an unknown codec.
+        The file is missing, empty or not a video, has no picture or an unknown codec, or its
+        pixels are not square: eyes would seem more or less open than they are.
     """
 
     def __init__(
@@ -164,7 +147,6 @@ class VideoReader:
         self.info = _describe(self.path, self._container, self._stream)
         self.report = DecodingReport(
             times_from=clock.source if clock else "container",
-            pixel_aspect=pixel_aspect(self._stream),
         )
         self._bits = bits
 
@@ -196,8 +178,6 @@ class VideoReader:
             if time_s is None or time_s <= last_s:
                 self.report.repaired_times += 1
                 time_s = last_s + interval_s if self.report.decoded_frames else 0.0
-            elif self.report.decoded_frames:
-                self.report.longest_step_s = max(self.report.longest_step_s, time_s - last_s)
             last_s = self.report.last_time_s = time_s
             index = self.report.decoded_frames
             self.report.decoded_frames += 1
@@ -250,7 +230,6 @@ class VideoReader:
             pixels = deep_picture(picture, self._bits, grey=self._grey)
         else:
             pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
-        pixels = with_square_pixels(pixels, self.report.pixel_aspect)
         turn_deg = round(picture.rotation / 90.0) * 90 % 360
         self.report.rotation_deg = turn_deg
         # FFmpeg's display matrix counts anticlockwise, as rot90 does.
@@ -282,11 +261,6 @@ class VideoReader:
                     f"the file declares {info.duration_s:.1f} s, its frames end at "
                     f"{report.last_time_s:.1f} s"
                 )
-        if report.pixel_aspect != 1.0:
-            report.warnings.append(
-                f"the file's pixels are {report.pixel_aspect:.3g} times as wide as high: its "
-                f"pictures of {info.width_px} x {info.height_px} were stretched to square pixels"
-            )
         if report.repaired_times:
             report.warnings.append(
                 f"{report.repaired_times} frames had no time of their own or one that did not come "
@@ -333,12 +307,8 @@ class PacketTimes:
 def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     import av
 
-    if not path.exists():
-        raise VideoFileError(f"{path}: no such file")
     if not path.is_file():
-        raise VideoFileError(f"{path}: is not a file, expected a video")
-    if path.stat().st_size == 0:
-        raise VideoFileError(f"{path}: the file is empty, expected a video")
+        raise VideoFileError(f"{path}: no such file")
     try:
         container = av.open(str(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError, ValueError) as error:
@@ -358,6 +328,13 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     if getattr(stream, "codec_context", None) is None:
         container.close()
         raise VideoFileError(f"{path}: no decoder is known for its video stream")
+    aspect = float(stream.sample_aspect_ratio or 1)
+    if abs(aspect - 1.0) >= SQUARE_WITHIN:
+        container.close()
+        raise VideoFileError(
+            f"{path}: its pixels are {aspect:.3g} times as wide as high, expected square ones; "
+            "convert it: ffmpeg -i IN -vf scale=iw*sar:ih,setsar=1 OUT"
+        )
     stream.thread_type = "AUTO"
     return container, stream
 

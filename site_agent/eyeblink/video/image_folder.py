@@ -88,9 +88,6 @@ class ImageFolderReader:
                 report.decoding_errors += 1
                 report.first_error = report.first_error or str(error)
                 continue
-            if report.decoded_frames:
-                step_s = image.timestamp_s - report.last_time_s
-                report.longest_step_s = max(report.longest_step_s, step_s)
             report.last_time_s = image.timestamp_s
             index = report.decoded_frames
             report.decoded_frames += 1

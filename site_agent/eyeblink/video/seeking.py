@@ -2,15 +2,13 @@
 
 The number of a frame is the one that `VideoReader` gives it: its place among all frames that can
 be decoded. Containers do not know it, so the times of all frames must be known, from frames.csv.
-A frame is found by seeking to the key frame before it and decoding up to it; whatever has a time
-that is known says where the decoder is, and frames without one are counted from there.
+A frame is found by seeking to the key frame before it and decoding up to it, or from the start of
+the file where that does not lead to it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,48 +25,32 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 CACHE_BYTES = 256 * 1024 * 1024
-MOST_STEPS_FORWARD = 400
+MOST_STEPS_FORWARD = 100
 """Decoding on costs less than seeking as long as the wanted frame is not farther ahead."""
+SEEK_AHEAD_S = 2.0
+"""Containers seek by decoding times, which lie before those of presentation."""
 
 
 class _Decoder(VideoReader):
-    """The reader's way of decoding, from anywhere in the file.
-
-    Attributes
-    ----------
-    tick_s, origin_s : float
-        Time of a picture is ``pts * tick_s - origin_s``; `tick_s` is 0 where there are no times.
-    """
+    """The reader's way of decoding, from anywhere in the file."""
 
     def __init__(self, path: Path, bits: int) -> None:
         super().__init__(path, pixels="rgb", bits=bits)
-        self.origin_s = origin_of(self._container, self._stream)
-        self.tick_s = float(self._stream.time_base) if self._stream.time_base else 0.0
+        self._origin_s = origin_of(self._container, self._stream)
 
-    def key_frames(self) -> list[int]:
-        """Read through the packets without decoding, and return the times of the key frames."""
-        found = []
-        with contextlib.suppress(OSError, ValueError):  # behind damage nothing can be sought
-            for packet in self._container.demux(self._stream):
-                if packet.is_keyframe and packet.size and packet.pts is not None:
-                    found.append(packet.pts)
-        return sorted(found)
-
-    def pictures_from(self, pts: int) -> Iterator[VideoFrame]:
-        """Decode from the key frame at or before a time."""
-        try:
-            self._container.seek(pts, stream=self._stream, backward=True)
-        except (OSError, ValueError):
-            return iter(())
-        self._stream.codec_context.flush_buffers()
-        return self._pictures()
-
-    def pictures_from_start(self) -> Iterator[VideoFrame]:
-        """Decode a file that has just been opened."""
+    def pictures_from(self, time_s: float | None) -> Iterator[VideoFrame]:
+        """Decode from the key frame at or before a time; None: a file that was just opened."""
+        if time_s is not None:
+            try:
+                # Without a stream, times are microseconds.
+                self._container.seek(max(0, round((time_s + self._origin_s) * 1e6)), backward=True)
+            except (OSError, ValueError):
+                return iter(())
+            self._stream.codec_context.flush_buffers()
         return self._pictures()
 
     def time_s(self, picture: VideoFrame) -> float | None:
-        return self._time_s(picture, self.origin_s)
+        return self._time_s(picture, self._origin_s)
 
     def upright(self, picture: VideoFrame) -> UInt8:
         return self._upright(picture)
@@ -102,11 +84,9 @@ class SeekableVideo:
         self._lock = threading.Lock()
         self._cache: OrderedDict[int, VideoFrame] = OrderedDict()
         self._decoder = _Decoder(self.path, self._bits)
-        self._key_pts = self._decoder.key_frames()
         self._pictures: Iterator[VideoFrame] = iter(())
         self._position: int | None = None
-        self._trusted_from = 0
-        self._rewind()
+        self._key_frame_seen = False
 
     @property
     def info(self) -> VideoInfo:
@@ -136,19 +116,14 @@ class SeekableVideo:
             return self._decoder.upright(found)
 
     def _decode(self, frame: int) -> VideoFrame:
-        position = self._position
-        ahead = frame - position if position is not None else -1
-        if 0 < ahead <= MOST_STEPS_FORWARD and not self._key_frame_between(position, frame):
+        found = None
+        if self._position is not None and 0 < frame - self._position <= MOST_STEPS_FORWARD:
             found = self._advance(frame)
-            if found is not None:
-                return found
-        for key_pts in self._ways_to(frame):
-            self._seek(key_pts)
-            found = self._advance(frame)
-            if found is not None:
-                return found
-        self._rewind()
-        found = self._advance(frame)
+        time_s = float(self._timestamps_s[frame])
+        for start_s in (time_s, time_s - SEEK_AHEAD_S, None):
+            if found is None:
+                self._start(start_s)
+                found = self._advance(frame)
         if found is None:
             raise VideoFileError(
                 f"{self.path}: frame {frame} cannot be decoded; the file is another one than the "
@@ -156,43 +131,25 @@ class SeekableVideo:
             )
         return found
 
-    def _key_frame_between(self, position: int | None, frame: int) -> bool:
-        if position is None:
-            return True
-        before, after = self._pts(position), self._pts(frame)
-        return bisect_right(self._key_pts, after) > bisect_right(self._key_pts, before) + 1
-
-    def _ways_to(self, frame: int) -> Iterator[int]:
-        """Yield times to seek to: the key frame before, then earlier ones, ever farther back."""
-        place = bisect_right(self._key_pts, self._pts(frame)) - 1
-        step = 1
-        while place >= 0:
-            yield self._key_pts[place]
-            place -= step
-            step *= 4
-
-    def _seek(self, pts: int) -> None:
-        self._position = None
-        # Pictures shown before the key frame may refer to others that were not decoded.
-        self._trusted_from = self._frame_at(pts * self._decoder.tick_s - self._decoder.origin_s)
-        self._pictures = self._decoder.pictures_from(pts)
-
-    def _rewind(self) -> None:
-        """Begin anew: what can be decoded at all comes this way, whatever cannot be sought."""
-        self._decoder.close()
-        self._decoder = _Decoder(self.path, self._bits)
-        self._position = -1
-        self._trusted_from = 0
-        self._pictures = self._decoder.pictures_from_start()
+    def _start(self, time_s: float | None) -> None:
+        """Go to the key frame before a time, or to the start of the file."""
+        self._position, self._key_frame_seen = None, False
+        if time_s is None:
+            self._decoder.close()
+            self._decoder = _Decoder(self.path, self._bits)
+            self._position, self._key_frame_seen = -1, True
+        self._pictures = self._decoder.pictures_from(time_s)
 
     def _advance(self, frame: int) -> VideoFrame | None:
         """Decode up to a frame; None where it does not come."""
         for picture in self._pictures:
+            # Pictures shown before the key frame may refer to others that were not decoded.
+            self._key_frame_seen = self._key_frame_seen or bool(picture.key_frame)
             number = self._number_of(picture)
             if number is None:
                 continue
             self._position = number
-            if number < self._trusted_from:
+            if not self._key_frame_seen:
                 continue
             self._keep(number, picture)
             if number == frame:
@@ -212,14 +169,10 @@ class SeekableVideo:
         time_s = self._decoder.time_s(picture)
         if time_s is None:
             return counted
-        near = self._frame_at(time_s)
+        near = int(np.searchsorted(self._timestamps_s, time_s - self._tolerance_s))
         if near == self.frame_count or self._timestamps_s[near] - time_s > self._tolerance_s:
             return counted
         return near if counted is None else max(near, counted)
-
-    def _frame_at(self, time_s: float) -> int:
-        """Return the first frame that is not before a time."""
-        return int(np.searchsorted(self._timestamps_s, time_s - self._tolerance_s))
 
     def _keep(self, number: int, picture: VideoFrame) -> None:
         self._cache[number] = picture
@@ -227,7 +180,3 @@ class SeekableVideo:
         size = max(1, picture.width * picture.height * 3 // 2)
         while len(self._cache) > max(8, CACHE_BYTES // size):
             self._cache.popitem(last=False)
-
-    def _pts(self, frame: int) -> int:
-        tick_s, origin_s = self._decoder.tick_s, self._decoder.origin_s
-        return round((float(self._timestamps_s[frame]) + origin_s) / tick_s) if tick_s else 0

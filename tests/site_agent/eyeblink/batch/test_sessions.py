@@ -142,7 +142,6 @@ def test_settings_come_back_from_their_plain_form() -> None:
         baseline_ms=(-300.0, -10.0),
         reject_rules=(Rejection.MISSING_SAMPLES,),
         cr_rule=CrRule.UR_SHARE,
-        closed_before_cs_above="zero",
         cr_needs_onset=True,
     )
     assert conditioning_from_plain(plain_settings(own)) == own

@@ -15,9 +15,9 @@ from site_agent.datasets.synthetic.conditioning import (
     SyntheticConditioning,
     draw_conditioning_session,
 )
-from site_agent.errors import MissingExtraError, TableFileError
+from site_agent.errors import TableFileError
 from site_agent.eyeblink.blinks.finding import BlinkSettings
-from site_agent.eyeblink.conditioning.trial_files import TrialTiming, read_trials
+from site_agent.eyeblink.conditioning.trial_files import TrialTiming
 from site_agent.eyeblink.conditioning.trials import Trial
 from site_agent.eyeblink.conditioning.ttl_log import TtlSettings
 from site_agent.eyeblink.openness.signal import CalibrationSettings
@@ -129,17 +129,7 @@ def test_a_bad_list_is_found_before_the_analysis(trace_file: Path, tmp_path: Pat
     listed.write_text("trial,trial_type,cs_onset_s\n1,paired,\n")
     with pytest.raises(TableFileError, match="line 2"):
         run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed)
-    with pytest.raises(TableFileError, match="No such file"):
-        read_trials(tmp_path / "none.csv")
     assert not (tmp_path / "out").exists()
-
-
-def test_trials_beyond_the_recording(trace_file: Path, tmp_path: Path) -> None:
-    listed = tmp_path / "trials.csv"
-    listed.write_text("trial,cs_onset_s,us_onset_s\n1,99000,99000.45\n")
-    summary = run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", trials=listed)
-    assert any("after the end of the recording" in warning for warning in summary.warnings)
-    assert {"trials", "report", "session"} <= set(summary.files)
 
 
 def test_a_recording_too_short_for_trials(tmp_path: Path) -> None:
@@ -150,12 +140,3 @@ def test_a_recording_too_short_for_trials(tmp_path: Path) -> None:
     )
     assert any("could not be measured" in warning for warning in summary.warnings)
     assert "trials" not in summary.files
-
-
-def test_a_missing_library_is_told_before_the_analysis(
-    trace_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    settings = BlinkAnalysisSettings(outputs=frozenset({"nwb"}))
-    with pytest.raises(MissingExtraError, match="pynwb"):
-        run_blink_analysis(TraceFile(trace_file), out_dir=tmp_path / "out", settings=settings)

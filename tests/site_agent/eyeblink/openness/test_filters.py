@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import savgol_filter
 
-from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.blinks.matching import match_blinks
 from site_agent.eyeblink.openness.filters import FilterSettings, filtered_trace, local_parabolas
@@ -54,19 +51,3 @@ def test_slow_recordings_stay_as_they_are() -> None:
     trace, _ = draw_trace(0, Drawing(seconds=20.0, frame_rate_hz=30.0))
     assert np.array_equal(filtered_trace(trace, FILTER).ear, trace.ear)
     assert filtered_trace(trace, FilterSettings()) is trace
-
-
-def test_a_trace_that_has_only_the_mean_of_the_eyes() -> None:
-    trace, _ = draw_trace(0, Drawing(seconds=20.0, frame_rate_hz=120.0))
-    nothing = np.full_like(trace.ear, np.nan)
-    mean_only = filtered_trace(replace(trace, ear_left=nothing, ear_right=nothing), FILTER)
-    assert mean_only.ear == pytest.approx(filtered_trace(trace, FILTER).ear)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [FilterSettings(filter="mean"), FilterSettings(filter_ms=0.0)],  # type: ignore[arg-type]
-)
-def test_filters_that_cannot_be_meant(settings: FilterSettings) -> None:
-    with pytest.raises(BlinkAnalysisError, match="expected"):
-        settings.check()

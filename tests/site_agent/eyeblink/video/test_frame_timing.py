@@ -32,6 +32,5 @@ def test_a_varying_rate_has_no_losses_to_count() -> None:
     assert timing.lost_frames == 0
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_frames(count: int) -> None:
-    assert np.isnan(frame_timing(np.arange(count) * 1.0).frame_rate_hz)
+def test_too_few_frames() -> None:
+    assert np.isnan(frame_timing(np.zeros(1)).frame_rate_hz)

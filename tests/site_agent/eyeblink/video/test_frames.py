@@ -7,7 +7,6 @@ import wave
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
 
 import av
 import cv2
@@ -60,39 +59,11 @@ def test_variable_frame_rate_keeps_its_times(tmp_path: Path) -> None:
     with VideoReader(path) as reader:
         found_s = [frame.timestamp_s for frame in reader.frames()]
     assert found_s == pytest.approx(times_s.tolist(), abs=1e-4)
-    assert reader.report.longest_step_s == pytest.approx(np.diff(times_s).max(), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("aspect", "rotation_deg", "size"),
-    [
-        (Fraction(4, 3), 0, (128, 64)),
-        (Fraction(3, 4), 0, (96, 85)),
-        (Fraction(4, 3), 90, (64, 128)),
-        (Fraction(405, 404), 0, (96, 64)),
-        (Fraction(1000), 0, (96, 64)),
-    ],
-)
-def test_pictures_have_square_pixels(
-    tmp_path: Path, aspect: Fraction, rotation_deg: int, size: tuple[int, int]
-) -> None:
-    path = tmp_path / "anamorphic.mp4"
-    write_video(path, STEADY_S[:5], rotation_deg=rotation_deg, pixel_aspect=aspect)
-    kinds: tuple[Literal["grey", "rgb"], ...] = ("grey", "rgb")
-    for pixels in kinds:
-        with VideoReader(path, pixels=pixels) as reader:
-            shapes = {frame.image.shape[:2] for frame in reader.frames()}
-        assert shapes == {size[::-1]}
-        stretched = size not in {(96, 64), (64, 96)}
-        assert reader.report.pixel_aspect == pytest.approx(float(aspect) if stretched else 1.0)
-        said = any("96 x 64 were stretched to square" in each for each in reader.report.warnings)
-        assert said == stretched
-
-
-@pytest.mark.parametrize("rotation_deg", [90, 180, 270])
-def test_rotated_videos_come_out_upright(tmp_path: Path, rotation_deg: int) -> None:
+def test_rotated_videos_come_out_upright(tmp_path: Path) -> None:
     path = tmp_path / "phone.mp4"
-    write_video(path, STEADY_S[:5], rotation_deg=rotation_deg)
+    write_video(path, STEADY_S[:5], rotation_deg=90)
     with VideoReader(path) as reader:
         upright = next(iter(reader.frames())).image
     capture = cv2.VideoCapture(str(path))  # turns by itself
@@ -100,23 +71,6 @@ def test_rotated_videos_come_out_upright(tmp_path: Path, rotation_deg: int) -> N
     capture.release()
     assert upright.shape == expected.shape
     assert np.abs(upright.astype(int) - expected).mean() < 20
-    assert reader.report.rotation_deg in {90, 180, 270}
-
-
-@pytest.mark.parametrize(("suffix", "codec"), [("avi", "mpeg4"), ("mkv", "libx264")])
-def test_other_containers(tmp_path: Path, suffix: str, codec: str) -> None:
-    path = tmp_path / f"video.{suffix}"
-    if suffix == "avi":
-        writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25.0, (96, 64))
-        for number in range(30):
-            writer.write(np.full((64, 96, 3), 40 + number, dtype=np.uint8))
-        writer.release()
-    else:
-        write_video(path, STEADY_S[:30], codec=codec)
-    with VideoReader(path) as reader:
-        times_s = [frame.timestamp_s for frame in reader.frames()]
-    assert len(times_s) == 30
-    assert (np.diff(times_s) > 0).all()
 
 
 def test_a_video_cut_off_gives_the_frames_before_the_cut(tmp_path: Path) -> None:
@@ -130,22 +84,7 @@ def test_a_video_cut_off_gives_the_frames_before_the_cut(tmp_path: Path) -> None
     assert any("declares 300 frames" in warning for warning in reader.report.warnings)
 
 
-def test_a_damaged_stretch_is_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "damaged.mp4"
-    write_video(path, [number / 30.0 for number in range(300)], faststart=True)
-    data = bytearray(path.read_bytes())
-    start = len(data) // 2
-    data[start : start + 400] = bytes(400)
-    path.write_bytes(data)
-    with VideoReader(path) as reader:
-        times_s = [frame.timestamp_s for frame in reader.frames()]
-    assert len(times_s) > 200
-    assert (np.diff(times_s) > 0).all()
-
-
 def test_files_that_are_not_videos(tmp_path: Path) -> None:
-    empty = tmp_path / "empty.mp4"
-    empty.touch()
     text = tmp_path / "text.mp4"
     text.write_text("no video" * 100)
     cut = tmp_path / "cut.mp4"
@@ -155,35 +94,18 @@ def test_files_that_are_not_videos(tmp_path: Path) -> None:
     with wave.open(str(sound), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", "not compressed"))
         file.writeframes(bytes(16000))
-    strange = tmp_path / "strange.mp4"
-    write_video(strange, STEADY_S)
-    strange.write_bytes(strange.read_bytes().replace(b"avc1", b"zzzz"))
+    wide = tmp_path / "wide.mp4"
+    write_video(wide, STEADY_S[:5], pixel_aspect=Fraction(4, 3))
     for path, message in (
-        (empty, "the file is empty"),
         (text, "cannot be opened as a video"),
         (cut, "cannot be opened as a video"),
         (sound, "found audio, expected a video stream"),
-        (strange, "no decoder is known"),
-        (tmp_path, "is not a file"),
+        (wide, "1.33 times as wide as high, expected square"),
         (tmp_path / "missing.mp4", "no such file"),
     ):
         with pytest.raises(VideoFileError, match=message) as error:
             VideoReader(path)
         assert str(path) in str(error.value)
-
-
-def test_a_video_of_which_nothing_can_be_decoded(tmp_path: Path) -> None:
-    path = tmp_path / "dark.mp4"
-    write_video(path, STEADY_S, faststart=True)
-    data = path.read_bytes()
-    start = data.index(b"mdat") + 4
-    path.write_bytes(data[:start] + bytes(len(data) - start))
-    with VideoReader(path) as reader, pytest.raises(VideoFileError, match="no frame of the h264"):
-        list(reader.frames())
-
-
-def test_reading_ahead_keeps_order_and_ends() -> None:
-    assert list(read_ahead(lambda: iter(range(1000)), depth=3)) == list(range(1000))
 
 
 def test_reading_ahead_passes_errors_on_after_the_items_before() -> None:
@@ -212,10 +134,7 @@ def test_reading_ahead_stops_with_its_reader_and_is_bounded() -> None:
     assert not any(thread.name == "read-ahead" for thread in threading.enumerate())
 
 
-PIXEL_FORMATS = "yuv420p yuvj420p yuv422p yuv444p nv12 gray gray10le yuv420p10le rgb24 yuyv422"
-
-
-@pytest.mark.parametrize("pixel_format", PIXEL_FORMATS.split())
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuvj420p", "nv12", "gray", "rgb24"])
 @pytest.mark.parametrize("full_range", [False, True])
 def test_grey_is_what_the_general_conversion_gives(pixel_format: str, full_range: bool) -> None:
     rng = np.random.default_rng(0)

@@ -60,7 +60,6 @@ def test_a_table_of_times(folder: Path, header: str, scale: float) -> None:
     frames = list(reader.frames())
     assert [round(float(frame.image.mean()) / 10) for frame in frames] == [3, 1, 7, 0]
     assert [frame.timestamp_s for frame in frames] == pytest.approx(list(times_s.values()))
-    assert reader.report.longest_step_s == pytest.approx(0.4)
 
 
 def test_what_is_missing_or_damaged_is_counted(folder: Path) -> None:
@@ -81,10 +80,7 @@ def test_what_is_missing_or_damaged_is_counted(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("", "is empty"),
         ("a,b\nframe0.png,1\n", "expected file and timestamp_s"),
-        ("file,timestamp_s\nframe0.png,soon\n", "line 2: timestamp_s is 'soon'"),
-        ("file,timestamp_s\nframe0.png,\n", "line 2: has no time"),
         (
             "file,timestamp_s\nframe0.png,1\nframe1.png,1\n",
             "line 3: has no time, or that of another",
@@ -103,9 +99,6 @@ def test_folders_without_images_or_times(folder: Path, tmp_path: Path) -> None:
         ImageFolderReader(folder)
     with pytest.raises(VideoFileError, match="no such file"):
         ImageFolderReader(tmp_path / "nowhere", frame_rate_hz=30.0)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(VideoFileError, match="holds no image"):
-        ImageFolderReader(tmp_path / "empty", frame_rate_hz=30.0)
     for path in folder.iterdir():
         path.write_bytes(b"no image")
     with pytest.raises(VideoFileError, match="no image can be read"):

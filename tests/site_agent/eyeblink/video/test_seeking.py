@@ -45,18 +45,6 @@ def test_any_container(tmp_path: Path, name: str) -> None:
     assert_same(path)
 
 
-@pytest.mark.parametrize("codec", ["libx264", "libvpx-vp9", "ffv1"])
-def test_any_codec(tmp_path: Path, codec: str) -> None:
-    path = tmp_path / "a.mkv"
-    write_video(path, STEADY_S, codec=codec)
-    assert_same(path)
-
-
-def test_a_turned_picture(tmp_path: Path) -> None:
-    write_video(tmp_path / "b.mov", STEADY_S, rotation_deg=90)
-    assert_same(tmp_path / "b.mov")
-
-
 def test_a_damaged_video(tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     write_video(path, STEADY_S)
