@@ -64,8 +64,6 @@ def run_batch(
     ----------
     sessions : sequence of BatchSession
         Videos with `landmarks`, and `detector` where it is not dlib's own.
-    study : path
-        A folder, made where absent.
     workers : int, optional
         Processes side by side; as many as there are cores and memory for.
     redo : bool
@@ -88,7 +86,7 @@ def run_batch(
     """
     batch = _Batch(
         study=Path(study).absolute(),
-        sessions=[_absolute(session) for session in sessions],
+        sessions=sessions,
         settings=settings or BlinkAnalysisSettings(),
         addresses=addresses or {},
         on_outcome=on_outcome or (lambda _outcome: None),
@@ -108,19 +106,7 @@ def run_batch(
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What a batch will do with a session.
-
-    Attributes
-    ----------
-    settings : BlinkAnalysisSettings
-        The batch's, with those of the session.
-    request : Request or None
-        None where there is a problem.
-    finished : SessionRecord or None
-        Finished results of the same request.
-    problem : str
-        Why it cannot be analysed, or empty.
-    """
+    """What a batch will do with a session; `problem` is why it cannot be analysed, or empty."""
 
     settings: BlinkAnalysisSettings
     request: Request | None = None
@@ -137,7 +123,10 @@ def plan_session(
         settings = with_overrides(settings, session.overrides)
     except (ValueError, BlinkAnalysisError, ConditioningError) as error:
         return SessionPlan(settings, problem=str(error))
-    if problem := name_problem(session.name) or _model_problem(session) or _taken(folder):
+    problem = name_problem(session.name) or _taken(folder)
+    if session.is_video and not session.landmarks:
+        problem = problem or "a video without a landmark model"
+    if problem:
         return SessionPlan(settings, problem=problem)
     try:
         request = make_request(session, settings)
@@ -151,12 +140,7 @@ def plan_session(
     return SessionPlan(settings, request, record if finished else None)
 
 
-def _model_problem(session: BatchSession) -> str:
-    return "a video without a landmark model" if session.is_video and not session.landmarks else ""
-
-
 def _taken(folder: Path) -> str:
-    """Refuse to replace a folder that a batch did not make."""
     if not folder.exists() or (folder / RECORD_NAME).is_file():
         return ""
     return f"{folder} exists and was not made by a batch; move it away"
@@ -235,7 +219,12 @@ class _Batch:
             self._set_outcome(session, "failed", plan.problem)
             return None
         if plan.finished is not None and not redo:
-            labelled = plan.finished.labelled_as(session)
+            labelled = replace(
+                plan.finished,
+                participant=session.participant,
+                group=session.group,
+                number=session.number,
+            )
             if labelled != plan.finished:
                 write_record(labelled, folder)
             self._set_outcome(session, "skipped", record=labelled)
@@ -243,7 +232,9 @@ class _Batch:
         assert plan.request is not None
         roles = {"landmarks": session.landmarks, "detector": session.detector}
         known = {
-            role: self.addresses[path] for role, path in roles.items() if path in self.addresses
+            role: self.addresses[path]
+            for role, word in roles.items()
+            if (path := str(Path(word).absolute())) in self.addresses
         }
         work = self.work / session.name
         return SessionJob(session, plan.settings, plan.request, work, known)
@@ -269,7 +260,6 @@ class _Batch:
             self._set_outcome(job.session, "failed", text)
 
     def _put_in_place(self, made: Path, name: str) -> SessionRecord:
-        """Move a complete session to its place; files that others put there are kept."""
         place, old = self.study / name, self.replaced / name
         if place.exists():
             for file in _other_files(place, made):
@@ -308,25 +298,8 @@ class _Batch:
         self.progress(share, f"{count} of {len(self.sessions)} sessions  {text}")
 
 
-def _absolute(session: BatchSession) -> BatchSession:
-    def resolved(word: str) -> str:
-        return str(Path(word).absolute()) if word else ""
-
-    return replace(
-        session,
-        source=session.source.absolute(),
-        trials=session.trials.absolute() if session.trials else None,
-        timestamps=session.timestamps.absolute() if session.timestamps else None,
-        landmarks=resolved(session.landmarks),
-        detector=resolved(session.detector),
-    )
-
-
 def _other_files(place: Path, made: Path) -> Iterator[Path]:
-    """Files in a session's folder that are not of the analysis: a review, notes.
-
-    With BIDS names a review lies deep among the session's own files.
-    """
+    """Files in a session's folder that are not of the analysis: a review, notes."""
     try:
         own = {*read_record(place).files, RECORD_NAME}
     except StudyFolderError:

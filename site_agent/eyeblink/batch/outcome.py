@@ -15,16 +15,7 @@ State = Literal["done", "failed", "skipped", "pending"]
 class SessionOutcome:
     """What became of a session.
 
-    Attributes
-    ----------
-    state : {'done', 'failed', 'skipped', 'pending'}
-        `skipped`: finished before, and left as it is; `pending`: the batch was ended before.
-    reason : str
-        Why it failed; otherwise empty.
-    took_s : float
-        How long it took now.
-    record : SessionRecord or None
-        The results, of `done` and `skipped` sessions.
+    State `skipped`: finished before, and left as it is; `pending`: the batch was ended before.
     """
 
     session: str

@@ -42,8 +42,6 @@ class BatchSession:
         Its folder in the study.
     source : Path
         The video (or folder of images), or the trace of eye aspect ratios.
-    is_video : bool
-    trials : Path or None
     timestamps : Path or None
         Times of a folder's images, where they are not in it; or of a video's frames.
     participant, group : str
@@ -94,7 +92,6 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
 
     Parameters
     ----------
-    folder : Path
     videos : bool
         Whether the recordings are the videos, or the traces.
     leave_out : Path, optional

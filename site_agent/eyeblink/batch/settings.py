@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from datetime import datetime
-from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.trial_files import TrialTiming
 from site_agent.eyeblink.outputs import ON_REQUEST
+from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.named_settings import list_settings, with_values
 
@@ -76,7 +74,7 @@ def check_settings(settings: BlinkAnalysisSettings) -> None:
     settings.blinks.calibration.check()
 
 
-def conditioning_from_plain(plain: Mapping[str, Any]) -> ConditioningSettings:
+def conditioning_from_plain(given: Mapping[str, Any]) -> ConditioningSettings:
     """Return conditioning settings from the JSON types of `plain_settings`.
 
     Names that this version does not know are ignored, those that are missing get their defaults.
@@ -89,24 +87,10 @@ def conditioning_from_plain(plain: Mapping[str, Any]) -> ConditioningSettings:
         A value of another type.
     """
     known = list_settings(ConditioningSettings())
-    values = {name: value for name, value in plain.items() if name in known}
+    values = {name: value for name, value in given.items() if name in known}
     return with_values(ConditioningSettings(), values)
 
 
 def plain_settings(settings: BlinkAnalysisSettings | ConditioningSettings | TrialTiming) -> Any:
     """Return settings as JSON types whose order and form depend on the values alone."""
-    return _plain(asdict(settings))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in sorted(value.items())}
-    if isinstance(value, frozenset | set):
-        return sorted(_plain(item) for item in value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Enum | Path):
-        return str(value)
-    return value
+    return plain(asdict(settings))

@@ -27,7 +27,7 @@ from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.eyeblink.session import AnalysedSession
 
 if TYPE_CHECKING:
-    from pynwb import NWBFile, ProcessingModule, TimeSeries
+    from pynwb import NWBFile, ProcessingModule
 
 REGULAR_WITHIN_S = 1e-9
 TRIAL_END_AFTER_S = 1.0
@@ -43,7 +43,7 @@ def write_nwb(session: AnalysedSession, path: Path) -> None:
         from pynwb import NWBHDF5IO
     except ModuleNotFoundError as error:
         raise MissingExtraError("pynwb", "nwb") from error
-    nwb_file = describe_nwb(session)
+    nwb_file = _described(session)
     with warnings.catch_warnings():
         # Of the library about its own dependencies; nothing a user could act on.
         warnings.simplefilter("ignore")
@@ -51,14 +51,7 @@ def write_nwb(session: AnalysedSession, path: Path) -> None:
             io.write(nwb_file)
 
 
-def describe_nwb(session: AnalysedSession) -> NWBFile:
-    """Return the session as an NWB file in memory.
-
-    Raises
-    ------
-    BlinkAnalysisError
-        The recording has no frame, or nothing says when it began.
-    """
+def _described(session: AnalysedSession) -> NWBFile:
     from pynwb import NWBFile
     from pynwb.file import Subject
 
@@ -71,7 +64,7 @@ def describe_nwb(session: AnalysedSession) -> NWBFile:
     nwb_file = NWBFile(
         session_description=f"Eyelid closure and blinks in {recording}, found by video analysis",
         experiment_description="Eyelid closure measured in a video of the face",
-        identifier=_identifier(session),
+        identifier=str(uuid.uuid4()),
         session_start_time=session.start.time,
         session_id=labels.session or None,
         notes=f"The session's start is {session.start.known_from}.",
@@ -79,7 +72,7 @@ def describe_nwb(session: AnalysedSession) -> NWBFile:
         source_script=f"poolctl {versions()['poolctl']}",
         source_script_file_name="poolctl blink",
         data_collection="; ".join(session.warnings) or None,
-        protocol=json.dumps(plain(_settings(session))),
+        protocol=json.dumps(plain(asdict(session.settings))),
     )
     # Readers and archives want a subject with an age; "0 days or older" says that it is not known.
     nwb_file.subject = Subject(
@@ -97,17 +90,8 @@ def describe_nwb(session: AnalysedSession) -> NWBFile:
     return nwb_file
 
 
-def _identifier(session: AnalysedSession) -> str:
-    """Return the same for the same inputs and settings."""
-    content = json.dumps(plain([[source.sha256 for source in session.sources], _settings(session)]))
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"poolctl/{session.names.entities}/{content}"))
-
-
-def _settings(session: AnalysedSession) -> dict[str, Any]:
-    return asdict(session.settings)
-
-
 def _add_signals(behavior: ProcessingModule, session: AnalysedSession) -> None:
+    from pynwb import TimeSeries
     from pynwb.behavior import BehavioralTimeSeries
 
     calibration = session.calibration
@@ -129,25 +113,23 @@ def _add_signals(behavior: ProcessingModule, session: AnalysedSession) -> None:
             ("ear_right", trace.ear_right, f"The subject's right eye. {ear}"),
         ),
     }
-    first: TimeSeries | None = None
+    first = None
     for name, signals in groups.items():
         container = BehavioralTimeSeries(name=name)
         for signal, values, description in signals:
             if np.isfinite(values).any() or signal in {"fec", "ear"}:
                 # One set of times in the file; the other series refer to it.
                 times = timing if first is None or "rate" in timing else {"timestamps": first}
-                series = _series(signal, values, description, times)
+                series = TimeSeries(
+                    name=signal,
+                    data=_compressed(values),
+                    unit="fraction" if signal.startswith("fec") else "ratio",
+                    description=description,
+                    **times,
+                )
                 container.add_timeseries(series)
                 first = first or series
         behavior.add(container)
-
-
-def _series(name: str, values: Float64, description: str, timing: dict[str, Any]) -> TimeSeries:
-    from pynwb import TimeSeries
-
-    unit = "fraction" if name.startswith("fec") else "ratio"
-    data = _compressed(values)
-    return TimeSeries(name=name, data=data, unit=unit, description=description, **timing)
 
 
 def _timing(trace: EyeTrace) -> dict[str, Any]:

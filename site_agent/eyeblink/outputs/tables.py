@@ -34,7 +34,6 @@ class Table:
 
     Attributes
     ----------
-    name, title : str
     columns : tuple of TableColumn
         In the order of the file.
     key : str

@@ -28,7 +28,6 @@ class FrameColumns:
 
     Attributes
     ----------
-    timestamps_s : float64, shape (n,)
     signals : mapping of str to float64, shape (n,)
         The columns `SIGNALS`; NaN where empty.
     boxes : float64, shape (n, 4)
@@ -75,7 +74,6 @@ class AutomaticResult:
         The rows of blinks.csv by number, as they are written there.
     columns : tuple of str
         Of blinks.csv.
-    blinks_sha256 : str
     """
 
     folder: Path

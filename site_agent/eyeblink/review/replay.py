@@ -78,7 +78,6 @@ class ReviewState:
     ----------
     events : tuple of ReviewEvent
         By onset, deleted ones among them.
-    frames : mapping of int to TrainingFrame
     undoable, redoable : int
         How many actions can be taken back, and done again.
     """

@@ -32,12 +32,8 @@ class ReviewSession:
 
     Attributes
     ----------
-    result : AutomaticResult
     video : SeekableFrames or None
         None for a trace.
-    finder : LandmarkFinder or None
-    reviewer : str
-    warnings : tuple of str
     """
 
     result: AutomaticResult

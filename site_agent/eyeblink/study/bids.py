@@ -18,34 +18,35 @@ _MANIFEST = Path(".batch") / "bids.json"
 _DATASET_FILES = (DESCRIPTION, README, IGNORE)
 
 
-def gather_bids(
-    study: Path, records: Sequence[SessionRecord]
-) -> tuple[Path | None, tuple[str, ...]]:
+def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
     """Bring the files of all sessions with BIDS names together in ``STUDY/bids``.
 
     They are links to the sessions' own files where the file system has them, so that they take
     no room. What others put there (reviews, other derivatives) stays; files of sessions that the
-    study no longer has go.
-
-    Returns
-    -------
-    folder : Path or None
-        None where no session has BIDS names.
-    remarks : tuple of str
-        Sessions that had to be left out.
+    study no longer has go. Returns None where no session has BIDS names.
 
     Raises
     ------
     StudyFolderError
-        The folder cannot be written.
+        The folder cannot be written, or two sessions have the same names.
     """
     folder = study / FOLDER_NAME
-    wanted, remarks = _wanted(study, records)
+    wanted: dict[str, Path] = {}
+    for record in records:
+        for name in record.files:
+            if not PurePosixPath(name).parts[0].startswith("sub-"):
+                continue
+            if name in wanted:
+                raise StudyFolderError(
+                    f"{record.name}: another session has the same BIDS subject, session and task; "
+                    "give one of them another session_number"
+                )
+            wanted[name] = study / record.name / name
     known = _read_manifest(study)
     if not wanted and not known:
-        return None, remarks
+        return None
     if (folder / RECORD_NAME).exists():
-        return None, (*remarks, f"no BIDS dataset: {folder} is the folder of a session")
+        raise StudyFolderError(f"{folder}: is the folder of a session; name the session otherwise")
     try:
         for name in sorted(known - wanted.keys()):
             _remove(folder, name)
@@ -63,28 +64,7 @@ def gather_bids(
         raise StudyFolderError(
             f"{error.filename or folder}: cannot be written: {error.strerror or error}"
         ) from error
-    return (folder if wanted else None), remarks
-
-
-def _wanted(
-    study: Path, records: Sequence[SessionRecord]
-) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Return the files of the dataset, by their names in it, and what cannot be in it."""
-    wanted: dict[str, Path] = {}
-    owner: dict[str, str] = {}
-    remarks = []
-    for record in records:
-        names = [name for name in record.files if PurePosixPath(name).parts[0].startswith("sub-")]
-        taken = sorted({owner[name] for name in names if name in owner})
-        if taken:
-            remarks.append(
-                f"{record.name} is left out of the BIDS dataset: {taken[0]} has the same subject, "
-                "session and task"
-            )
-            continue
-        owner.update(dict.fromkeys(names, record.name))
-        wanted.update((name, study / record.name / name) for name in names)
-    return wanted, tuple(remarks)
+    return folder if wanted else None
 
 
 def _read_manifest(study: Path) -> set[str]:

@@ -43,17 +43,7 @@ Question = Literal["learning", "groups"]
 
 @dataclass(frozen=True, eq=False)
 class RecordedSession:
-    """A session before any measurement.
-
-    Attributes
-    ----------
-    participant : str
-    session : float
-        Its number among the participant's sessions.
-    timestamps_s, fec : float64, shape (n,)
-    trials : sequence of Trial
-    group : str
-    """
+    """A session before any measurement; `session` is its number among the participant's."""
 
     participant: str
     session: float
@@ -77,7 +67,6 @@ class CriterionRow:
 
     Attributes
     ----------
-    criterion : str
     n_valid, n_rejected, n_cr : int
         Trials with a CS that could be judged, those rejected, and those with a CR.
     effect : Effect or None
@@ -112,15 +101,10 @@ class CriteriaComparison:
 
     Attributes
     ----------
-    question : {'learning', 'groups'}
-    measure : str
-    rows : tuple of CriterionRow
     share_agreeing : float
         Of all criteria, 0..1, the share with the verdict of the first (which counts).
     holds : bool
         All criteria give the same verdict, and it is a clear one.
-    conclusion : str
-        The same in one sentence.
     """
 
     question: Question
@@ -176,7 +160,6 @@ def compare_criteria(
         The study's own first; `default_criteria` unless given.
     question : {'learning', 'groups'}
         Whether the measure rises over sessions, or differs between two groups.
-    measure : {'cr_percent', 'amplitude_all', 'amplitude_cr'}
     progress : callable, optional
         Called with the fraction done, in 0..1, and a text.
 
@@ -201,22 +184,47 @@ def compare_criteria(
             f"{len(study[0]) if study else 0} sessions and {len(criteria)} criteria to compare; "
             "expected at least one of each"
         )
+    own, problem = _effect(study[0], question, measure)
+    if own is None:
+        raise ConditioningError(f"under the criterion {criteria[0].name!r}: {problem}")
     rows: list[CriterionRow] = []
     for criterion, results in zip(criteria, study, strict=True):
         effect, problem = _effect(results, question, measure)
-        if not rows and effect is None:
-            raise ConditioningError(f"under the criterion {criterion.name!r}: {problem}")
-        rows.append(_row(criterion.name, results, effect, problem, rows))
+        summaries = [session.result.summary for session in results]
+        rows.append(
+            CriterionRow(
+                criterion=criterion.name,
+                n_valid=sum(summary.n_cs_valid for summary in summaries),
+                n_rejected=sum(summary.n_trials - summary.n_valid for summary in summaries),
+                n_cr=sum(summary.n_cr for summary in summaries),
+                effect=effect,
+                agrees=effect is not None and effect.verdict == own.verdict,
+                problem=problem,
+            )
+        )
     if progress is not None:
         progress(1.0, "compared")
-    groups = sorted({session.group for session in study[0]})
-    return _compared(tuple(rows), question, measure, groups)
+    agreeing = sum(row.agrees for row in rows)
+    agreement = (
+        f"all {len(rows)} criteria agree"
+        if agreeing == len(rows)
+        else f"this depends on the criterion: {agreeing} of {len(rows)} agree"
+    )
+    finding = _finding(own, question, sorted({session.group for session in study[0]}))
+    return CriteriaComparison(
+        question=question,
+        measure=measure,
+        rows=tuple(rows),
+        share_agreeing=agreeing / len(rows),
+        holds=agreeing == len(rows) and own.verdict != "unclear",
+        conclusion=f"{measure} {finding}; {agreement}",
+    )
 
 
 def _judge_all(
     session: RecordedSession, criteria: Sequence[Criterion]
 ) -> Iterable[ConditioningResult]:
-    """The session under each criterion; what only decides needs no second measurement."""
+    """Trials are measured once for all criteria that differ in their decision only."""
     measured: dict[ConditioningSettings, MeasuredTrials] = {}
     for criterion in criteria:
         key = replace(
@@ -245,48 +253,6 @@ def _effect(
         return None, str(error)
 
 
-def _row(
-    name: str,
-    results: Sequence[StudySession],
-    effect: Effect | None,
-    problem: str,
-    rows_before: Sequence[CriterionRow],
-) -> CriterionRow:
-    summaries = [session.result.summary for session in results]
-    first = rows_before[0].effect if rows_before else effect
-    agrees = effect is not None and first is not None and effect.verdict == first.verdict
-    return CriterionRow(
-        criterion=name,
-        n_valid=sum(summary.n_cs_valid for summary in summaries),
-        n_rejected=sum(summary.n_trials - summary.n_valid for summary in summaries),
-        n_cr=sum(summary.n_cr for summary in summaries),
-        effect=effect,
-        agrees=agrees,
-        problem=problem,
-    )
-
-
-def _compared(
-    rows: tuple[CriterionRow, ...],
-    question: Question,
-    measure: LearningMeasure,
-    groups: Sequence[str],
-) -> CriteriaComparison:
-    first = rows[0].effect
-    assert first is not None  # compare_criteria has refused otherwise
-    agreeing = sum(row.agrees for row in rows)
-    holds = agreeing == len(rows) and first.verdict != "unclear"
-    finding, agreement = _finding(first, question, groups), _agreement(agreeing, len(rows))
-    return CriteriaComparison(
-        question=question,
-        measure=measure,
-        rows=rows,
-        share_agreeing=agreeing / len(rows),
-        holds=holds,
-        conclusion=f"{measure} {finding}; {agreement}",
-    )
-
-
 def _finding(first: Effect, question: Question, groups: Sequence[str]) -> str:
     if question == "learning":
         return {
@@ -298,12 +264,6 @@ def _finding(first: Effect, question: Question, groups: Sequence[str]) -> str:
     if first.verdict == "unclear":
         return f"shows no clear difference between {groups[0]!r} and {groups[1]!r}"
     return f"is higher in {higher!r} than in {lower!r}"
-
-
-def _agreement(agreeing: int, of: int) -> str:
-    if agreeing < of:
-        return f"this depends on the criterion: {agreeing} of {of} agree"
-    return f"all {of} criteria agree"
 
 
 def criterion_name(settings: ConditioningSettings) -> str:

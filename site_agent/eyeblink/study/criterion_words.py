@@ -24,7 +24,6 @@ def read_criteria(words: Sequence[str], own: ConditioningSettings) -> tuple[Crit
         Each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
         ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``), or several
         of them separated by blanks. What is not said is the study's own.
-    own : ConditioningSettings
 
     Raises
     ------

@@ -32,10 +32,8 @@ class StudySession:
 
     Attributes
     ----------
-    participant : str
     session : float
         Its number among the participant's sessions (or any other position, such as a day).
-    result : ConditioningResult
     group : str
         Empty where there is one group only.
     """
@@ -104,18 +102,14 @@ class LearningCurve:
 
     Attributes
     ----------
-    measure : str
     method : {'mixed-slope', 'mixed-intercept', 'regression'}
         Linear mixed model with random intercept and slope, or with random intercept; regression.
     positions, mean, low, high : float64, shape (k,)
         The line and its band; percentages stay within 0..100.
     slope : Effect
         Change of the measure from one session to the next.
-    observed : tuple of PositionMean
     points : tuple of LearningPoint
         Those with a value.
-    n_participants : int
-    remarks : tuple of str
     """
 
     measure: LearningMeasure

@@ -39,7 +39,6 @@ def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64)
     ----------
     x, y : float64, shape (n,)
         At least two different positions; finite.
-    participants : sequence of str, length n
     grid : float64, shape (k,)
         Where the line and its band are wanted.
     """

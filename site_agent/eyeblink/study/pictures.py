@@ -124,7 +124,6 @@ def draw_criteria(
     ----------
     path : Path
         PNG to write.
-    comparison : CriteriaComparison
     criteria : sequence of Criterion
         Those that were compared, in their order.
     """

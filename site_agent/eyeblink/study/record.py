@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.batch.settings import plain_settings
 from site_agent.eyeblink.conditioning.trials import Trial, TrialType
+from site_agent.eyeblink.outputs.plain_json import plain
+from site_agent.eyeblink.outputs.provenance import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 
 RECORD_NAME = "study.json"
@@ -28,13 +29,7 @@ SCHEMA = "poolctl-study-session/1"
 
 @dataclass(frozen=True)
 class SourceState:
-    """A file that a session is made of; `size` and `mtime_ns` save reading it again.
-
-    Attributes
-    ----------
-    sha256 : str
-        Empty as long as not known.
-    """
+    """A file that a session is made of; `size` and `mtime_ns` save reading it again."""
 
     name: str
     size: int
@@ -78,17 +73,14 @@ class SessionRecord:
 
     Attributes
     ----------
-    name, participant, group : str
     number : float
         NaN where not known.
-    request : Request
     summary : mapping of str to number
         Of the blinks, as in `BlinkSession`, JSON-able.
     conditioning : mapping or None
         Of the trials, as in `SessionSummary`; None where there are none.
     trials : tuple of Trial
         On the clock of the video, latencies corrected.
-    warnings : tuple of str
     files : tuple of str
         What the analysis wrote, relative to the folder.
     """
@@ -103,12 +95,6 @@ class SessionRecord:
     trials: tuple[Trial, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = field(default=())
-
-    def labelled_as(self, session: BatchSession) -> SessionRecord:
-        """Return the record with the labels that a session has now."""
-        return replace(
-            self, participant=session.participant, group=session.group, number=session.number
-        )
 
 
 def source_state(path: Path) -> SourceState:
@@ -130,7 +116,7 @@ def make_request(session: BatchSession, settings: BlinkAnalysisSettings) -> Requ
         A file is not there.
     """
     return Request(
-        poolctl=_version(),
+        poolctl=versions()["poolctl"],
         frame_rate_hz=session.frame_rate_hz,
         settings=plain_settings(settings),
         sources={role: source_state(path) for role, path in source_paths(session).items()},
@@ -152,35 +138,22 @@ def source_paths(session: BatchSession) -> dict[str, Path]:
 def is_finished(folder: Path, record: SessionRecord, session: BatchSession, asked: Request) -> bool:
     """Return whether a folder holds the results of this request."""
     made = record.request
-    if (made.poolctl, made.frame_rate_hz, made.settings) != (
-        asked.poolctl,
-        asked.frame_rate_hz,
-        asked.settings,
-    ) or made.sources.keys() != asked.sources.keys():
-        return False
-    if not all((folder / name).is_file() for name in record.files):
-        return False
     paths = source_paths(session)
-    return all(
-        state.name == paths[role].name and state.is_still(paths[role])
-        for role, state in made.sources.items()
+    return (
+        (made.poolctl, made.frame_rate_hz, made.settings)
+        == (asked.poolctl, asked.frame_rate_hz, asked.settings)
+        and made.sources.keys() == asked.sources.keys()
+        and all((folder / name).is_file() for name in record.files)
+        and all(
+            state.name == paths[role].name and state.is_still(paths[role])
+            for role, state in made.sources.items()
+        )
     )
 
 
 def write_record(record: SessionRecord, folder: Path) -> None:
     """Write the record into the session's folder, whole or not at all."""
-    content = {
-        "schema": SCHEMA,
-        **{key: _finite(value) for key, value in asdict(record).items() if key != "trials"},
-        "trials": [
-            [
-                trial.trial,
-                str(trial.trial_type),
-                *map(_finite, (trial.cs_onset_s, trial.us_onset_s)),
-            ]
-            for trial in record.trials
-        ],
-    }
+    content = {"schema": SCHEMA, **plain(asdict(record))}
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     write_whole(folder / RECORD_NAME, text + "\n")
 
@@ -200,13 +173,18 @@ def read_record(folder: Path) -> SessionRecord:
             raise StudyFolderError(f"{path}: written by another version of this program")
         request = content.pop("request")
         sources = {name: SourceState(**item) for name, item in request.pop("sources").items()}
-        trials = [_trial(*item) for item in content.pop("trials")]
-        number = content.pop("number")
+        trials = [
+            Trial(
+                **item
+                | {"trial_type": TrialType(item["trial_type"])}
+                | {name: _number(item[name]) for name in ("cs_onset_s", "us_onset_s")}
+            )
+            for item in content.pop("trials")
+        ]
         for name in ("warnings", "files"):
             content[name] = tuple(content[name])
         return SessionRecord(
-            **content,
-            number=math.nan if number is None else float(number),
+            **content | {"number": _number(content["number"])},
             request=Request(**request, sources=sources),
             trials=tuple(trials),
         )
@@ -218,23 +196,5 @@ def read_record(folder: Path) -> SessionRecord:
         ) from error
 
 
-def _trial(name: str, kind: str, cs_onset_s: float | None, us_onset_s: float | None) -> Trial:
-    cs_s, us_s = (math.nan if at is None else float(at) for at in (cs_onset_s, us_onset_s))
-    return Trial(str(name), TrialType(kind), cs_s, us_s)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("poolctl")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -52,10 +52,8 @@ class StudySessions:
 
     Attributes
     ----------
-    sessions : tuple of SessionFolder
     settings : ConditioningSettings
         The study's own.
-    remarks : tuple of str
     """
 
     sessions: tuple[SessionFolder, ...]

@@ -33,7 +33,6 @@ class StudySummary:
 
     Attributes
     ----------
-    files : mapping of str to Path
     curves : mapping of str to tuple of LearningCurve
         By group (empty text where there is one only); empty where there is none to fit.
     remarks : tuple of str
@@ -57,11 +56,10 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     """
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)
-    dataset, left_out = gather_bids(study, records)
+    dataset = gather_bids(study, records)
     if dataset is not None:
         files["bids"] = dataset
     curves, remarks = _fit(records)
-    remarks += left_out
     if not curves:
         for name in _CURVE_FILES:  # of an earlier run with other sessions
             (study / name).unlink(missing_ok=True)

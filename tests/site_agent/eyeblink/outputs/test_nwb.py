@@ -78,14 +78,6 @@ def test_the_inspector_finds_no_violation(
     }
 
 
-def test_even_frames_have_a_rate(labelled: AnalysedSession, tmp_path: Path) -> None:
-    count = len(labelled.trace.timestamps_s)
-    even = replace(labelled.trace, timestamps_s=np.arange(count) / 50.0)
-    write_nwb(replace(labelled, trace=even, blinks=()), tmp_path / "even.nwb")
-    with pynwb.NWBHDF5IO(str(tmp_path / "even.nwb"), "r") as io:
-        assert io.read().processing["behavior"]["EyelidClosure"]["fec"].rate == pytest.approx(50.0)
-
-
 def test_without_a_start_it_cannot_be_written(labelled: AnalysedSession, tmp_path: Path) -> None:
     settings = replace(labelled.settings, outputs=frozenset({"nwb"}))
     written = write_outputs(

@@ -7,11 +7,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
-from site_agent.eyeblink.conditioning.trials import Trial
 from site_agent.eyeblink.outputs import OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.outputs.report import report_page
 from site_agent.eyeblink.session import AnalysedSession
@@ -103,41 +100,6 @@ def test_a_page_without_trials_and_calibration(conditioned: AnalysedSession, pag
     assert "FEC IS NOT CALIBRATED" in other
     assert "conditioning" not in checked(other).identifiers
     assert "No warnings" in other
-
-
-def test_every_trial_rejected(conditioned: AnalysedSession) -> None:
-    assert conditioned.conditioning is not None
-    trace = conditioned.trace
-    blind = np.full(len(trace.ear), np.nan)
-    trials = [
-        Trial(
-            result.measures.trial,
-            result.measures.trial_type,
-            result.measures.cs_onset_s,
-            result.measures.us_onset_s,
-        )
-        for result in conditioned.conditioning.trials
-    ]
-    nothing = analyse_conditioning(trace.timestamps_s, blind, trials)
-    session = replace(conditioned, trace=replace(trace, ear=blind), blinks=(), conditioning=nothing)
-    checked(report_page(session))
-
-
-def test_a_long_recording_stays_a_small_page(conditioned: AnalysedSession, tmp_path: Path) -> None:
-    times_s = np.arange(3 * 3600 * 30) / 30.0
-    ear = 0.3 + 0.01 * np.sin(times_s)
-    trace = replace(
-        conditioned.trace,
-        frames=np.arange(len(times_s)),
-        timestamps_s=times_s,
-        ear=ear,
-        ear_left=ear,
-        ear_right=ear,
-        confidence=np.ones(len(ear)),
-        gaps=np.zeros(len(ear), np.uint8),
-    )
-    page = report_page(replace(conditioned, trace=trace, conditioning=None))
-    assert len(page) < 5_000_000
 
 
 def test_a_failing_output_is_a_warning(

@@ -65,14 +65,7 @@ def test_session_summary(conditioned: AnalysedSession, tmp_path: Path) -> None:
     assert content["blinks"]["blinks"] == len(blinks) > 10
     assert content["blinks"]["complete"] + content["blinks"]["partial"] == len(blinks)
     assert sum(minute["blinks"] for minute in content["blinks"]["rate"]) == len(blinks)
-    assert sum(minute["seen_s"] for minute in content["blinks"]["rate"]) == pytest.approx(
-        content["blinks"]["seen_s"]
-    )
     assert content["blinks"]["seen_s"] == pytest.approx(conditioned.trace.duration_s - 1.0, abs=0.1)
-    durations = [blink.duration_ms for blink in blinks]
-    assert content["blinks"]["measures"]["duration_ms"]["mean"] == pytest.approx(
-        sum(durations) / len(durations)
-    )
     assert content["conditioning"]["summary"]["n_trials"] == 16
     assert len(content["conditioning"]["sensitivity"]) == 5
     assert content["start"]["time"] == "2024-05-06T07:08:00+00:00"
@@ -88,11 +81,6 @@ def test_the_data_package_finds_wrong_data(conditioned: AnalysedSession, tmp_pat
         "blinks",
         "trials",
     ]
-    units = {
-        column["name"]: column.get("unit") for column in package["resources"][0]["schema"]["fields"]
-    }
-    assert units["timestamp_s"] == "s"
-    assert units["fec"] == "FEC"
     report = frictionless.validate(str(files["datapackage"]))
     assert report.valid, report.flatten(["rowNumber", "fieldNumber", "type", "note"])[:5]
     blinks = files["blinks"].read_text(encoding="utf-8").replace("blink,", "wink,", 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import shutil
 import socket
@@ -24,8 +23,6 @@ KEYS = {
     "Left": "\ue012",
     "Up": "\ue013",
     "Right": "\ue014",
-    "Down": "\ue015",
-    "Shift": "\ue008",
     "Tab": "\ue004",
 }
 
@@ -70,37 +67,15 @@ class Browser:
             time.sleep(0.05)
         raise AssertionError(f"not true after {seconds} s: {condition}")
 
-    def press(self, *names: str, holding: str = "") -> None:
+    def press(self, *names: str) -> None:
         """Press keys one after the other: characters, or names of `KEYS`."""
         presses = [
             {"type": kind, "value": KEYS.get(name, name)}
             for name in names
             for kind in ("keyDown", "keyUp")
         ]
-        if holding:
-            held = KEYS[holding]
-            presses = [
-                {"type": "keyDown", "value": held}, *presses, {"type": "keyUp", "value": held}
-            ]  # fmt: skip
         keyboard = {"type": "key", "id": "keyboard", "actions": presses}
         self._do("POST", "actions", actions=[keyboard])
-
-    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Drag the mouse between two points of the window, in pixels."""
-        x, y = (round(value) for value in start)
-        to_x, to_y = (round(value) for value in end)
-        moves = [
-            {"type": "pointerMove", "duration": 0, "x": x, "y": y},
-            {"type": "pointerDown", "button": 0},
-            {"type": "pointerMove", "duration": 50, "x": (x + to_x) // 2, "y": (y + to_y) // 2},
-            {"type": "pointerMove", "duration": 50, "x": to_x, "y": to_y},
-            {"type": "pointerUp", "button": 0},
-        ]
-        mouse = {"type": "pointer", "id": "mouse", "actions": moves}
-        self._do("POST", "actions", actions=[mouse])
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._do("GET", "screenshot")))
 
     def problems(self) -> list[str]:
         """Return what the browser's console has of errors."""

@@ -66,29 +66,14 @@ def test_only_one_process_writes(tmp_path: Path) -> None:
     assert set_aside(folder) == tmp_path / "review-1"
 
 
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        (b"no json\n", "line 3: is damaged"),
-        (b'{"number": 2, "utc": "", "reviewer": "", "action": {"action": "?"}}\n', "damaged"),
-    ],
-)
-def test_damage_in_the_middle_is_refused(tmp_path: Path, line: bytes, what: str) -> None:
+def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
     with CorrectionLog(tmp_path, DIGEST) as log:
         log.append(Undo(), "Ada")
-    data = log.path.read_bytes() + line
+    data = log.path.read_bytes() + b"no json\n"
     log.path.write_bytes(data)
-    with pytest.raises(ReviewFolderError, match=what):
+    with pytest.raises(ReviewFolderError, match="line 3: is damaged"):
         CorrectionLog(tmp_path, DIGEST)
     assert log.path.read_bytes() == data
-
-
-def test_a_log_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "corrections.jsonl").write_text(
-        '{"schema": "poolctl-blink-review/9", "blinks_sha256": "", "created_utc": ""}\n'
-    )
-    with pytest.raises(ReviewFolderError, match="another version"):
-        CorrectionLog(tmp_path, DIGEST)
 
 
 def test_a_killed_process_loses_nothing_that_it_confirmed(tmp_path: Path) -> None:

@@ -128,13 +128,9 @@ def test_what_each_action_does() -> None:
 @pytest.mark.parametrize(
     ("actions", "what"),
     [
-        ([Accept(blink_id=9)], "no such blink"),
         ([Delete(blink_id=1), Accept(blink_id=1)], "restore it first"),
-        ([Correct(blink_id=1)], "changes nothing"),
         ([Correct(blink_id=1, onset_s=3.0)], "in this order"),
         ([Undo()], "nothing to take back"),
-        ([Accept(blink_id=1), Redo()], "nothing to do again"),
-        ([DropFrame(frame=3)], "not in the training set"),
     ],
 )
 def test_what_does_not_apply_is_refused(actions: list[Action], what: str) -> None:

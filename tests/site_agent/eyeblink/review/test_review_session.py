@@ -18,7 +18,6 @@ from site_agent.errors import (
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
 from site_agent.eyeblink.review.automatic_result import read_automatic_result
-from site_agent.eyeblink.review.doubt import doubt_of
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.review.suggestion import suggest_blink
 from site_agent.eyeblink.session import BlinkAnalysisSettings
@@ -104,32 +103,12 @@ def test_a_new_analysis_is_not_mixed_with_old_corrections(tmp_path: Path) -> Non
     assert (out / "review-1" / "corrections.jsonl").exists()
 
 
-def test_who_has_not_seen_the_last_action_must_look_again(trace_session: Path) -> None:
-    with open_review(trace_session) as review:
-        review.act(Accept(blink_id=1), revision=0)
-        with pytest.raises(ReviewActionError, match="another window"):
-            review.act(Delete(blink_id=1), revision=0)
-        assert review.revision == 1
-
-
 def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
     with open_review(trace_session) as review:
         for action in (Accept(blink_id=999), UseFrame(frame=1), Undo()):
             with pytest.raises(ReviewActionError):
                 review.act(action)
         assert len(review.log.path.read_bytes().splitlines()) == 1
-
-
-def test_the_uncertain_come_first(trace_session: Path) -> None:
-    result = read_automatic_result(trace_session)
-    doubts = {event.blink_id: doubt_of(event, result) for event in result.events}
-    confidences = {number: float(row["confidence"]) for number, row in result.rows.items()}
-    ordered = sorted(doubts, key=lambda number: -doubts[number].score)
-    first, last = confidences[ordered[0]], confidences[ordered[-1]]
-    assert first < last
-    for event in result.events:
-        if event.completeness == "partial":
-            assert "partial" in doubts[event.blink_id].reasons
 
 
 def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -> None:
@@ -141,19 +120,14 @@ def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -
         shared = min(suggested.offset_s, event.offset_s) - max(suggested.onset_s, event.onset_s)
         whole = max(suggested.offset_s, event.offset_s) - min(suggested.onset_s, event.onset_s)
         assert shared / whole > 0.3
-    for frame in (0, len(result.frames) - 1):
-        edge = suggest_blink(result, frame)
-        assert edge.onset_s <= edge.peak_s <= edge.offset_s
 
 
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
         ("blinks.csv", None, "has no blinks.csv"),
-        ("frames.csv", "timestamp_s,ear\n0,0.3\n0.1,zero\n", "'zero'"),
         ("frames.csv", "timestamp_s,ear\n0,0.3\n0,0.3\n", "does not increase"),
         ("blinks.csv", "blink_id,kind\n1,blink\n", "onset_s"),
-        ("provenance.json", "{", "cannot be read"),
     ],
 )
 def test_damaged_results_are_refused(
@@ -165,11 +139,6 @@ def test_damaged_results_are_refused(
         (trace_session / name).write_text(content)
     with pytest.raises(ReviewFolderError, match=what):
         open_review(trace_session)
-
-
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReviewFolderError, match="no such folder"):
-        open_review(tmp_path / "nothing")
 
 
 def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: Path) -> None:
@@ -196,8 +165,6 @@ def test_the_video_is_found_checked_or_asked_for(
 ) -> None:
     with pytest.raises(VideoFileError, match="--video FILE"):
         open_review(video_session)
-    with pytest.raises(VideoFileError, match="no such file"):
-        open_review(video_session, video=tmp_path / "none.mp4")
     other = tmp_path / "other.mp4"
     other.write_bytes(recording.read_bytes()[:-1])
     with pytest.raises(ReviewOutdatedError, match="not the recording"):
@@ -208,18 +175,3 @@ def test_the_video_is_found_checked_or_asked_for(
     with open_review(video_session) as review:
         assert review.video is not None
         assert review.video.path == video_session.parent / recording.name
-
-
-def test_no_video_belongs_to_a_trace(trace_session: Path, tmp_path: Path) -> None:
-    with pytest.raises(ReviewOutdatedError, match="result of a trace"):
-        open_review(trace_session, video=tmp_path / "some.mp4")
-
-
-def test_landmarks_are_placed_by_the_model_of_the_analysis(
-    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
-) -> None:
-    with open_review(video_session, video=recording, landmarks=landmark_file) as review:
-        assert review.warnings == ()
-        found = review.landmarks(10)
-        assert found is not None
-        assert found.landmarks.shape == (68, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,25 +27,7 @@ def test_no_extreme_is_lost(count: int, points: int, from_s: float, length_s: fl
         assert np.array_equal(signal[window.frames], window.highs["x"], equal_nan=True)
 
 
-def test_an_hour_at_200_frames_a_second_comes_down_to_what_is_drawn() -> None:
-    times_s = np.arange(720_000) / 200.0
-    signals = {name: np.sin(times_s + place) for place, name in enumerate("abcde")}
-    window = trace_window(times_s, signals, 0.0, 3600.0, 1200)
-    assert len(window.times_s) == 1200
-
-
-@pytest.mark.parametrize(
-    ("codes", "runs"),
-    [
-        ([], []),
-        ([0, 0], []),
-        ([1, 1, 0, 2], [(0.0, 0.1, 1), (0.3, 0.3, 2)]),
-        ([0, 1, 2, 2], [(0.1, 0.1, 1), (0.2, 0.3, 2)]),
-    ],
-)
-def test_where_the_eyes_were_not_seen(
-    codes: list[int], runs: list[tuple[float, float, int]]
-) -> None:
-    times_s = np.round(np.arange(len(codes)) * 0.1, 6)
-    found = gap_runs(times_s, np.array(codes, dtype=np.uint8))
-    assert [tuple(round(value, 6) for value in run) for run in found] == runs
+def test_where_the_eyes_were_not_seen() -> None:
+    times_s = np.arange(4, dtype=np.float64)
+    found = gap_runs(times_s, np.array([1, 1, 0, 2], dtype=np.uint8))
+    assert found == [(0.0, 1.0, 1), (3.0, 3.0, 2)]
