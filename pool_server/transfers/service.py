@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import cast
 
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, object_session
 
 from pool_server.database.records import ModelVersionRecord, UploadRecord, now_utc
 from pool_server.errors import (
@@ -24,6 +24,7 @@ from pool_server.models.registry.describing import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.transfers import repository
 from pool_server.transfers.plan import PartPlan
+from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.transfers.uploads import UploadPart, UploadResponse, UploadState
 
 log = logging.getLogger("pool_server.uploads")
@@ -125,8 +126,16 @@ def describe_upload(
         part_checksum=checksum,
         parts=[describe_part(number) for number in range(1, plan.count + 1)],
         expires_at=upload.expires_at,
-        version=None if version is None else describe_version(version),
+        version=None if version is None else _describe_version(parts, version),
     )
+
+
+def _describe_version(parts: ServerParts, version: ModelVersionRecord) -> ModelVersionResponse:
+    if session := object_session(version):
+        return describe_version(session, version.id)
+    # The transaction that published it has ended.
+    with parts.database.read() as session:
+        return describe_version(session, version.id)
 
 
 def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadResponse:

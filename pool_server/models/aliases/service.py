@@ -72,7 +72,7 @@ def set_alias(
     )
     session.flush()
     session.expire(version)
-    return describe_version(registry.get_version(session, version.id))
+    return describe_version(session, version.id)
 
 
 def remove_alias(session: Session, caller: Caller, place: tuple[str, str], alias: str) -> None:

@@ -26,7 +26,7 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
     A card that was written without front matter gets that of the record, so that other tools
     find what they look for in every card.
     """
-    described = describe_version(version)
+    described = describe_version(session, version.id)
     source = text = read_text(session, version)
     parents = _name_parents(session, caller, described)
     evaluations = list_evaluations(session, version, limit=MOST_EVALUATIONS).items

@@ -44,7 +44,7 @@ def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit
     )
     page = found[:limit]
     return ModelPage(
-        items=[describe_version(version) for version in page],
+        items=[describe_version(session, version.id) for version in page],
         next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
     )
 
@@ -189,7 +189,7 @@ def _take_step(
         )
     session.flush()
     session.expire(version)
-    return describe_version(registry.get_version(session, version.id))
+    return describe_version(session, version.id)
 
 
 def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:

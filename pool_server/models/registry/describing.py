@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
-from sqlalchemy import Integer, Select, bindparam
-from sqlalchemy.orm import Session
+from pydantic import TypeAdapter
+from sqlalchemy import Integer, Row, Select, bindparam, exists, or_, select
+from sqlalchemy.orm import Session, contains_eager
 
-from pool_server.database.records import ModelVersionRecord, StatementRecord, TermRecord
+from pool_server.database.records import (
+    AliasRecord,
+    LabelRecord,
+    MergeKeyRecord,
+    MetricRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    ParentRecord,
+    RecipeRecord,
+    SiteKeyRecord,
+    SiteRecord,
+    StatementRecord,
+    SuccessorRecord,
+    TermRecord,
+    WithdrawalFlagRecord,
+    WithdrawalRecord,
+)
 from pool_server.http.identity import Caller
 from pool_server.models.access import curates_pool, readable
 from pool_server.models.registry.filters import MergeKey
-from pool_server.models.registry.repository import whole_versions
 from pool_server.models.registry.sql import among
-from pool_server.models.registry.standing import flags_of, successors_of, withdrawal_of
+from pool_server.models.registry.standing import (
+    flags_of,
+    standing_options,
+    successors_of,
+    withdrawal_of,
+)
 from pool_server.wire.models.data_use import TermResponse, label_of
-from pool_server.wire.models.models import ModelVersionResponse, VersionState
-from pool_server.wire.models.sharing import Visibility
+from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.signatures.statements import Revocation, SignatureSummary
 
 MergeGroups = Sequence[Sequence[MergeKey]]
+
+_RESPONSES = TypeAdapter(list[ModelVersionResponse])
 
 
 def describe_versions(
@@ -37,66 +60,176 @@ def describe_versions(
     if not version_ids:
         return []
     values = {"versions": list(version_ids), "caller_site": caller.site_id}
-    found = {
-        each.id: describe_version(each, _shared_methods(each, merge_groups))
-        for each in session.scalars(_readable_versions(curates=curates_pool(caller)), values)
-    }
+    rows = session.execute(_readable_rows(curates=curates_pool(caller)), values).all()
+    return _describe(session, rows, version_ids, merge_groups)
+
+
+def describe_version(session: Session, version_id: int) -> ModelVersionResponse:
+    """Return a version as clients see it, whoever asks."""
+    rows = session.execute(_rows(), {"versions": [version_id]}).all()
+    [described] = _describe(session, rows, [version_id])
+    return described
+
+
+def _describe(
+    session: Session,
+    rows: Sequence[Row[*tuple[Any, ...]]],
+    version_ids: Sequence[int],
+    merge_groups: MergeGroups = (),
+) -> list[ModelVersionResponse]:
+    """Describe versions by one query of each table; records of the ORM would take longer."""
+    values = {"versions": [row.id for row in rows]}
+    lists: dict[str, dict[int, list[tuple[Any, ...]]]] = {}
+    for name, statement in _list_statements().items():
+        of_version = lists[name] = defaultdict(list)
+        for version_id, *entry in session.execute(statement, values):
+            of_version[version_id].append(tuple(entry))
+    marked = [row.id for row in rows if row.is_marked]
+    standings = (
+        {
+            version.id: {
+                "withdrawal": withdrawal_of(version),
+                "flags": flags_of(version),
+                "successors": successors_of(version),
+            }
+            for version in session.scalars(_standings(), {"versions": marked})
+        }
+        if marked
+        else {}
+    )
+    responses = _RESPONSES.validate_python(
+        [
+            {
+                **row._mapping,
+                **standings.get(row.id, {}),
+                "labels": dict(lists["labels"][row.id]),
+                "metrics": dict(lists["metrics"][row.id]),
+                "mergeable_by": _methods(lists["merge_keys"][row.id], merge_groups),
+                "terms": [
+                    {
+                        "code": code,
+                        "label": label_of(code),
+                        "detail": detail,
+                        "inherited": inherited,
+                    }
+                    for code, detail, inherited in lists["terms"][row.id]
+                ],
+                "aliases": [name for (name,) in lists["aliases"][row.id]],
+                "has_recipe": row.method is not None,
+                "parent_digests": list(
+                    dict.fromkeys(digest for (digest,) in lists["parents"][row.id])
+                ),
+                "signed_by": None
+                if row.key_id is None
+                else {
+                    "key_id": row.key_id,
+                    "origin": row.origin or None,
+                    "accepted_at": row.accepted_at,
+                    "revoked_at": row.revoked_at,
+                    "revoked_as": row.revocation or None,
+                },
+            }
+            for row in rows
+        ]
+    )
+    found = {row.id: response for row, response in zip(rows, responses, strict=True)}
     return [found[each] for each in version_ids if each in found]
 
 
+def _methods(keys: Sequence[tuple[str, str]], groups: MergeGroups) -> list[str]:
+    """Return the methods of `keys`; with groups, those that have a key in every group."""
+    own = {MergeKey(*each) for each in keys}
+    return [
+        method
+        for method, _ in keys
+        if all(method in {each.method for each in own & set(group)} for group in groups)
+    ]
+
+
+# Building one of these statements takes longer than running it.
+
+
 @cache
-def _readable_versions(*, curates: bool) -> Select[ModelVersionRecord]:
-    """Select a page of versions; building this statement takes as long as running it."""
-    return whole_versions().where(
-        among(ModelVersionRecord.id, "versions"),
-        readable(bindparam("caller_site", type_=Integer), curates=curates),
+def _rows() -> Select[*tuple[Any, ...]]:
+    version, signature, key = ModelVersionRecord, StatementRecord, SiteKeyRecord
+    marks = (
+        WithdrawalRecord.version_id,
+        WithdrawalFlagRecord.version_id,
+        SuccessorRecord.version_id,
+    )
+    return (
+        select(
+            version.id,
+            SiteRecord.name.label("site"),
+            ModelRecord.name.label("name"),
+            ModelRecord.visibility,
+            version.number.label("version"),
+            version.kind,
+            version.format,
+            version.digest,
+            version.size_bytes,
+            version.file_name,
+            version.description,
+            version.fingerprint,
+            version.state,
+            version.state_reason,
+            version.state_changed_at,
+            version.state_changed_by,
+            version.has_card.label("has_card"),
+            version.created_at,
+            version.created_by,
+            # Of a recipe only that there is one; its document can be long.
+            RecipeRecord.method,
+            signature.key_id,
+            signature.origin,
+            signature.created_at.label("accepted_at"),
+            key.revoked_at,
+            key.revocation,
+            or_(*(exists().where(mark == version.id) for mark in marks)).label("is_marked"),
+        )
+        .join(version.model)
+        .join(ModelRecord.site)
+        .outerjoin(version.recipe)
+        .outerjoin(version.statement)
+        .outerjoin(signature.key)
+        .where(among(version.id, "versions"))
     )
 
 
-def _shared_methods(version: ModelVersionRecord, groups: MergeGroups) -> set[str] | None:
-    """Return the methods of which a version has a key in every group; None without groups."""
-    if not groups:
-        return None
-    own = {MergeKey(each.method, each.key) for each in version.merge_keys}
-    return set.intersection(*({each.method for each in own & set(group)} for group in groups))
+@cache
+def _readable_rows(*, curates: bool) -> Select[*tuple[Any, ...]]:
+    return _rows().where(readable(bindparam("caller_site", type_=Integer), curates=curates))
 
 
-def describe_version(
-    version: ModelVersionRecord, methods: Collection[str] | None = None
-) -> ModelVersionResponse:
-    """Return a version as clients see it; `mergeable_by` has only `methods`, if given."""
-    return ModelVersionResponse(
-        site=version.model.site.name,
-        name=version.model.name,
-        version=version.number,
-        kind=version.kind,
-        format=version.format,
-        digest=version.digest,
-        size_bytes=version.size_bytes,
-        file_name=version.file_name,
-        description=version.description,
-        labels={label.key: label.value for label in version.labels},
-        metrics={metric.name: metric.value for metric in version.metrics},
-        fingerprint=version.fingerprint,
-        mergeable_by=[
-            each.method for each in version.merge_keys if methods is None or each.method in methods
-        ],
-        terms=[describe_term(each) for each in version.terms],
-        aliases=[each.name for each in version.aliases],
-        visibility=cast("Visibility", version.model.visibility),
-        state=cast("VersionState", version.state),
-        state_reason=version.state_reason,
-        state_changed_at=version.state_changed_at,
-        state_changed_by=version.state_changed_by,
-        has_card=version.has_card,
-        created_at=version.created_at,
-        created_by=version.created_by,
-        has_recipe=version.recipe is not None,
-        parent_digests=list(dict.fromkeys(parent.parent_digest for parent in version.parents)),
-        withdrawal=withdrawal_of(version),
-        flags=flags_of(version),
-        successors=successors_of(version),
-        signed_by=None if version.statement is None else describe_signature(version.statement),
+@cache
+def _list_statements() -> dict[str, Select[*tuple[Any, ...]]]:
+    columns: dict[str, tuple[Any, ...]] = {
+        "labels": (LabelRecord.version_id, LabelRecord.key, LabelRecord.value),
+        "metrics": (MetricRecord.version_id, MetricRecord.name, MetricRecord.value),
+        "merge_keys": (MergeKeyRecord.version_id, MergeKeyRecord.method, MergeKeyRecord.key),
+        "terms": (TermRecord.version_id, TermRecord.code, TermRecord.detail, TermRecord.inherited),
+        "aliases": (AliasRecord.version_id, AliasRecord.name),
+        "parents": (ParentRecord.version_id, ParentRecord.parent_digest),
+    }
+    return {
+        name: select(version_id, *values)
+        .where(among(version_id, "versions"))
+        .order_by(*((ParentRecord.position,) if name == "parents" else values))
+        for name, (version_id, *values) in columns.items()
+    }
+
+
+@cache
+def _standings() -> Select[ModelVersionRecord]:
+    """Select versions with how they stand."""
+    return (
+        select(ModelVersionRecord)
+        .join(ModelVersionRecord.model)
+        .options(
+            contains_eager(ModelVersionRecord.model).joinedload(ModelRecord.site),
+            *standing_options(),
+        )
+        .where(among(ModelVersionRecord.id, "versions"))
     )
 
 

@@ -113,7 +113,7 @@ def describe_version(
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
     version = service.resolve_version(session, caller, site, name, reference)
-    return describing.describe_version(version)
+    return describing.describe_version(session, version.id)
 
 
 CONTENT_RESPONSES = documented(VersionWithdrawnError) | {
