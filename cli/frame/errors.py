@@ -190,7 +190,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.CONFLICT, "busy", "wait for the other process, or choose another folder"
     ),
     agent_errors.AgentError: Outcome(ExitCode.INTEGRITY, "agent"),
-    agent_errors.SignatureError: Outcome(ExitCode.INTEGRITY, "signature"),
+    agent_errors.SignatureError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
     agent_errors.SettingsError: Outcome(ExitCode.USAGE, "settings"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),
     server_errors.BackupUnusableError: Outcome(ExitCode.INTEGRITY, "backup"),
@@ -261,6 +261,8 @@ def outcome_of(error: BaseException) -> Outcome:
     """Return what to do about `error`: the entry of the nearest type in its ancestry."""
     if isinstance(error, server_errors.StartError) and error.code in _START_EXIT_CODES:
         return Outcome(_START_EXIT_CODES[error.code], error.code)
+    if isinstance(error, agent_errors.SignatureError) and error.code:
+        return Outcome(ExitCode.INTEGRITY, error.code)
     for ancestor in type(error).__mro__:
         if ancestor in ERROR_TABLE:
             return ERROR_TABLE[ancestor]

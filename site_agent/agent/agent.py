@@ -65,13 +65,6 @@ def run_agent(
         One cycle, and no second attempt when the pool does not answer.
     profile : str
         Which login to use, instead of that of the configuration.
-    wait : callable
-        Sleeps for so many seconds.
-
-    Returns
-    -------
-    CycleReport
-        Of the last cycle.
 
     Raises
     ------
@@ -164,7 +157,6 @@ class _Agent:
         return report
 
     def _work(self, report: CycleReport, pool: PoolClient) -> None:
-        """Do everything once; what fails stops nothing else."""
         site = pool.whoami().site
         self.journal.write("cycle_started", site=site)
         context = CycleContext(

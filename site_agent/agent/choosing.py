@@ -46,15 +46,10 @@ class Choice:
 
     Attributes
     ----------
-    own : tuple of OwnModel
-    taken : tuple of ModelVersionResponse
-        By address.
     refused : mapping of str to Refusal
         By digest: those that are refused now and were not before.
     found : int
         Versions that are asked for, refused ones among them.
-    key : str
-        What all of them can be merged with.
     """
 
     own: tuple[OwnModel, ...]
@@ -265,7 +260,6 @@ def _own_label(model: OwnModel, label: str) -> float:
 
 
 def _label_number(labels: Mapping[str, str], label: str) -> float | None:
-    """Return the number that a label holds; 1 where none is asked for."""
     if not label:
         return 1.0
     try:

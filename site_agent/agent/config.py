@@ -224,12 +224,7 @@ class AgentConfig(_Table):
 
 
 def span_s(value: float | str) -> float:
-    """Return a length of time in seconds: a number of them, or ``"15m"``, ``"2h"``, ``"1d"``.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return a length of time in seconds: a number of them, or ``"15m"``, ``"2h"``, ``"1d"``."""
     if isinstance(value, str):
         found = _SPAN.fullmatch(value.strip())
         seconds = float(found[1]) * _UNITS[found[2]] if found else -1.0
@@ -241,12 +236,7 @@ def span_s(value: float | str) -> float:
 
 
 def margin_of(value: float | str) -> tuple[float, bool]:
-    """Return a margin and whether it is a part of the score that is to be beaten.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return a margin and whether it is a part of the score that is to be beaten."""
     if isinstance(value, str):
         found = _PERCENT.fullmatch(value.strip())
         if found is None:
@@ -282,7 +272,6 @@ def read_config(path: Path | str) -> AgentConfig:
 
 
 def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
-    """Join relative paths to the folder of the file."""
     folder = config.path.parent
     goals = [
         goal.model_copy(
@@ -311,7 +300,6 @@ def _joined(folder: Path, path: Path | None) -> Path | None:
 
 
 def _checked(config: AgentConfig) -> AgentConfig:
-    """Refuse files that are not there, and keys that do not go with one another."""
     if not config.merge and config.rounds is None:
         raise AgentConfigError(config.path, "merge", "nothing", "[[merge]] or [rounds], or both")
     names = [goal.name for goal in config.merge]

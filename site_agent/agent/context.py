@@ -15,8 +15,6 @@ class CycleContext:
 
     Attributes
     ----------
-    site : str
-        The agent's own.
     threads : int
         0: as many as processors.
     """

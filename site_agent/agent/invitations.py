@@ -49,15 +49,7 @@ def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invit
 
 
 class RoundsRun:
-    """The work on rounds in one cycle.
-
-    Attributes
-    ----------
-    failures : list of (round, error)
-        After which the next cycle tries again.
-    contributions : int
-        To how many rounds was contributed.
-    """
+    """The work on rounds in one cycle."""
 
     def __init__(self, config: RoundsConfig, context: CycleContext) -> None:
         self.config, self.context = config, context
@@ -70,7 +62,6 @@ class RoundsRun:
 
         Raises
         ------
-        PoolUnreachableError, NotLoggedInError
         AnnotationFileError
             The site's faces cannot be read.
         """

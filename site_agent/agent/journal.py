@@ -97,17 +97,7 @@ EVENTS: dict[str, EventKind] = {
 
 @dataclass
 class Journal:
-    """Writes events.
-
-    Attributes
-    ----------
-    stream : TextIO or None
-        None: nowhere.
-    least : str
-        Events below this level are not written.
-    clock : callable
-        The time of day.
-    """
+    """Writes events."""
 
     stream: TextIO | None
     least: Level = "info"

@@ -28,9 +28,9 @@ from site_agent.agent.outgoing import Shelf
 from site_agent.agent.scoring import Scored, Scorer
 from site_agent.agent.workspace import Refusal
 from site_agent.errors import (
-    AgentError,
     EvaluationError,
     FaceModelError,
+    InvalidInputError,
     NotFoundError,
     NotLoggedInError,
     PoolClientError,
@@ -40,8 +40,6 @@ from site_agent.errors import (
 
 @dataclass(frozen=True)
 class _Merged:
-    """A merged model; without a path where it was merged in an earlier cycle."""
-
     digest: str
     path: Path | None
 
@@ -61,12 +59,7 @@ class GoalRun:
         self.shelf = Shelf(goal, context)
 
     def run(self) -> int:
-        """Do what is to be done, and return how many models were uploaded.
-
-        Raises
-        ------
-        PoolClientError, SiteAgentError, AggregatorError, OSError
-        """
+        """Do what is to be done, and return how many models were uploaded."""
         uploads = self.shelf.send()
         choice = self._choose()
         best = self.scorer.best(self._rivals(choice))
@@ -88,7 +81,6 @@ class GoalRun:
     # -- what there is --------------------------------------------------------------------
 
     def _choose(self) -> Choice:
-        """Ask the pool, fetch what is new, and leave out what is no good."""
         self.scorer.require_faces()
         own = read_own_models(self.goal)
         choice = choose(
@@ -114,7 +106,6 @@ class GoalRun:
         return replace(choice, taken=good)
 
     def _admit(self, version: ModelVersionResponse, key: str) -> bool:
-        """Fetch and check a version; refuse it where it is no good."""
         try:
             self._fetch(version, key)
             if "inputs" in self.goal.against:
@@ -161,7 +152,6 @@ class GoalRun:
     # -- what has to be beaten ------------------------------------------------------------
 
     def _rivals(self, choice: Choice) -> list[Scored]:
-        """Score what the merged model has to be better than."""
         found = []
         if "own" in self.goal.against:
             found += [self.scorer.score("own", m.path, m.digest) for m in choice.own]
@@ -172,7 +162,6 @@ class GoalRun:
         return found
 
     def _published(self) -> ModelVersionResponse | None:
-        """Return the version that is in the pool already, where it can be used."""
         try:
             version = self.pool.version(ModelAddress(self.context.site, self.goal.name))
         except NotFoundError:
@@ -239,7 +228,6 @@ class GoalRun:
         return _Merged(done.digest, output)
 
     def _merge_key(self, choice: Choice) -> str:
-        """Return what tells one merge from another."""
         method = find_method(self.goal.method_name)
         weights: Sequence[float] = choice.weights(self.goal) or [1.0] * len(choice.digests)
         content: dict[str, Any] = {
@@ -251,7 +239,6 @@ class GoalRun:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _adopt(self, choice: Choice, merged: _Merged, scored: Scored) -> int:
-        """Take a merged model as the best one and upload it, unless that was done before."""
         wanted = self.goal.upload and merged.digest not in self.known.uploaded
         if not wanted and self.shelf.has_best(merged.digest):
             self._tell_up_to_date(scored.value)
@@ -260,7 +247,7 @@ class GoalRun:
         if path is None or not path.is_file():
             again = self._do_merge(choice)
             if again.digest != merged.digest or again.path is None:
-                raise AgentError(f"merging again gave {again.digest}, not {merged.digest}")
+                raise InvalidInputError(f"merging again gave {again.digest}, not {merged.digest}")
             path = again.path
         self.shelf.keep_best(replace(scored, path=path))
         if not wanted:
@@ -292,8 +279,6 @@ class GoalRun:
 
 
 class _RefusedError(Exception):
-    """A version that cannot be used, on its way to where that is noted."""
-
     def __init__(self, version: ModelVersionResponse, reason: str, against: str) -> None:
         self.refusal = Refusal(address=version.address, reason=reason, against=against)
         super().__init__(reason)

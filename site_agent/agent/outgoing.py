@@ -67,13 +67,7 @@ class Shelf:
         self._context.save()
 
     def send(self) -> int:
-        """Upload what was found better, in this cycle or before an interruption.
-
-        Returns
-        -------
-        int
-            How many models were uploaded.
-        """
+        """Upload what was found better, now or before an interruption; return how many."""
         waiting = self._known.outgoing
         if waiting is None:
             return 0

@@ -26,8 +26,6 @@ class PlannedModel:
         Address, or file of the site.
     action : str
         ``merge``, ``fetch and merge``, ``leave out``.
-    reason : str
-        Why it would be left out.
     """
 
     model: str

@@ -24,9 +24,6 @@ class Scored:
     ----------
     what : str
         ``own``, ``published``, ``input`` or ``merged``.
-    model : str
-        How people call it.
-    metrics : mapping of str to float
     value : float
         The metric that counts.
     """
@@ -57,12 +54,7 @@ class Scorer:
         return f"faces {self._digest}"
 
     def require_faces(self) -> None:
-        """Refuse validation faces on which no model can be scored.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Refuse validation faces on which no model can be scored."""
         faces = self._dataset()
         if not any(True for _ in faces.boxes()):
             raise InvalidInputError(f"{self._goal.validation}: has no faces to score models on")

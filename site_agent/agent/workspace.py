@@ -64,12 +64,8 @@ class GoalState(_Part):
         Metrics by model and validation data: ``DIGEST:EVALUATION``.
     merged : dict of str to str
         Digest of what came out, by what was merged and how; empty where it failed.
-    refused : dict of str to Refusal
-        By digest.
     checked : list of str
         Digests of downloaded models that can be read and merged.
-    uploaded : list of str
-        Digests.
     best : str
         Digest of the model in ``best/``.
     """
@@ -166,12 +162,7 @@ class Workspace:
             ) from error
 
     def save(self, state: AgentState) -> None:
-        """Replace what is remembered, as a whole.
-
-        Raises
-        ------
-        AgentError
-        """
+        """Replace what is remembered, as a whole."""
         try:
             write_whole(self._state_file, state.model_dump_json(indent=1) + "\n")
         except OSError as error:

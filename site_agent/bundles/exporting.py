@@ -55,8 +55,6 @@ def export_bundle(
         The newest version where none is named.
     with_parents : bool
         Also everything that they were merged from, as far as the pool has it and shows it.
-    evaluations : bool
-        Also what sites measured.
 
     Raises
     ------
@@ -64,7 +62,6 @@ def export_bundle(
         Some may not leave the pool; each is named with the reason.
     SignatureError
         What is not signed as it should be is not handed on.
-    PoolClientError
     OSError
         The file cannot be written.
     """

@@ -46,10 +46,6 @@ class ImportedVersion:
         Its address now; without a number where it was not sent (`dry_run`).
     was_there : bool
         The pool had it, from an earlier run or otherwise.
-    signed : bool
-        It has the statement that it came with.
-    evaluations : int
-        How many were posted now.
     """
 
     source: str
@@ -67,7 +63,6 @@ class ImportOutcome:
 
     Attributes
     ----------
-    versions : tuple of ImportedVersion
     evaluations_left_out : mapping
         How many, by the site that the pool does not have or that one may not speak for.
     """
@@ -99,8 +94,6 @@ def import_bundle(
         nothing is said. The sites must be there.
     visibility : Visibility, optional
         Who sees the models; as this pool's settings say when None.
-    dry_run : bool
-        Only check.
 
     Raises
     ------
@@ -128,8 +121,6 @@ def import_bundle(
 
 
 class _Intake:
-    """Sends one version after the other."""
-
     def __init__(
         self,
         pool: PoolClient,
@@ -219,7 +210,6 @@ class _Intake:
     def _repeat_evaluations(
         self, version: ModelVersionResponse, evaluations: Sequence[PortableEvaluation]
     ) -> int:
-        """Post what the pool does not have, the oldest first; return how many."""
         if not evaluations:
             return 0
         known = {_measurement(each) for each in self._pool.evaluations.list(version.address)}
@@ -249,6 +239,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
                 f"{report.path}: {version.address}: is not signed",
                 hint="have it signed and exported again; to take it in all the same: "
                 "POOL_SIGNATURES=check",
+                code="signature_missing",
             )
         if version.revoked_as == "compromised":
             raise BundleRefusedError(
@@ -264,6 +255,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
                 f"machine trusts for {version.origin}",
                 hint=f"ask {site} for the fingerprint of its key; if it is this one, forget the "
                 f"old one with the login of {pool}: poolctl keys forget {site}",
+                code="key_not_trusted",
             )
 
 
@@ -299,7 +291,6 @@ def _require_targets(
 
 
 def _require_apart(report: BundleReport, sites: Mapping[str, str]) -> None:
-    """Raise if models of two sites would become one."""
     becomes: dict[tuple[str, str], str] = {}
     for version in report.versions:
         place = (sites[version.site], version.name)

@@ -27,8 +27,6 @@ class InspectedVersion:
 
     Attributes
     ----------
-    address : str
-        In the pool that it comes from.
     key_id : str
         With which it is signed; empty where it is not.
     origin : str
@@ -37,12 +35,8 @@ class InspectedVersion:
         ``trusted`` where this machine knows the key as one of the site that signed, ``changed``
         where it knows others of that site, ``unknown`` where it knows none; empty without
         signature.
-    revoked_as : str
-        What the pool said of the key.
     parents : tuple of str
         Digests.
-    parents_here : int
-        How many of them are in the bundle.
     """
 
     address: str
@@ -108,17 +102,7 @@ def inspect_bundle(path: Path, *, progress: Progress | None = None) -> BundleRep
 
 
 def check_record(bundle: Bundle, record: PortableVersion) -> PublicKey | None:
-    """Hold what a record says against its file, its recipe and its signature.
-
-    Returns
-    -------
-    PublicKey or None
-        With which it is signed.
-
-    Raises
-    ------
-    BundleRefusedError
-    """
+    """Hold what a record says against its file, its recipe and its signature."""
     blob = bundle.blobs.get(record.digest)
     if blob is None or blob.member.size_bytes != record.size_bytes:
         raise _wrong(bundle, record, f"its file {record.digest} is missing, or of another size")
@@ -156,7 +140,6 @@ def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
 
 
 def _difference(record: PortableVersion, statement: Statement) -> str:
-    """Describe how a record differs from what was signed; empty if it does not."""
     origin = record.statement.origin if record.statement is not None else None
     if origin is None:
         return "it does not name the site and pool that signed it"

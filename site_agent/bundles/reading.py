@@ -35,13 +35,7 @@ _BLOB_PATH = re.compile(r"^blobs/([0-9a-f]{64})$")
 
 @dataclass(frozen=True)
 class Span:
-    """Where a member's bytes lie in the file.
-
-    Attributes
-    ----------
-    offset : int
-        Of its first byte.
-    """
+    """Where a member's bytes lie in the file."""
 
     member: Member
     offset: int
@@ -49,16 +43,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A file whose structure is right; its content is checked by `verify_content`.
-
-    Attributes
-    ----------
-    identifier : str
-        SHA-256 of the manifest.
-    records : tuple of Span
-    blobs : mapping
-        By digest.
-    """
+    """A file whose structure is right; its content is checked by `verify_content`."""
 
     path: Path
     identifier: str
@@ -72,12 +57,7 @@ class Bundle:
         return sum(span.member.size_bytes for span in spans)
 
     def read_record(self, span: Span) -> PortableVersion:
-        """Return one record, verified once more: the file may have been changed meanwhile.
-
-        Raises
-        ------
-        BundleRefusedError
-        """
+        """Return one record, verified once more: the file may have been changed meanwhile."""
         with self.path.open("rb") as file:
             content = b"".join(chunks(file, span.offset, span.member.size_bytes))
         if hashlib.sha256(content).hexdigest() != span.member.sha256:

@@ -40,8 +40,6 @@ class ImageMatches:
 
     Attributes
     ----------
-    image : str
-        Name of the image file.
     scores : float64, shape (detections,)
         Of the detections that count, best first.
     hits : bool, shape (detections,)
@@ -76,7 +74,6 @@ class DetectionScores:
         Mean over the faces of the best precision with which each is found, 0 for those missed.
     intervals : dict
         95 % intervals of the four scores, from resampling images.
-    per_image : tuple of ImageMatches
     curve : tuple of ImageMatches
         The same with detections below the threshold, for `precision_recall`; empty where none
         were gathered.
@@ -177,12 +174,8 @@ def evaluate_detector(
         other numbers stay the same.
     match_threshold : float
         How much of the rectangle around both two boxes must share.
-    resamples, seed : int
-        Of the intervals.
     workers : int
         Processes at once; 0: as many as the machine has processors.
-    progress : callable, optional
-        Called with the fraction done and a text.
 
     Raises
     ------
@@ -340,8 +333,6 @@ def summarise_detections(
 
 
 class _Statistics:
-    """The four scores of a data set in which each image counts a given number of times."""
-
     def __init__(self, matches: Sequence[ImageMatches]) -> None:
         _, self._ranked_hits, self._ranked_images = _ranked(matches)
         self._hits = np.array([match.hits.sum() for match in matches], dtype=np.int64)

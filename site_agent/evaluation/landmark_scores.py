@@ -23,8 +23,6 @@ class FaceErrors:
 
     Attributes
     ----------
-    image : str
-        Name of the image file.
     image_index, line : int
         Place of the image in the data set; line of the box in the annotation file.
     scale_px : float
@@ -75,11 +73,6 @@ class LandmarkScores:
         Boxes without landmarks, or without those that the normaliser needs.
     intervals : dict
         95 % intervals of all `metrics`, from resampling images.
-    per_landmark : float64, shape (parts,)
-        Mean error of each landmark.
-    names : tuple of str
-        Of the landmarks.
-    per_face : tuple of FaceErrors
     """
 
     mean_error: float
@@ -190,8 +183,6 @@ def summarise_landmarks(
 
 
 class _Statistics:
-    """Scores of faces whose images count a given number of times."""
-
     def __init__(
         self, faces: Sequence[FaceErrors], names: Sequence[str], image_of_face: NDArray[np.int64]
     ) -> None:

@@ -66,12 +66,8 @@ def evaluate_landmarks(
         them. A model has to place just these, or all of the data set. By default all that the
         model places, which are known where they are all of the data set, where a metadata file
         lies beside the model, and where they are a group of iBUG's (see `find_model_parts`).
-    resamples, seed : int
-        Of the intervals.
     workers : int
         Threads at once; 0: as many as the machine has processors, up to 8.
-    progress : callable, optional
-        Called with the fraction done and a text.
 
     Raises
     ------

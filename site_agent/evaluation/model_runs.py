@@ -45,8 +45,6 @@ class EvaluationSettings:
         Landmark models: the landmarks to compare; all that a model places where empty.
     resamples : int
         Number of bootstrap samples for the intervals; 0: no intervals.
-    seed : int
-        Seed of the bootstrap.
     """
 
     upsample: int | None = None
@@ -119,11 +117,8 @@ def evaluate_models(
 
     Parameters
     ----------
-    models : sequence of Path
     workers : int
         Processes at once; 0: as many as the machine has processors.
-    progress : callable, optional
-        Called with the fraction done and a text.
 
     Returns
     -------
@@ -157,7 +152,6 @@ def _score_in_processes(
     processes: int,
     tell: Progress,
 ) -> list[Scores]:
-    """Score all models but the first."""
     results: dict[int, Scores] = {}
     # A forked process could inherit locks that threads of this one hold.
     context = multiprocessing.get_context("spawn")

@@ -45,8 +45,6 @@ class Normaliser:
         ----------
         parts : float64, shape (parts, 2)
             True landmarks, NaN where one is not marked.
-        corners : left, top, right, bottom
-            The box.
         """
         if self.name == "none":
             return 1.0
@@ -62,8 +60,6 @@ def normaliser_for(names: Sequence[str], wanted: str | None = None) -> Normalise
 
     Parameters
     ----------
-    names : sequence of str
-        In the order of the model.
     wanted : str, optional
         One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
         ``"inter-ocular"`` where the landmarks are iBUG's 68, or an excerpt of them that is named

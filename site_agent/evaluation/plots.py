@@ -62,7 +62,7 @@ def plot_precision_recall(
         )
     axes.set(xlabel="recall", ylabel="precision", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
     axes.legend(loc="lower left", fontsize=8)
-    _save(figure, path)
+    figure.savefig(path, format="png")
 
 
 def plot_cumulative_errors(
@@ -108,7 +108,7 @@ def plot_cumulative_errors(
         ylim=(-_BEYOND, 1.0 + _BEYOND),
     )
     axes.legend(loc="lower right", fontsize=8)
-    _save(figure, path)
+    figure.savefig(path, format="png")
 
 
 def plot_landmark_errors(
@@ -125,7 +125,7 @@ def plot_landmark_errors(
     axes.set(xlabel="landmark", ylabel="mean error", xlim=(-0.5, len(names) - 0.5))
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="best", fontsize=8)
-    _save(figure, path)
+    figure.savefig(path, format="png")
 
 
 def _figure(title: str) -> tuple[Figure, Axes]:
@@ -140,10 +140,6 @@ def _figure(title: str) -> tuple[Figure, Axes]:
     if title:
         axes.set_title(title, fontsize=10, pad=20)
     return figure, axes
-
-
-def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, format="png")
 
 
 def _style(number: int) -> dict[str, Any]:

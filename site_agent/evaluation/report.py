@@ -25,15 +25,7 @@ SCHEMA = "poolctl-evaluation-report/1"
 
 @dataclass(frozen=True, eq=False)
 class ScoredModel:
-    """A model and its scores.
-
-    Attributes
-    ----------
-    name : str
-        How people call it.
-    digest : str
-        SHA-256 of its file.
-    """
+    """A model and its scores."""
 
     name: str
     digest: str
@@ -57,9 +49,6 @@ def write_report(
 
     Parameters
     ----------
-    folder : Path
-        Made where absent.
-    models : sequence of ScoredModel
     dataset_name, dataset_digest : str
         Of the data set, for titles and for whoever compares.
     per_image : bool
@@ -144,7 +133,7 @@ def report_data(
         "dataset_digest": dataset_digest,
         "items": items,
     }
-    finite: dict[str, Any] = _finite(data)
+    finite: dict[str, Any] = without_nan(data)
     return finite
 
 
@@ -224,12 +213,12 @@ def _write_rows(path: Path, rows: Sequence[Sequence[object]]) -> None:
         csv.writer(stream, lineterminator="\n").writerows(rows)
 
 
-def _finite(value: Any) -> Any:
-    """Turn NaN and infinities into null."""
+def without_nan(value: Any) -> Any:
+    """Turn NaN and infinities, which JSON does not have, into null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [without_nan(item) for item in value]
     return value

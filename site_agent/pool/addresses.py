@@ -7,12 +7,7 @@ from site_agent.errors import InvalidInputError
 
 
 def parse_address(text: str) -> ModelAddress:
-    """Read ``[pool://]SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Read ``[pool://]SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``."""
     try:
         return ModelAddress.parse(text)
     except ValueError as error:

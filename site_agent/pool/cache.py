@@ -45,10 +45,6 @@ class CacheEntry:
     ----------
     last_used_s : float
         Seconds since 1970.
-    complete : bool
-        False for an interrupted download.
-    addresses : tuple of str
-        Under which addresses it was downloaded.
     """
 
     digest: str
@@ -246,7 +242,6 @@ class ModelCache:
 
 
 def _checked(digest: str) -> str:
-    """Refuse what could lead out of the cache's folder."""
     if not re.fullmatch(DIGEST_PATTERN, digest):
         raise NotFoundError(f"{digest!r} is not a digest; expected 64 digits 0-9, a-f")
     return digest

@@ -65,13 +65,6 @@ class PoolClient:
         How strictly the signatures of downloads are checked
         (`site_agent.pool.trust.verification`); by default as ``POOL_SIGNATURES`` says.
 
-    Attributes
-    ----------
-    models, withdrawals, evaluations, rounds, merges, signatures, events, webhooks, uploads, bundles
-        Requests about these.
-    sites, users, invitations, tokens
-        Administration of the pool.
-
     Examples
     --------
     >>> with PoolClient("http://127.0.0.1:8710", token) as pool:   # doctest: +SKIP

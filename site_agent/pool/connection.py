@@ -95,12 +95,8 @@ class PoolConnection:
 
     Parameters
     ----------
-    endpoint : str
-        Address without a slash at the end.
     token : str or None
         Sent to this pool only; None sends none.
-    timeout_s : float
-        Longest silence to put up with.
     attempts : int
         Tries of a request that may safely be repeated.
 
@@ -319,7 +315,6 @@ class PoolConnection:
         )
 
     def _failure(self, response: httpx.Response) -> PoolClientError:
-        """Turn an answer of 300 or more into an error."""
         status = response.status_code
         try:
             body = ErrorResponse.model_validate_json(response.content).error

@@ -34,8 +34,6 @@ class Step:
     ----------
     old : str
         Digest of the file that is replaced.
-    recipe : Recipe
-        The old recipe.
     dropped : tuple of str
         Inputs that have no place in the new one.
     rebuilt : tuple of str
@@ -60,8 +58,6 @@ class RebuildPlan:
 
     Attributes
     ----------
-    steps : tuple of Step
-    left_out : tuple of LeftOut
     emptied : tuple of str
         Digests of merged inputs of which nothing is left.
     """
@@ -190,8 +186,6 @@ def carry_out(
         Gives the file of a digest that stays as it is; raises `LookupError` where it has none.
     target : Path
         Where the model that was asked for is written.
-    name_of : callable
-        Where to write each of the others.
 
     Raises
     ------
@@ -283,7 +277,6 @@ def _step(digest: str, recipe: Recipe, gone: Collection[str], touched: Collectio
 
 
 def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
-    """Return digests so that each comes after those that it is made from."""
     waiting = {
         digest: {each for each in family.recipes[digest].input_digests if each in touched}
         for digest in touched
@@ -303,7 +296,6 @@ def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
 
 
 def _needed(steps: Sequence[Step], last: Step) -> list[Step]:
-    """Return those steps that the last one needs, in their order."""
     wanted = set(last.rebuilt)
     needed = []
     for step in reversed(steps):

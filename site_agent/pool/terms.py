@@ -33,7 +33,6 @@ def read_terms_file(path: Path) -> list[Term]:
     ------
     TermsFileError
         Naming every line that is no term.
-    OSError
     """
     with path.open("rb") as stream:
         content = stream.read(MOST_FILE_BYTES + 1)
@@ -83,10 +82,6 @@ def require_mergeable(
     -------
     list of str
         What only people can judge.
-
-    Raises
-    ------
-    TermsForbidError
     """
     problems = check_merge(inputs, use, today=today_utc(), institution=institution)
     forbidding = dict.fromkeys(each.message for each in problems if each.forbids)

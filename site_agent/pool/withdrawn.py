@@ -74,12 +74,8 @@ class WithdrawnFile:
 
     Attributes
     ----------
-    withdrawn : tuple of Withdrawal
-        Of the file itself.
     holds : tuple of str
         Addresses of what it holds that was withdrawn.
-    successors : tuple of str
-        Addresses of what replaces it.
     """
 
     path: Path
@@ -112,10 +108,6 @@ def check_files(pool: PoolClient, files: Sequence[LocalFile]) -> list[WithdrawnF
     """Return the files that were withdrawn, or contain something that was.
 
     A merged file need not be in the pool: the inputs of its recipe are checked as well.
-
-    Raises
-    ------
-    PoolClientError
     """
     digests = {file.digest for file in files}
     digests |= {digest for file in files for digest in file.holds}

@@ -93,10 +93,6 @@ class RefinedModel:
     ----------
     recipe : Recipe
         With the base and all contributions as inputs.
-    digest : str
-        SHA-256 of the written model file.
-    contributions : tuple of Path
-        Those that were kept.
     """
 
     model: ShapePredictor
@@ -107,8 +103,6 @@ class RefinedModel:
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """One round's sites, settings and files."""
-
     sources: Sequence[SiteSource]
     settings: RefitSettings
     paths: Sequence[Path]
@@ -117,8 +111,6 @@ class _Round:
 
 @dataclass(frozen=True)
 class _Sent:
-    """A contribution file."""
-
     path: Path
     digest: str
 
@@ -159,14 +151,10 @@ def refine_sites(
 
     Parameters
     ----------
-    base_path : Path or str
-        Usually a cascade merge with step 1.1.
-    sources : sequence of SiteSource
     output : Path or str
         Written when all is done, with ``<output>.recipe.json`` beside it.
     base : ShapePredictor, optional
         What `read_base` gave for `base_path`, where that was read already.
-    progress : callable, optional
 
     Raises
     ------
@@ -232,7 +220,6 @@ def _round(
 
 
 def _contributions(base: ShapePredictor, now: _Round, report: Progress) -> list[_Sent]:
-    """Let every site make its contribution to one round."""
     if now.settings.mode == "level-by-level":
         return _in_step(base, now, report)
     sent = []

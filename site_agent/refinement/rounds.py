@@ -42,10 +42,6 @@ class Contributed:
 
     Attributes
     ----------
-    round : RoundResponse
-        As it is afterwards.
-    digest : str
-        Of the contribution.
     sent_bytes : int
         What this call sent; 0 where the pool had it.
     computed : bool
@@ -69,8 +65,6 @@ class FinishedRound:
 
     Attributes
     ----------
-    version : ModelVersionResponse
-        The result.
     left_out : tuple of str
         Sites that did not contribute in time.
     ended_here : bool
@@ -85,8 +79,6 @@ class FinishedRound:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The files of one contribution in the workspace."""
-
     contribution: Path
     taken: Path
 
@@ -188,7 +180,6 @@ def finish_round(
     ------
     ConflictError
         Sites are waited for, or the round expired or was cancelled.
-    PoolClientError
     """
     from site_agent.pool.client import parse_address
 
@@ -244,23 +235,20 @@ def _compute(
 
     base = read_base(_fetch_base(pool, found, progress))
 
-    def tell_reading(share: float | None, text: str) -> None:
-        progress((share or 0.0) * _READING, text)
-
     site = load_site(
         dataset,
         base.part_count,
         parts=parts,
         initial_shape=base.initial_shape,
         margin=CROP_MARGIN + settings.jitter,
-        progress=tell_reading,
+        progress=part_of(progress, 0.0, _READING),
     )
     contribution = fit_contribution(
         base,
         site.faces,
         settings,
         threads=threads,
-        progress=lambda share, text: progress(_READING + share * (_FITTING - _READING), text),
+        progress=part_of(progress, _READING, _FITTING),
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     write_contribution(contribution, output)
@@ -270,7 +258,6 @@ def _compute(
 def _combine_and_send(
     pool: PoolClient, found: RoundResponse, address: ModelAddress, progress: Progress
 ) -> None:
-    """Combine here and send the result."""
     from aggregators.methods import merge
     from aggregators.methods.registry import find_method
 

@@ -63,16 +63,11 @@ def load_site(
     ----------
     dataset : FaceDataset
         Boxes marked `ignore` are left out.
-    part_count : int
-        Landmarks of the model.
     parts : sequence of str
         The model's landmarks, as `site_agent.datasets.expand_parts` takes them. Where empty: all
         of the data set's, or those that the model's mean shape shows.
-    initial_shape : float, shape (part_count, 2), optional
-        The model's mean shape.
     margin : float
         How far beyond its box a face's image is kept, in box sizes.
-    progress : callable, optional
 
     Raises
     ------

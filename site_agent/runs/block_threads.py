@@ -24,11 +24,6 @@ class BlockThreads:
     (`concurrent.futures.wait` in slices hung once in some hundred interruptions). Threads should
     answer by `queue.SimpleQueue`, which cannot be left half locked; `run` does.
 
-    Parameters
-    ----------
-    name : str
-        Begins the names of the threads.
-
     Attributes
     ----------
     stopped : threading.Event
@@ -41,17 +36,7 @@ class BlockThreads:
         self._threads: list[threading.Thread] = []
 
     def start(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread of its own; it must raise nothing.
-
-        Raises
-        ------
-        RuntimeError
-            The block has ended: the threads would stop at once, and who waits for them hang.
-        """
-        self._refuse_ended()
-        self._start(work)
-
-    def _start(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread of its own; it must raise nothing."""
         name = f"{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=work, name=name, daemon=True)
         self._threads.append(thread)
@@ -75,10 +60,7 @@ class BlockThreads:
         ------
         BaseException
             The first that `work` raises; what has not begun by then never does.
-        RuntimeError
-            The block has ended.
         """
-        self._refuse_ended()
         left: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[tuple[int, Result] | BaseException] = queue.SimpleQueue()
 
@@ -97,8 +79,7 @@ class BlockThreads:
         for index in range(len(items)):
             left.put(index)
         for _ in range(min(most_at_once, len(items))):
-            # The first may have failed by now, and what it raised is to be told.
-            self._start(take_turns)
+            self.start(take_turns)
         results: dict[int, Result] = {}
         while len(results) < len(items):
             try:
@@ -111,13 +92,6 @@ class BlockThreads:
                 results[end[0]] = end[1]
             tell()
         return [results[index] for index in range(len(items))]
-
-    def _refuse_ended(self) -> None:
-        if self.stopped.is_set():
-            raise RuntimeError(
-                f"the block of the threads {self._name!r} has ended; expected new BlockThreads for "
-                "each block"
-            )
 
     def __enter__(self) -> BlockThreads:
         return self

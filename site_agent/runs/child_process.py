@@ -28,8 +28,6 @@ def start_python(
 
     Parameters
     ----------
-    stdin, stderr : int or file
-        As `subprocess.Popen` takes them.
     environment : mapping of str to str, optional
         Variables to set besides those of this process.
     """

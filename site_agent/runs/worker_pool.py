@@ -48,14 +48,10 @@ def run_jobs(
     next_job : callable
         Called whenever a worker is free, because a finished job may have made others possible.
         Returns None when no job can begin now.
-    workers : int
-        Most jobs at the same time.
     on_event : callable
         Gets ``{"progress": share, "text": text}`` and, once for each job, ``{"done": ...}`` or
         ``{"failed": text}``. A worker that dies fails its own job only. May raise to stop
         everything.
-    module, advice : str
-        As for `WorkerProcess`.
     """
     running: list[WorkerProcess[JobT]] = []
     with selectors.DefaultSelector() as selector:

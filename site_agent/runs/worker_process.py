@@ -51,11 +51,6 @@ class WorkerProcess(Generic[JobT]):
         How many share the processors.
     advice : str
         What to do when memory ran out, such as "run the study again with fewer workers".
-
-    Attributes
-    ----------
-    job : JobT or None
-        What it is at.
     """
 
     def __init__(self, module: str, workers: int, advice: str) -> None:

@@ -31,8 +31,6 @@ class StudyOutcome:
 
     Attributes
     ----------
-    files : tuple of Path
-        The table and the pictures.
     leftovers : tuple of str
         Models in the folder that an earlier run made and that are not of this study.
     """
@@ -52,12 +50,7 @@ def look_at_study(
     *,
     test_reading: ReadingOptions | None = None,
 ) -> tuple[StudyData, Protocol]:
-    """Return what a study would work on and do; nothing is written.
-
-    Raises
-    ------
-    InvalidInputError, AnnotationFileError
-    """
+    """Return what a study would work on and do; nothing is written."""
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
     data = describe_parts(place.parts, name, rounded, test, test_reading)
@@ -84,12 +77,6 @@ def conduct_study(
     ----------
     folder : Path
         Made where absent. A run that was interrupted goes on in it.
-    name : str
-        In front of the parts' names in the table.
-    parts : mapping of str to FaceDataset
-        By name: P1, P2, ...
-    test : FaceDataset
-        Read from a file.
     test_reading : ReadingOptions, optional
         How the test data were read from their file, which steps read again.
     repeat : sequence of str

@@ -41,10 +41,6 @@ class StepOutcome:
     ----------
     state : str
         ``done``, ``kept`` from an earlier run, ``failed``, ``left out``.
-    reason : str
-        Why it failed or was left out.
-    record : StepRecord or None
-        Of a step whose result is there.
     """
 
     step: Step
@@ -65,9 +61,6 @@ class StudyRun:
     ----------
     outcomes : mapping of str to StepOutcome
         By key; what parts sent in refinement is not among them once it was combined.
-    digests : mapping of str to str
-        Of each step, see `step_digests`.
-    versions : mapping of str to str
     """
 
     folder: StudyFolder
@@ -255,12 +248,7 @@ def holding(folder: StudyFolder) -> Iterator[None]:
 
 
 def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySettings) -> None:
-    """Refuse a folder that holds a study of another kind or of other parts.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Refuse a folder that holds a study of another kind or of other parts."""
     file = folder.path / "study.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -357,7 +345,6 @@ class _Run:
 
 
 def _worker_count(data: StudyData, settings: StudySettings, schedule: Schedule) -> int:
-    """Return how many steps to do at once."""
     training = settings.training
     threads = training.num_threads if isinstance(training, ErtSettings) else training.threads
     wanted = max(1, processor_count() // max(1, threads))

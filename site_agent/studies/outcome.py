@@ -132,7 +132,6 @@ def _line(run: StudyRun, row: Row) -> TableLine:
 
 
 def _findings(table: StudyTable) -> Iterator[str]:
-    """Say what the paper's conclusions say, of these numbers."""
     best, everything = table.best_alone(), table.find("all")
     metric = table.headline[0].replace("_", " ")
     lines = [table.find("merged"), table.find("cascade"), table.find("refined")]

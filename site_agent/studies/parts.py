@@ -32,16 +32,10 @@ class StudyPart:
 
     Attributes
     ----------
-    name : str
-        ``P1``, ``P2`` ..., or ``test``.
     file : Path
         Its annotations. Landmarks of the parts are in whole pixels, as training takes them.
     digest : str
         `site_agent.datasets.dataset_digest`.
-    source : str
-        What it was made of, for people.
-    reading : ReadingOptions
-        What its file does not say itself.
     """
 
     name: str
@@ -72,9 +66,6 @@ class StudyData:
 
     Attributes
     ----------
-    name : str
-        In front of the parts' names in the table.
-    parts : tuple of StudyPart
     landmarks : tuple of str
         Names of the landmarks of the parts, empty where they have none.
     remarks : tuple of str
@@ -137,10 +128,6 @@ def describe_parts(
         Where `write_parts` will write the parts' annotations.
     parts : mapping of str to FaceDataset
         With landmarks as `whole_pixels` gives them.
-    test : FaceDataset
-        Read from a file.
-    test_reading : ReadingOptions, optional
-        How it was read.
 
     Raises
     ------
@@ -220,7 +207,6 @@ def _described(name: str, file: Path, dataset: FaceDataset, source: str) -> Stud
 
 
 def _shared_pictures(parts: Mapping[str, FaceDataset], test: FaceDataset) -> Iterable[str]:
-    """Say which parts have pictures of the same bytes."""
     owners: dict[str, set[str]] = defaultdict(set)
     for name, dataset in {**parts, TEST_PART: test}.items():
         for image in dataset.images:

@@ -54,7 +54,6 @@ def draw_pictures(folder: Path, table: StudyTable) -> list[Path]:
 
 
 def _chosen(table: StudyTable) -> list[tuple[str, Any]]:
-    """Return one line of each kind, so that curves can be told apart."""
     lines = [
         table.best_alone(),
         table.find("all"),
@@ -67,7 +66,6 @@ def _chosen(table: StudyTable) -> list[tuple[str, Any]]:
 
 
 def _draw_growing(path: Path, table: StudyTable) -> None:
-    """Draw each headline score over the number of parts, with 95 % intervals."""
     names = table.headline
     figure = _figure(6.4 * len(names), 4.8)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
@@ -120,7 +118,6 @@ def _bars(lines: Sequence[TableLine], metric: str) -> list[list[float]] | None:
 
 
 def _draw_models(path: Path, table: StudyTable) -> None:
-    """Draw every model's headline scores one below the other."""
     lines = [line for line in table.lines if line.scores]
     names = table.headline
     figure = _figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))

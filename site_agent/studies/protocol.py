@@ -103,12 +103,8 @@ class StudySettings:
 
     Attributes
     ----------
-    training : ErtSettings or HogSvmSettings
-        Says what kind of study it is, too.
     refinement : RefinementSettings
         Of no meaning for detectors.
-    seed : int
-        Of the orders and of the starting shapes.
     """
 
     training: ErtSettings | HogSvmSettings
@@ -130,10 +126,6 @@ class Row:
     ----------
     key : str
         Of the step that makes the model, and of its files.
-    name : str
-        As in the paper's tables: ``COM(P1+P2)``.
-    group : str
-        What kind of line it is.
     parts : int
         How many parts' data went into the model.
     """
@@ -166,10 +158,6 @@ def plan_protocol(
 
     Parameters
     ----------
-    parts : sequence of str
-        Names of the parts: P1, P2, ...
-    faces : sequence of int
-        How many faces each has.
     landmarks : sequence of str
         Names of those that landmark models place.
 

@@ -123,13 +123,7 @@ class Schedule:
 
 
 def step_cost(step: Step, faces: Mapping[str, int]) -> float:
-    """Return about how long a step takes beside others, in faces trained on.
-
-    Parameters
-    ----------
-    faces : mapping of str to int
-        Faces of each part and of the test data.
-    """
+    """Return about how long a step takes beside others, in faces trained on."""
     count = float(sum(faces[part] for part in step.parts))
     if isinstance(step, Train):
         return count + 5

@@ -22,10 +22,6 @@ class StepJob:
 
     Attributes
     ----------
-    folder : Path
-        Of its results; not there yet.
-    data : mapping of str to StudyPart
-        The parts and the test data, by name.
     inputs : mapping of str to Path
         Results of the steps that it takes, by key.
     threads : int
@@ -46,10 +42,6 @@ def run_job(job: StepJob, tell: Progress) -> tuple[str, ...]:
     -------
     tuple of str
         Warnings.
-
-    Raises
-    ------
-    SiteAgentError, AggregatorError, OSError
     """
     job.folder.mkdir(parents=True)
     output = job.folder / result_name(job.step)

@@ -64,7 +64,6 @@ class StepRecord:
         `site_agent.studies.steps.step_digests`.
     files : tuple of StepFile
         Its result first, then what lies beside it.
-    warnings : tuple of str
     """
 
     key: str

@@ -28,8 +28,6 @@ class Train:
     ----------
     key : str
         What the result is called: the name of its file, without the ending.
-    parts : tuple of str
-        Their images are trained on in this order.
     """
 
     verb: ClassVar[str] = "train"
@@ -88,8 +86,6 @@ class Contribute:
     ----------
     base : str
         Key of the step that makes the model.
-    landmarks : tuple of str
-        Names of the model's landmarks.
     """
 
     verb: ClassVar[str] = "refit"

@@ -18,6 +18,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.evaluation import DetectionScores, LandmarkScores
 from site_agent.evaluation.detection import ImageMatches
 from site_agent.evaluation.landmark_scores import FaceErrors
+from site_agent.evaluation.report import without_nan
 
 SCHEMA = "poolctl-study-scores/1"
 Scores = DetectionScores | LandmarkScores
@@ -35,7 +36,7 @@ def write_scores(scores: Scores, path: Path) -> None:
     else:
         content["per_image"] = [_plain_matches(image) for image in scores.per_image]
         content["curve"] = [_plain_matches(image) for image in scores.curve]
-    text = json.dumps(_without_nan(content), allow_nan=False)
+    text = json.dumps(without_nan(content), allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -117,17 +118,6 @@ def _matches(items: Sequence[dict[str, Any]]) -> tuple[ImageMatches, ...]:
         )
         for item in items
     )
-
-
-def _without_nan(value: Any) -> Any:
-    """Turn NaN, which JSON does not have, into null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value
 
 
 def _number(value: float | None) -> float:

@@ -22,17 +22,10 @@ class TableLine:
 
     Attributes
     ----------
-    scores : DetectionScores or LandmarkScores or None
-        None where there are none.
     model : str
         The model's file, relative to the study's folder; empty where there is none.
-    digest : str
-        SHA-256 of it.
-    took_s : float
-        Of the step that made it.
     reason : str
         Why there is no model, or why it has no scores.
-    warnings : tuple of str
     """
 
     row: Row
@@ -55,9 +48,6 @@ class StudyTable:
 
     Attributes
     ----------
-    name : str
-        In front of the parts' names.
-    lines : tuple of TableLine
     remarks : tuple of str
         What the numbers say, and what to keep in mind about them.
     """

@@ -45,8 +45,6 @@ class HogSvmSettings:
     upsample : int
         How many times at most images are doubled so that small faces fill the window; they are
         doubled only while a box cannot be reached, and the detector file says how often.
-    flips : bool
-        Train on mirrored images as well.
     ignore_unreachable : bool
         Leave boxes that no window can cover out, neither faces nor background, instead of
         refusing the data.
@@ -106,12 +104,8 @@ class DetectorPlan:
         Trained on.
     ignored : likewise
         Neither faces nor background.
-    window : DetectionWindow
-        What dlib will pick.
     area_px : int
         dlib's ``detection_window_size`` that makes it do so.
-    upsample : int
-        How often images will be doubled.
     reshaped : bool
         Whether boxes were given the window's shape.
     left_out : tuple of (line, reason)

@@ -63,10 +63,6 @@ class ErtSettings:
         Pixels from which the trees of a level choose.
     num_test_splits : int
         Random splits tried at each node.
-    cascade_depth : int
-        Levels of the cascade.
-    num_trees_per_cascade_level : int
-        Trees of each level.
     lambda_param : float
         How near to each other the two pixels of a split are, on average, in box sizes.
     feature_pool_region_padding : float
@@ -75,8 +71,6 @@ class ErtSettings:
         Largest random shift of the box for each starting shape, in box sizes.
     landmark_relative_padding_mode : bool
         Take pixels from the region of the landmarks (true) or from the whole box at least.
-    random_seed : str
-        Any text.
     num_threads : int
         The result depends on it: 0 and 1 give the same bytes, each larger number other ones,
         because sums are then added in another order. With equal settings the result is the same.
@@ -293,7 +287,6 @@ def trainable_faces(dataset: FaceDataset) -> list[tuple[AnnotatedImage, list[Fac
 def _warnings(
     faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
 ) -> tuple[str, ...]:
-    """Tell of 68 landmarks that the model, whose mean face this is, counts in a wrong order."""
     shapes = [
         (parts_array(box, names) - [box.left, box.top]) / [box.width, box.height]
         for _, boxes in faces
@@ -313,7 +306,6 @@ def _warnings(
 def _box_problem(
     image: AnnotatedImage, box: FaceBox, names: Sequence[str], settings: ErtSettings
 ) -> str:
-    """Why a box cannot be trained on, empty where it can."""
     missing = [name for name in names if name not in box.parts]
     if len(missing) == len(names):
         return f"a box of {image.path.name} has no landmarks, {len(names)} are expected"

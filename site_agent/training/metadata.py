@@ -32,10 +32,6 @@ class DataSummary:
     ----------
     digest : str
         `site_agent.datasets.dataset_digest` of the whole data set.
-    images : int
-        Images used.
-    boxes : int
-        Faces trained on.
     ignored_boxes : int
         Boxes marked to be ignored, in the file or because no window reaches them.
     parts : int
@@ -62,18 +58,10 @@ class TrainingRecord:
         ``"hog-svm"`` or ``"ert"``.
     model_file, model_digest, model_bytes
         Name (without folder), SHA-256 and size of the model file.
-    settings : mapping
-        All settings, defaults included.
     details : mapping
         What came out besides: window, doublings of the images, changes made to boxes.
     training_scores : mapping
         How the model does on its own training data; flatters it.
-    versions : mapping
-        Of poolctl, dlib, numpy and Python.
-    started_utc : str
-        ISO 8601.
-    peak_memory_bytes : int
-        Of the training process.
     """
 
     kind: str

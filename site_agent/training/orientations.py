@@ -8,18 +8,15 @@ nor background to it. A face counts as found whichever detector finds it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aggregators.models import FhogDetector
 from site_agent.datasets import FaceDataset
-from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.errors import TrainingDataError
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings, plan_detector
 from site_agent.training.windows import picked_window
-
-# Of a detector file these may differ between detectors that are put into one.
-_COMBINED = {"weights", "thresholds", "overlap_iou", "overlap_covered", "upsampling"}
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class OrientationView:
 
     Attributes
     ----------
-    label : str
-        Empty where labels do not count.
     dataset : FaceDataset
         The boxes of other labels are marked `ignore`.
     """
@@ -78,24 +73,10 @@ def combine_detectors(detectors: Sequence[FhogDetector]) -> FhogDetector:
 
     Boxes are the same face only where every detector would say so; images are doubled as often
     as the detector wants it that wants it most, which only lets the others find smaller faces.
-
-    Raises
-    ------
-    TrainingFailedError
-        When windows or other settings of the features differ.
     """
-    first = detectors[0]
-    for name in (field.name for field in fields(FhogDetector)):
-        values = (
-            {getattr(detector, name) for detector in detectors} if name not in _COMBINED else ()
-        )
-        if len(values) > 1:
-            raise TrainingFailedError(
-                f"detectors of different {name} cannot be put into one file: {sorted(values)}"
-            )
     known = [d.upsampling for d in detectors if d.upsampling is not None]
     return replace(
-        first,
+        detectors[0],
         weights=np.concatenate([detector.weights for detector in detectors]),
         thresholds=np.concatenate([detector.thresholds for detector in detectors]),
         overlap_iou=max(detector.overlap_iou for detector in detectors),

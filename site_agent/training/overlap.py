@@ -20,10 +20,6 @@ class TrainingOverlap:
 
     Attributes
     ----------
-    images : int
-        So many of the test's.
-    of : int
-        Pictures in the test.
     learned_by : tuple of str
         Names of the model files that were trained on them.
     """
@@ -49,15 +45,6 @@ def training_overlap(
 
     Of a merged model the records of its inputs are read where they lie in the same folder. None
     where no record speaks of these pictures: a model without records may have learned them, too.
-
-    Parameters
-    ----------
-    dataset : FaceDataset
-        The test.
-    digest : str
-        `dataset_digest` of it.
-    marks : tuple of str, optional
-        `image_marks` of it, where they are known.
     """
     own = image_marks(dataset) if marks is None else marks
     learned: set[int] = set()

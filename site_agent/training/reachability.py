@@ -55,7 +55,6 @@ def unlearnable_boxes(
 
 
 def _window(dataset: FaceDataset, settings: HogSvmSettings) -> tuple[DetectionWindow, bool]:
-    """Return the window of a training, and whether it would give all boxes its shape."""
     try:
         plan = plan_detector(dataset, settings)
     except TrainingDataError:  # no box at all can be learned

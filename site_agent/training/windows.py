@@ -156,8 +156,6 @@ class UnreachableBox:
     ----------
     index : int
         Its place in the list of boxes of its image.
-    reason : str
-        Why, with sizes in pixels.
     """
 
     index: int

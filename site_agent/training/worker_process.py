@@ -53,8 +53,6 @@ def run_worker(
         What `site_agent.training.worker` does; ``folder`` is added: a temporary folder.
     needed_memory_bytes : int
         Estimate, for the message when the child is killed.
-    data_path : Path or None
-        The annotation file, for messages.
 
     Returns
     -------
@@ -85,12 +83,7 @@ def run_worker(
 
 
 def require_memory(needed_bytes: int, advice: str) -> None:
-    """Refuse a training that would not fit, before any time is spent.
-
-    Raises
-    ------
-    TrainingFailedError
-    """
+    """Refuse a training that would not fit, before any time is spent."""
     available = available_memory_bytes()
     if available is not None and needed_bytes > available:
         raise TrainingFailedError(

@@ -10,13 +10,12 @@ import pytest
 from PIL import Image
 
 from aggregators.formats.fhog_detector import PLANES, filter_cells
-from aggregators.models import FhogDetector, ShapePredictor
+from aggregators.models import FhogDetector
 from aggregators.pictures import hog_picture, png_bytes, shape_picture
 from tests.aggregators.formats.examples import (
     make_detector,
     make_ensemble,
     make_predictor,
-    make_soft_predictor,
 )
 
 
@@ -38,11 +37,6 @@ def test_a_horizontal_gradient_is_an_upright_stroke_in_its_cell(plane: int) -> N
     assert np.ptp(ys) > 4 * np.ptp(xs)
 
 
-def test_negative_weights_and_energies_leave_no_ink() -> None:
-    assert not hog_picture(light_one_weight(0, 0, 0, -1.0)).any()
-    assert not hog_picture(light_one_weight(27, 0, 0)).any()
-
-
 def test_shapes_of_all_sizes_are_drawn() -> None:
     for parts in (1, 5, 68, 194):
         picture = shape_picture(make_predictor(0, ((1,),), parts), height_px=200)
@@ -51,21 +45,6 @@ def test_shapes_of_all_sizes_are_drawn() -> None:
         reddest = picture[..., 0].astype(int) - picture[..., 1]
         assert reddest.max() > 80
     assert shape_picture(make_ensemble(soft=True)).shape[0] == 640
-
-
-def test_a_landmark_far_away_does_not_make_the_picture_huge() -> None:
-    model = make_soft_predictor()
-    far = ShapePredictor(**{**vars(model), "initial_shape": model.initial_shape * 1e30})
-    assert max(shape_picture(far).shape) < 10_000
-
-
-def test_spread_is_that_of_leaves_reached_by_chance() -> None:
-    from aggregators.pictures import _movement_spread
-
-    model = make_predictor(0, ((1, 1),), parts=1)
-    leaves = np.array([[[1, 0]], [[-1, 0]], [[2, 4]], [[2, 0]]], dtype=np.float32)
-    spread = _movement_spread(ShapePredictor(**{**vars(model), "leaves": leaves}))
-    np.testing.assert_allclose(spread, [[1.0, 2.0]])
 
 
 def test_png_bytes_hold_the_picture() -> None:

@@ -78,7 +78,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     assert "met for the first time" in got.err
     assert f"signed with {made['key_id'][:16]}" in got.out
     missed = reader("download", "site-a/plain", "--json")
-    assert (missed.code, missed.error["code"]) == (5, "signature")
+    assert (missed.code, missed.error["code"]) == (5, "signature_missing")
     assert "poolctl keys sign site-a/plain@1" in missed.error["hint"]
     assert site("keys", "sign", "site-a/plain").code == 0
     assert reader("download", "site-a/plain").code == 0
@@ -94,7 +94,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     write_model(make_detector(3), tmp_path / "3.svm")
     assert site("upload", "3.svm", "--name", "face").code == 0
     refused = reader("download", "site-a/face@2", "--json")
-    assert (refused.code, refused.error["code"]) == (5, "signature")
+    assert (refused.code, refused.error["code"]) == (5, "key_not_trusted")
     assert f"poolctl keys trust site-a {new[:16]}" in refused.error["hint"]
     assert "REFUSED" in reader("models", "info", "site-a/face@2").out
     assert reader("keys", "trust", "site-a", new[:16]).code == 2, "nobody can be asked here"
@@ -104,7 +104,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
 
     assert site(*words, "--reason", "compromised", "-y").code == 0
     stolen = reader("download", "site-a/face@1", "--json")
-    assert (stolen.code, stolen.error["code"]) == (5, "signature")
+    assert (stolen.code, stolen.error["code"]) == (5, "signature_refused")
     forgotten = reader("keys", "forget", "site-a", "-y", "--json").data["forgotten"]
     assert sorted(forgotten) == sorted([made["key_id"], new])
     assert reader("keys", "forget", "site-a", "-y").code == 2

@@ -45,7 +45,6 @@ class Bundles:
         ------
         ForbiddenError
             Some may not leave; each is named with the reason.
-        PoolClientError
         """
         from pool_server.wire.models.bundles import ExportRequest, ExportResponse
 

@@ -134,7 +134,6 @@ class Evaluations:
         ------
         NotFoundError
             The pool does not have the model, or does not show it to us.
-        PoolClientError
         """
         request = build_request(
             EvaluationRequest,

@@ -45,10 +45,6 @@ class Events:
         ----------
         after : int
             `event_id` of the last event already seen.
-        site : str
-            Another site, for admins of the pool.
-        follow : bool
-            Wait for new events, for ever.
         """
         parameters: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
         parameters |= {name: text for name, text in (("kind", kind), ("site", site)) if text}
@@ -81,8 +77,6 @@ class Events:
             ``version.withdraw``, or ``version`` for all of that noun.
         actor : str
             A site, or site and token.
-        site : str
-            What this site did, and what was done to things of it.
         since, until : datetime, optional
             With their time zones.
         """

@@ -44,8 +44,6 @@ class ModelQuery:
     state : str
         ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``any``; by default,
         available ones and own drafts.
-    latest : bool
-        Only the newest version of each model.
     sort : str
         ``created``, ``name`` or ``metric.NAME``, with ``-`` before it for descending order; by
         default the newest first.

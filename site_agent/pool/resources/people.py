@@ -202,10 +202,6 @@ def accept_invitation(
     ----------
     endpoint : str
         Address of the pool; no token is needed.
-    secret : str
-        Of the invitation, which can be used once.
-    name : str
-        User name at the site.
 
     Raises
     ------
@@ -230,12 +226,7 @@ def accept_invitation(
 
 
 def _word(text: str) -> str:
-    """Return a name or identifier if it can be one step of an address.
-
-    Raises
-    ------
-    PoolRefusedRequestError
-    """
+    """Return a name or identifier if it can be one step of an address."""
     if not re.fullmatch(NAME_PATTERN, text):
         raise PoolRefusedRequestError(
             f"{text[:80]!r} is not a name or identifier; expected a-z, 0-9, '.', '_' and '-'"

@@ -86,10 +86,6 @@ class Rounds:
             With its time zone; later contributions are refused.
         rounds : int
             How many follow one another, each based on the last one's result.
-
-        Raises
-        ------
-        PoolClientError
         """
         request = build_request(
             RoundRequest,
@@ -157,7 +153,6 @@ class Rounds:
         ------
         NotFoundError
             The site has not contributed.
-        PoolClientError
         """
         contribution = found.contributions().get(site)
         if contribution is None:

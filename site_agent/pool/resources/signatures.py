@@ -40,17 +40,7 @@ Request = TypeVar("Request", bound=UploadRequest)
 
 
 class Signatures:
-    """Keys and signatures.
-
-    Parameters
-    ----------
-    cache : ModelCache
-        Keeps statements that were verified.
-    policy : SignaturePolicy
-        How strictly signatures are checked.
-    key_folder : Path
-        Where the private keys of this profile are.
-    """
+    """Keys and signatures."""
 
     def __init__(
         self,
@@ -71,12 +61,7 @@ class Signatures:
         return self._connection.get(_keys_path(site), KeyList).items
 
     def register_key(self, key: PrivateKey, site: str, name: str) -> KeyResponse:
-        """Register a key of the site, with a proof that we hold it.
-
-        Raises
-        ------
-        PoolClientError
-        """
+        """Register a key of the site, with a proof that we hold it."""
         public = key.public
         asked = self._connection.post(
             f"{_keys_path(site)}/challenge",
@@ -134,7 +119,6 @@ class Signatures:
         ------
         InvalidInputError
             This profile has no key for the site.
-        PoolClientError
         """
         version = self._connection.get(version_path(address), ModelVersionResponse)
         key = self.signing_key(version.site)
@@ -174,12 +158,7 @@ class Signatures:
     # -- verification ---------------------------------------------------------------------
 
     def verify(self, version: ModelVersionResponse, *, pin: bool = True) -> Verification:
-        """Check the signature of a version; see `site_agent.pool.trust.verification`.
-
-        Raises
-        ------
-        SignatureError
-        """
+        """Check the signature of a version; see `site_agent.pool.trust.verification`."""
         offline = profiles.is_offline()
         verifier = Verifier(
             pool=profiles.host_of(self._connection.endpoint),

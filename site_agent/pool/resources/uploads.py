@@ -17,13 +17,7 @@ class Uploads:
         self._connection = connection
 
     def list(self, site: str = "") -> Iterator[OpenUpload]:
-        """Yield the open uploads to the site, newest first; to all sites for admins of the pool.
-
-        Parameters
-        ----------
-        site : str
-            Only uploads to this site.
-        """
+        """Yield the open uploads to the site, newest first; to all sites for admins of the pool."""
         return self._connection.pages(_PATH, OpenUploadPage, {"site": site} if site else None)
 
     def abort(self, upload_id: str) -> None:

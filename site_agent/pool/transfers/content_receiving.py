@@ -17,13 +17,7 @@ from site_agent.runs.progress import Progress
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that the pool has.
-
-    Attributes
-    ----------
-    label : str
-        What to call it in messages.
-    """
+    """A file that the pool has."""
 
     label: str
     url: str

@@ -31,13 +31,7 @@ _DAMAGED_CODES = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMi
 
 
 class StorageConnection:
-    """Connections to whatever hosts the pool's addresses name.
-
-    Parameters
-    ----------
-    timeout_s : float
-        Longest silence to put up with.
-    """
+    """Connections to whatever hosts the pool's addresses name."""
 
     def __init__(self, *, timeout_s: float) -> None:
         limit_s = max(timeout_s, _LEAST_TIMEOUT_S)
@@ -129,7 +123,6 @@ def _unreachable(url: str, error: Exception) -> PoolUnreachableError:
 
 
 def _failure(response: httpx.Response) -> PoolUnreachableError | PoolRefusedRequestError:
-    """Turn an answer of 300 or more into an error; addresses are secret and not repeated."""
     status = response.status_code
     found = re.search(r"<Code>([A-Za-z0-9]{1,64})</Code>", response.text[:4000])
     code = found[1] if found else ""

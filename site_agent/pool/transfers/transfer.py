@@ -72,8 +72,6 @@ class Downloaded:
         The file in the cache: read-only, and named by its digest.
     received_bytes : int
         What this call received: 0 for a model that was here already.
-    signature : Verification
-        What was found of its signature.
     """
 
     version: ModelVersionResponse
@@ -97,13 +95,7 @@ def hash_file(path: Path, progress: Progress, share: float = 1.0) -> str:
 
 @dataclass(frozen=True)
 class UploadPlace:
-    """Where a file of some sort is announced, and where its upload is completed.
-
-    Attributes
-    ----------
-    complete : str
-        With ``{upload_id}`` in it.
-    """
+    """Where a file of some sort is announced, and where its upload is completed."""
 
     announce: str
     complete: str

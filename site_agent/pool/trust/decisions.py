@@ -32,16 +32,10 @@ class TrustedKey:
     ----------
     key_id : str
         SHA-256 of the raw key.
-    public_key : str
-        In base64.
-    name : str
-        What the site calls it.
     origin : str
         ``SITE@POOL`` for the key of an imported version; empty for one of the site itself.
     how : str
         ``first use``, or ``trusted`` by whoever works here.
-    since : str
-        When that was, in ISO 8601.
     registered_at : str
         When the pool says that the site registered it.
     """
@@ -140,7 +134,6 @@ def forget_keys(pool: str, site: str, key_ids: Iterable[str]) -> None:
 
 @contextmanager
 def _changing() -> Iterator[dict[str, Any]]:
-    """Give the content to be changed, to one process at a time."""
     file = trust_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     with locked(file.with_name(f".{file.name}.lock")):

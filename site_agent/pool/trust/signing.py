@@ -49,13 +49,7 @@ Request = TypeVar("Request", bound=UploadRequest)
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A site's key on this machine.
-
-    Attributes
-    ----------
-    path : Path
-        Where it lies.
-    """
+    """A site's key on this machine."""
 
     site: str
     path: Path
@@ -181,19 +175,7 @@ def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
 def sign_version(
     version: ModelVersionResponse, recipe: Mapping[str, Any] | None, card: str, key: PrivateKey
 ) -> SignedStatement:
-    """Sign what the pool says of a version, for one that was published unsigned.
-
-    Parameters
-    ----------
-    recipe : mapping, optional
-        As the pool has it.
-    card : str
-        As the pool has it; empty for none.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Sign what the pool says of a version, for one that was published unsigned."""
     predicate = ModelPredicate(
         site=version.site,
         name=version.name,
@@ -234,12 +216,7 @@ def _sign(statement: Statement, key: PrivateKey) -> SignedStatement:
 
 
 def canonical_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe in the form that the pool keeps.
-
-    Raises
-    ------
-    RecipeError
-    """
+    """Return a recipe in the form that the pool keeps."""
     from aggregators.methods import parse_recipe
 
     return dict(json.loads(parse_recipe(json.dumps(dict(recipe))).to_json()))

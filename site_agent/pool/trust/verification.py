@@ -26,10 +26,7 @@ from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
 from pool_server.wire.signatures.statements import SignatureSummary, Statement, open_statement
-from site_agent.errors import (
-    InvalidInputError,
-    SignatureError,
-)
+from site_agent.errors import InvalidInputError, SignatureError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.trust import decisions
 
@@ -121,11 +118,8 @@ class Verifier:
         Raises
         ------
         SignatureError
-            It does not hold.
-        SignatureError
-            It was made with another key than those known of the site.
-        SignatureError
-            There is none, though the site signs, or though the policy requires one.
+            It does not hold, is missing, or was made with another key than the known ones; `code`
+            tells which.
         """
         if self.policy == "ignore":
             return Verification("unchecked")
@@ -139,7 +133,8 @@ class Verifier:
             if self.policy == "require":
                 raise SignatureError(
                     f"{version.address}: its statement is not on this machine, and POOL_OFFLINE "
-                    "is set"
+                    "is set",
+                    code="signature_missing",
                 )
             return Verification(
                 "unchecked", warning=f"{version.address}: its signature cannot be checked offline"
@@ -179,7 +174,9 @@ class Verifier:
             f"@{version.version}); to use it all the same: POOL_SIGNATURES=ignore"
         )
         if self.policy == "require":
-            raise SignatureError(f"{version.address}: is not signed", hint=hint)
+            raise SignatureError(
+                f"{version.address}: is not signed", hint=hint, code="signature_missing"
+            )
         if signs_since is None:
             return Verification("unsigned")
         if version.created_at >= signs_since:
@@ -188,6 +185,7 @@ class Verifier:
                 f"publishes since {signs_since:%Y-%m-%d}; somebody may have put another file in "
                 "its place",
                 hint=hint,
+                code="signature_missing",
             )
         return Verification(
             "unsigned",
@@ -253,6 +251,7 @@ class Verifier:
             "else may have signed",
             hint=f"ask {version.site} for the fingerprint of its key; if it is this one: "
             f"poolctl keys trust {version.site} {key.key_id[:16]}",
+            code="key_not_trusted",
         )
 
 

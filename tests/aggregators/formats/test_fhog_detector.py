@@ -83,17 +83,12 @@ def test_dlib_expects_the_same_number_of_cells(
     ("index", "value", "message"),
     [
         (0, 1, "version of the object detector: found 1 at byte 0, expected 2"),
-        (1, 2, "version of the scanner: found 2"),
         (3, 1, "number of feature images: found 1"),
-        (4, 0, "cell size: found 0"),
-        (6, 2**40, "window width: found 1099511627776"),
         (13, 185, r"number of dimensions \(for 3 x 2 cells of 31 features\): found 185"),
         (12, 32000, "nuclear norm strength: found an infinite"),
-        (18, 0, "number of detectors: found 0"),
         (18, 2**40, r"number of detectors: found 1099511627776 .*all that \d+ more bytes can hold"),
         (19, -186, "weights of detector 0, rows: found 186 .*, expected 187"),
         (22, 32002, "weights of detector 0: found an infinite"),
-        (-2, 2, "version after the detectors: found 2"),
         (-1, 99, "upsampling: found 99"),
     ],
 )

@@ -11,12 +11,11 @@ import pytest
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import decode_model, encode_model, fingerprint, read_model, write_model
-from aggregators.models import ForestEnsemble, ShapePredictor
+from aggregators.models import ShapePredictor
 from tests.aggregators.formats.examples import (
     assert_equal_models,
     make_ensemble,
     make_predictor,
-    make_soft_predictor,
 )
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
@@ -77,13 +76,9 @@ def change(data: bytes, name: str, values: Any) -> bytes:
     ("name", "values", "message"),
     [
         ("0/leaves", np.float32([np.nan]), "leaves of forest 0: found an infinite"),
-        ("0/deltas", np.float32([np.inf]), "deltas of forest 0: found an infinite"),
-        ("0/split_thresholds", np.float32([-np.inf]), "split_thresholds of forest 0"),
         ("0/anchors", np.uint32([3]), "anchors of forest 0: found 3, expected below 3"),
         ("0/split_idx1", np.uint32([4]), "split_idx1 of level 0 of forest 0: found 4"),
         ("0/tree_depths", np.uint8([3]), "found shape"),
-        ("0/tree_depths", np.uint8([200]), "found depth 200"),
-        ("0/trees_per_level", np.int64([-1, 5]), "counts that do not add up"),
         ("0/trees_per_level", np.int64([2**62, 2**62]), "counts that do not add up"),
         ("0/pool_per_level", np.int64([2**63 - 1]), "counts that do not add up"),
         ("weights", np.float64([0.0]), "finite and positive"),
@@ -101,8 +96,6 @@ def test_unsound_arrays_are_refused(name: str, values: Any, message: str) -> Non
     ("old", "new", "message"),
     [
         (b'"version":"1"', b'"version":"2"', "metadata version: found 2"),
-        (b'"content":"predictor"', b'"content":"predicted"', "metadata content"),
-        (b'"leaves":"F32"', b'"leaves":"F64"', "metadata leaves: found F64"),
         (b'"0/anchors"', b'"0/anchorz"', "entries: found '0/anchors' missing"),
         (b'"0/anchors":{"dtype":"U32"', b'"0/anchors":{"dtype":"I32"', "type of 0/anchors"),
     ],
@@ -112,19 +105,3 @@ def test_other_headers_are_refused(old: bytes, new: bytes, message: str) -> None
     assert old in data
     with pytest.raises(FormatError, match=message):
         decode_model(data.replace(old, new))
-
-
-def test_unsound_ensembles_are_not_written() -> None:
-    ensemble = make_ensemble()
-    for weights in ([1.0], [1.0, -1.0], [1.0, np.inf]):
-        with pytest.raises(ConversionError, match="weights"):
-            encode_model(ForestEnsemble(ensemble.members, np.array(weights)))
-    with pytest.raises(ConversionError, match="no forests"):
-        encode_model(ForestEnsemble((), np.array([])))
-    with pytest.raises(ConversionError, match="initial shape"):
-        encode_model(ForestEnsemble((make_predictor(0), make_predictor(1)), np.ones(2)))
-    leaves = make_soft_predictor().leaves.copy()
-    leaves[0] = np.nan
-    unsound = ShapePredictor(**{**vars(make_soft_predictor()), "leaves": leaves})
-    with pytest.raises(ConversionError, match="leaves"):
-        encode_model(unsound, "poolctl-forest")

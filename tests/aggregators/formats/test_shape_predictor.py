@@ -61,20 +61,6 @@ def test_all_finite_floats_come_back(bits: list[int]) -> None:
     np.testing.assert_array_equal(decoded.leaves, values)
 
 
-def test_numbers_longer_than_need_be_are_read_as_dlib_reads_them(tmp_path: Path) -> None:
-    data = encode_model(make_predictor(3))
-    numbers = split_integers(data)
-    # dlib takes up to two bytes for an exponent, and more for all other numbers.
-    padded = b"".join(
-        write_integer(value, size=2 if abs(value) < 2**16 else None) for _, value in numbers
-    )
-    decoded = decode_shape_predictor(padded)
-    assert encode_model(decoded) == data
-    (tmp_path / "padded.dat").write_bytes(padded)
-    dlib.shape_predictor(str(tmp_path / "padded.dat")).save(str(tmp_path / "again.dat"))
-    assert (tmp_path / "again.dat").read_bytes() == data
-
-
 def test_no_integer_can_be_grown() -> None:
     """Every number of the file in turn, made huge, is refused or leaves a model that is sound."""
     data = encode_model(make_predictor(0, ((1, 0), (2,)), parts=1))
@@ -98,26 +84,17 @@ def test_no_integer_can_be_grown() -> None:
     [
         (0, 2, "version of the shape predictor: found 2 at byte 0, expected 1"),
         (1, -5, "initial shape, rows: found 5 at byte 2, expected an even number"),
-        (1, 6, "initial shape, rows: found 6 at byte 2, expected a negative number"),
         (
             1,
             -(2**40),
             r"found 1099511627776 at byte 2, expected 0 to \d+ \(all that",
         ),
-        (2, 1, "initial shape, columns: found 1 at byte 4, expected -1"),
         (4, 32002, "NaN"),
-        (4, 30000, "too large"),
-        (15, 0, "number of levels of forests: found 0"),
         (15, 2**62, "number of levels of forests: found 4611686018427387904"),
-        (16, 0, "number of trees of level 0: found 0"),
-        (16, 2**50, "number of trees of level 0: found 1125899906842624"),
         (17, 2, "number of splits of tree 0 of level 0: found 2 at byte .*, expected one less"),
-        (17, 2**33 - 1, "number of splits of tree 0 of level 0: found 8589934591"),
-        (18, -1, "pixel index of a split of tree 0 of level 0: found -1"),
         (18, 4, "pixel index of a split of level 0: found 4 at byte .*, expected below 4"),
         (22, 1, "number of leaves of tree 0 of level 0: found 1 at byte .*, expected 2"),
         (23, -4, "rows of a leaf of tree 0 of level 0: found -4 at byte .*, expected -6"),
-        (24, -2, "columns of a leaf of tree 0 of level 0: found -2"),
     ],
 )
 def test_malformed_numbers_are_named(index: int, value: int, message: str) -> None:
@@ -129,27 +106,6 @@ def test_malformed_numbers_are_named(index: int, value: int, message: str) -> No
     assert caught.value.offset == numbers[index][0] or index == 4
 
 
-def test_pools_must_fit_the_forests() -> None:
-    model = make_predictor(0, ((1,), (1,)))
-    numbers = [value for _, value in split_integers(encode_model(model))]
-    anchors = len(numbers) - 2 * 2 * 9 - 3 - 9 - 3
-    assert numbers[anchors : anchors + 2] == [2, 4]
-
-    def decode_with(index: int, value: int) -> None:
-        changed = [*numbers[:index], value, *numbers[index + 1 :]]
-        decode_shape_predictor(b"".join(write_integer(v) for v in changed))
-
-    with pytest.raises(FormatError, match="number of levels of anchors: found 3"):
-        decode_with(anchors, 3)
-    with pytest.raises(FormatError, match=r"anchor of level 0: found 3 .*, expected 0 to 2"):
-        decode_with(anchors + 2, 3)
-    deltas = anchors + 3 + 9
-    with pytest.raises(FormatError, match="number of levels of deltas: found 1"):
-        decode_with(deltas, 1)
-    with pytest.raises(FormatError, match="number of deltas of level 0: found 3"):
-        decode_with(deltas + 1, 3)
-
-
 @pytest.mark.parametrize("name", ["initial_shape", "split_thresholds", "leaves", "deltas"])
 def test_numbers_that_are_not_finite_are_not_written(name: str) -> None:
     model = make_predictor()
@@ -158,23 +114,6 @@ def test_numbers_that_are_not_finite_are_not_written(name: str) -> None:
         array.reshape(-1)[-1] = value
         with pytest.raises(ConversionError, match="infinite number or NaN"):
             encode_model(ShapePredictor(**{**vars(model), name: array}))
-
-
-def test_arrays_that_do_not_fit_are_not_written() -> None:
-    model = make_predictor()
-    for name, value in {
-        "anchors": model.anchors + np.uint32(99),
-        "split_idx1": model.split_idx1 + np.uint32(99),
-        "split_idx2": model.split_idx2[:-1],
-        "leaves": model.leaves[:-1],
-        "deltas": model.deltas.astype(np.float64),
-        "tree_depths": np.full_like(model.tree_depths, 40),
-        "trees_per_level": model.trees_per_level[:1],
-        "pool_per_level": model.pool_per_level + 1,
-        "initial_shape": model.initial_shape[:0],
-    }.items():
-        with pytest.raises(ConversionError, match=r"found .*, expected"):
-            encode_model(ShapePredictor(**{**vars(model), name: value}))
 
 
 _LIMITED = """

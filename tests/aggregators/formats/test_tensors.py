@@ -12,10 +12,10 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators.errors import ConversionError, FormatError
+from aggregators.errors import FormatError
 from aggregators.formats import decode_model, encode_model, fingerprint, read_model
 from aggregators.formats.tensors import narrow_to_bfloat16, widen_bfloat16
-from aggregators.models import StateDict, TensorInfo
+from aggregators.models import StateDict
 from tests.aggregators.formats.examples import make_state_dict
 
 
@@ -93,13 +93,6 @@ def test_bfloat16_comes_back(bits: list[int]) -> None:
     assert np.isnan(widen_bfloat16(again)[~defined]).all()
 
 
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_bfloat16_is_the_nearest(value: float) -> None:
-    single = np.array([value], dtype=np.float32)
-    rounded = float(widen_bfloat16(narrow_to_bfloat16(single))[0])
-    assert rounded == pytest.approx(value, rel=2**-8, abs=1e-40) or np.isinf(rounded)
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -109,27 +102,14 @@ def test_bfloat16_is_the_nearest(value: float) -> None:
             craft({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, bytes(6)),
             "tensor 'b': found data that begin",
         ),
-        (
-            craft({"a": entry("U8", [4], 0, 4), "b": entry("U8", [2], 5, 7)}, bytes(7)),
-            "tensor 'b': found data that begin",
-        ),
-        (craft({"a": entry("U8", [4], 4, 0)}), "data_offsets"),
         (craft({"a": entry("U8", [2**62, 2**62], 0, 2**60)}), "expected"),
         (craft({"a": entry("U8", [-1], 0, 0)}), "shape"),
-        (craft({"a": entry("U8", [True], 0, 1)}, bytes(1)), "shape"),
         (craft({"a": entry("U8", [1] * 33, 0, 1)}, bytes(1)), "at most 32"),
         (craft({"a": entry("F7", [1], 0, 1)}, bytes(1)), "type F7"),
-        (craft({"a": entry("F8_E4M3", [1], 0, 1)}, bytes(1)), "type F8_E4M3"),
-        (craft({"a": {"dtype": "U8"}}), "other fields"),
-        (craft({"__metadata__": {"a": 1}}), "__metadata__"),
         (craft(b'{"a":1,"a":1}'), "'a' twice"),
         (craft(b'{"a":' + b"[" * 100_000), "invalid JSON"),
-        (craft(b'{"a":' + b"1" * 5000 + b"}"), "invalid JSON"),
-        (craft(b'{"a":NaN}'), "NaN"),
-        (craft(b'{"\xff":1}'), "not UTF-8"),
         (craft(b'{"a":'), "invalid JSON"),
         ((2**40).to_bytes(8, "little") + b"{}", "header length: found 1099511627776"),
-        ((2**25).to_bytes(8, "little") + b"{" + bytes(2**25), "header length: found 33554432"),
         (craft({"a": entry("BOOL", [1], 0, 1)}, b"\2"), "a byte above 1"),
     ],
 )
@@ -137,22 +117,3 @@ def test_malformed_containers_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         decode_model(data)
     assert 0 <= caught.value.offset <= len(data)
-
-
-def test_a_long_header_is_refused_as_fast_as_a_short_one() -> None:
-    """A comparison of each name with each would take hours."""
-    names = [f'"{number}":0' for number in range(400_000)]
-    with pytest.raises(FormatError, match="'399999' twice"):
-        decode_model(craft(f"{{{','.join([*names, names[-1]])}}}".encode()))
-
-
-def test_arrays_that_differ_from_their_infos_are_not_written() -> None:
-    array = np.zeros(3, np.float32)
-    for infos in (
-        {"a": TensorInfo("F64", (3,))},
-        {"a": TensorInfo("F32", (2,))},
-        {"a": TensorInfo("C7", (3,))},
-        {"b": TensorInfo("F32", (3,))},
-    ):
-        with pytest.raises(ConversionError, match=r"found .*, "):
-            encode_model(StateDict({"a": array}, infos))

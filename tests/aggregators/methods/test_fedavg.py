@@ -57,12 +57,6 @@ def test_counters_come_from_the_lowest_digest_with_a_warning() -> None:
     assert len(taken) == 1
 
 
-def test_equal_masks_with_infinities_stay() -> None:
-    mask = np.array([0.0, -np.inf], dtype=np.float32)
-    networks = [one_entry(mask, "F32", site=site) for site in ("a", "b")]
-    assert mean_of(*networks).tolist() == [0.0, -np.inf]
-
-
 def test_a_diverged_network_is_named() -> None:
     networks = [one_entry(np.array([value], "f4"), "F32") for value in (1.0, np.nan)]
     with pytest.raises(IncompatibleModelsError, match=r"entry 'w' .*NaN.*model 2.*diverged"):

@@ -70,13 +70,6 @@ def test_contributions_are_averaged_by_their_counts() -> None:
     np.testing.assert_allclose(result.leaves, BASE.leaves + changes, atol=1e-7)
 
 
-def test_copies_and_equal_contributions_change_nothing() -> None:
-    contribution = made(1)
-    alone = encode_model(refined(BASE, contribution))
-    assert encode_model(refined(BASE, contribution, contribution)) == alone
-    assert encode_model(refined(BASE, contribution, weights=[1, 4])) == alone
-
-
 def test_the_order_of_the_inputs_does_not_matter() -> None:
     weighted = [(BASE, 1.0), (made(1), 0.3), (made(2), 1.0), (made(3), 2.5)]
     results = {
@@ -133,24 +126,6 @@ def test_inputs_that_do_not_belong_together_are_refused() -> None:
     cut = replace(contribution, changes=contribution.changes[:-1], counts=contribution.counts[:-1])
     with pytest.raises(IncompatibleModelsError, match="leaves"):
         refined(BASE, cut)
-
-
-def test_different_settings_give_a_warning() -> None:
-    merged = merge("leaf-refit", [BASE, made(1), made(2, nu=0.4)])
-    assert merged.warnings == ("contributions were fitted with different nu: 0.2, 0.4",)
-
-
-def test_a_refined_file_is_as_large_as_its_base_and_dlib_loads_it(tmp_path: Path) -> None:
-    dlib = pytest.importorskip("dlib")
-    write_model(BASE, tmp_path / "base.forest")
-    write_contribution(made(1), tmp_path / "a.contribution")
-    inputs = [tmp_path / "base.forest", tmp_path / "a.contribution"]
-    merge("leaf-refit", inputs, output=tmp_path / "refined.forest")
-    assert (tmp_path / "refined.forest").stat().st_size == inputs[0].stat().st_size
-    merge("leaf-refit", inputs, output=tmp_path / "refined.dat")
-    predictor = dlib.shape_predictor(str(tmp_path / "refined.dat"))
-    found = predictor(np.zeros((50, 50), dtype=np.uint8), dlib.rectangle(5, 5, 40, 40))
-    assert found.num_parts == BASE.part_count
 
 
 def test_the_recipe_gives_the_same_bytes_again(tmp_path: Path) -> None:

@@ -48,10 +48,7 @@ def encoded_digest(detector: FhogDetector) -> str:
     ("change", "setting"),
     [
         ({"overlap_iou": 0.3}, "overlap tester"),
-        ({"overlap_covered": 0.9}, "overlap tester"),
         ({"upsampling": 1}, "upsampling"),
-        ({"nuclear_norm_strength": 9.0}, "nuclear norm strength"),
-        ({"max_pyramid_levels": 5}, "pyramid levels"),
         ({"min_layer_width_px": 32}, "smallest pyramid layer"),
     ],
 )
@@ -66,31 +63,6 @@ def test_settings_come_from_the_first_given_with_a_warning(
         assert isinstance(result.model, FhogDetector)
         for name in change:
             assert getattr(result.model, name) == getattr(first, name)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"cell_size_px": 4}, "cell size 8 against 4"),
-        ({"padding_cells": 0}, "padding 1 against 0"),
-        ({"window_height_px": 85}, "window 80x80 against 80x85"),
-    ],
-)
-def test_other_features_are_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(IncompatibleModelsError, match=f"^{message} "):
-        # Such a detector makes no consistent file, so it cannot be given in memory.
-        _combine_unchecked(make_detector(1), replace(make_detector(2), **change))
-
-
-def _combine_unchecked(*detectors: FhogDetector) -> None:
-    from aggregators import find_method
-    from aggregators.methods.contract import NoOptions, no_progress
-    from aggregators.methods.sub_models import collect_sub_models
-
-    names = [f"detector {number}" for number in range(len(detectors))]
-    find_method("mwma").combine(
-        collect_sub_models(detectors, names, names), NoOptions(), no_progress
-    )
 
 
 def test_another_kind_of_model_is_refused(landmark_files: list[Path], tmp_path: Path) -> None:

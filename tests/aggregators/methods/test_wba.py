@@ -19,8 +19,8 @@ from aggregators import (
     read_model,
     write_model,
 )
-from aggregators.errors import ConversionError, IncompatibleModelsError, OptionError
-from aggregators.methods.reanchoring import mean_initial_shape, reanchored
+from aggregators.errors import ConversionError, OptionError
+from aggregators.methods.reanchoring import reanchored
 from aggregators.methods.thinning import kept_tree_counts, thinned_level, tree_sizes
 from aggregators.models import Float64, ForestEnsemble, ShapePredictor
 from tests.aggregators.drawn_faces import DrawnFace, draw_faces
@@ -76,11 +76,6 @@ class TestReanchoring:
         nearest = np.linalg.norm(offsets, axis=2).min(axis=1)
         np.testing.assert_allclose(np.linalg.norm(moved.deltas, axis=1), nearest, atol=1e-6)
 
-    def test_copies_count_in_the_mean(self) -> None:
-        first, second = make_predictor(1).initial_shape, make_predictor(2).initial_shape
-        expected = (2 * first.astype(np.float64) + second) / 3
-        np.testing.assert_allclose(mean_initial_shape([first, second], [2, 1]), expected, 1e-6)
-
 
 class TestFinal:
     def test_members_share_the_unweighted_mean_shape(self) -> None:
@@ -91,12 +86,6 @@ class TestFinal:
         for member in merged.members:
             np.testing.assert_allclose(member.initial_shape, expected, atol=1e-7)
         assert sorted(merged.weights / merged.weights.sum()) == [0.1, 0.9]
-
-    def test_levels_trees_and_depths_may_differ(self) -> None:
-        models = [make_predictor(1), make_predictor(2, depths=((4,), (1, 1), (3,)))]
-        merged = merge("wba-final", models).model
-        assert isinstance(merged, ForestEnsemble)
-        assert {member.level_count for member in merged.members} == {2, 3}
 
     def test_ensembles_are_split_into_members(self) -> None:
         merged = merge("wba-final", [make_ensemble(1), make_predictor(2)], weights=[1, 1]).model
@@ -165,21 +154,12 @@ class TestCascade:
             whole, thinned = merged_cascade(*models), merged_cascade(*models, thin=thin)
             assert thinned.leaves.tobytes() == whole.leaves.tobytes()
 
-    def test_different_numbers_of_levels_are_refused_with_advice(self) -> None:
-        with pytest.raises(IncompatibleModelsError, match=r"levels 2 against 3.*wba-final merges"):
-            merged_cascade(make_predictor(1), make_predictor(2, depths=((2,), (1,), (3,))))
-
     @pytest.mark.parametrize(
         ("name", "value"), [("step", 0), ("step", 2.5), ("step", float("nan")), ("thin", 0)]
     )
     def test_bad_options_are_named(self, name: str, value: float) -> None:
         with pytest.raises(OptionError, match=f"option '{name}' of wba-cascade is "):
             merged_cascade(make_predictor(1), **{name: value})
-
-    def test_an_ensemble_becomes_a_cascade(self) -> None:
-        merged = merge("wba-cascade", [make_ensemble(1)]).model
-        assert isinstance(merged, ShapePredictor)
-        assert merged.trees_per_level.tolist() == [6, 4]
 
 
 class TestThinning:
@@ -206,13 +186,3 @@ class TestThinning:
         assert (thinned.factors >= 1).all()
         total = float((sizes[thinned.trees] * thinned.factors).sum())
         assert total == pytest.approx(float(sizes.sum()))
-
-    def test_trees_of_zeros_can_be_thinned(self) -> None:
-        level = next(make_predictor(1, depths=((2,) * 8,)).levels())
-        empty = replace(level, leaves=np.zeros_like(level.leaves))
-        assert thinned_level(empty, 3).factors.tolist() == [1.0] * 3
-
-    def test_tree_sizes_are_root_mean_squares(self) -> None:
-        level = next(make_predictor(1).levels())
-        first = level.leaves[: 2 ** int(level.tree_depths[0])].astype(np.float64)
-        assert tree_sizes(level)[0] == pytest.approx(np.sqrt((first**2).mean()))

@@ -97,11 +97,6 @@ class TestManyFaces:
         for number, box in enumerate(boxes):
             assert np.array_equal(predictor.predict(GREY, [box])[0], together[number])
 
-    def test_no_faces_give_no_landmarks(self) -> None:
-        predictor = LandmarkPredictor(make_predictor(1))
-        assert predictor.predict(GREY, []).shape == (0, 5, 2)
-        assert predictor.predict(GREY, np.empty((0, 4))).shape == (0, 5, 2)
-
     def test_threads_do_not_disturb_one_another(self, landmark_files: list[Path]) -> None:
         predictor = LandmarkPredictor(load(landmark_files[0]))
         faces = draw_faces(21, 40)
@@ -126,21 +121,6 @@ class TestStartingShapes:
         expected = predictor.predict(GREY, [BOX])
         assert np.array_equal(predictor.predict_from(GREY, [BOX], starts), expected)
 
-    def test_another_start_makes_a_difference_and_is_not_changed(self) -> None:
-        predictor = LandmarkPredictor(make_predictor(1))
-        starts = make_predictor(2).initial_shape[np.newaxis].copy()
-        before = starts.copy()
-        found = predictor.predict_from(GREY, [BOX], starts)
-        assert not np.array_equal(found, predictor.predict(GREY, [BOX]))
-        assert np.array_equal(starts, before)
-
-    def test_shapes_that_do_not_fit_are_refused(self) -> None:
-        predictor = LandmarkPredictor(make_predictor(1))
-        with pytest.raises(FaceBoxError, match=r"must have the shape \(1, 5, 2\)"):
-            predictor.predict_from(GREY, [BOX], np.zeros((2, 5, 2)))
-        with pytest.raises(FaceBoxError, match="finite"):
-            predictor.predict_from(GREY, [BOX], np.full((1, 5, 2), np.nan))
-
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -149,15 +129,6 @@ class TestRefusals:
     def test_boxes_without_area(self, box: list[float]) -> None:
         with pytest.raises(FaceBoxError, match="box 1 "):
             LandmarkPredictor(make_predictor(1)).predict(GREY, [BOX, box])
-
-    @pytest.mark.parametrize("boxes", [[[1, 2, 3]], np.zeros((1, 1, 4)), [["a", 1, 2, 3]]])
-    def test_boxes_of_another_shape(self, boxes: list[list[float]]) -> None:
-        with pytest.raises(FaceBoxError, match="boxes"):
-            LandmarkPredictor(make_predictor(1)).predict(GREY, boxes)
-
-    def test_boxes_far_away_are_black(self) -> None:
-        found = LandmarkPredictor(make_predictor(1)).predict(GREY, [[-1e30, 0, 1e30, 9], BOX])
-        assert np.isfinite(found).all()
 
     def test_models_that_would_read_beyond_their_arrays(self) -> None:
         model = make_predictor(1)

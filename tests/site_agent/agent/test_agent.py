@@ -159,30 +159,19 @@ def test_what_is_not_better_by_the_margin_stays_here(lab: Lab, materials: Materi
     assert list((lab.workspace / "work").iterdir()) == []
     _, said = lab.cycle()
     assert events(said, "merged", "not_better", "evaluated") == []
-    # The very same merged model is good enough once less is asked for.
+    # Less is asked for now, but merging again gives other bytes: tried again in each cycle.
     lab.merge = {"margin": 0.0, "against": ["own"]}
+    state = lab.workspace / "state.json"
+    kept, [digest] = state.read_text(), lab.remembered["merged"].values()
+    state.write_text(kept.replace(digest, "0" * 64))
+    report, said = lab.cycle()
+    assert "merging again gave" in str(report.failures[0][1])
+    assert said[-1]["reason"] == "one cycle was asked for"
+    # The very same merged model is good enough.
+    state.write_text(kept)
     report, said = lab.cycle()
     assert report.uploads == 1
     assert events(said, "evaluated") == []
-
-
-def test_a_better_version_replaces_the_published_one(lab: Lab, materials: Materials) -> None:
-    lab.merge = {"margin": 0.0, "against": ["published"]}
-    lab.share(materials.others[0], "face-0")
-    assert lab.cycle()[0].uploads == 1
-    lab.share(materials.others[1], "face-1")
-    report, said = lab.cycle()
-    [merged] = events(said, "merged")
-    assert merged["inputs"] == 3
-    value = next(line["value"] for line in events(said, "evaluated") if line["what"] == "merged")
-    before = error_of(materials.mine, materials)
-    assert value < before
-    assert len(lab.published()) == 1 + report.uploads
-    if report.uploads:
-        with lab.client("site-a") as client:
-            assert client.version(f"site-a/{lab.name}").metrics["mean_error"] == pytest.approx(
-                value
-            )
 
 
 def test_models_that_do_not_fit_are_remembered_with_the_reason(
@@ -204,47 +193,6 @@ def test_models_that_do_not_fit_are_remembered_with_the_reason(
     lab.merge = {"own": [str(materials.deep)]}
     _, said = lab.cycle()
     assert [line["address"] for line in events(said, "model_refused")] == [good]
-
-
-def test_a_damaged_download_is_refused_for_the_day(
-    lab: Lab, own_pool: LivePool, materials: Materials
-) -> None:
-    address = lab.share(materials.others[0], "face")
-    digest = file_digest(materials.others[0])
-    [blob] = [p for p in (lab.folder.parent / "pool").rglob("*") if p.name == digest]
-    content = bytearray(blob.read_bytes())
-    content[5000:5004] = b"\xff\xff\xff\xff"
-    blob.chmod(0o644)
-    blob.write_bytes(content)
-    report, said = lab.cycle()
-    assert report.failures == []
-    [refused] = events(said, "model_refused")
-    assert refused["address"] == address
-    assert "expected the digest" in refused["reason"]
-    _, said = lab.cycle()
-    assert events(said, "model_refused", "model_fetched") == []
-    assert lab.remembered["refused"][digest]["against"].startswith("day ")
-
-
-def test_a_model_of_other_landmarks_cannot_be_scored(lab: Lab, materials: Materials) -> None:
-    model = read_model(materials.others[0])
-    assert isinstance(model, ShapePredictor)
-    fewer = replace(
-        model,
-        initial_shape=model.initial_shape[:60],
-        leaves=model.leaves[:, :60],
-        anchors=model.anchors % 60,
-    )
-    path = lab.folder.parent / "fewer.dat"
-    write_model(fewer, path)
-    lab.share(path, "fewer")
-    lab.merge = {"own": []}
-    report, said = lab.cycle()
-    assert report.failures == []
-    [refused] = events(said, "model_refused")
-    assert "cannot be scored: the model places 60 landmarks" in refused["reason"]
-    _, said = lab.cycle()
-    assert events(said, "model_refused", "evaluated") == []
 
 
 def test_filters_weights_and_own_models(lab: Lab, materials: Materials) -> None:
@@ -543,16 +491,3 @@ def test_a_plan_is_what_is_then_done(lab: Lab, materials: Materials) -> None:
     plan = plan_cycle(read_config(lab.write_config()))
     assert {each.action for each in plan.merges[0].models} == {"merge", "leave out"}
     assert plan.rounds == ()
-
-
-def test_a_result_may_stay_at_home(lab: Lab, materials: Materials) -> None:
-    lab.share(materials.others[0], "face")
-    lab.merge = {"margin": 0.0, "against": ["own"], "upload": False}
-    report, said = lab.cycle()
-    assert report.uploads == 0
-    [best] = events(said, "best_changed")
-    assert best["what"] == "merged"
-    assert Path(best["file"]).is_file()
-    assert lab.published() == []
-    _, said = lab.cycle()
-    assert events(said, "merged", "best_changed") == []

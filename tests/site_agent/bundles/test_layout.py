@@ -15,7 +15,6 @@ import pytest
 from site_agent.bundles import inspect_bundle
 from site_agent.bundles.layout import (
     BLOCK_BYTES,
-    MOST_MANIFEST_BYTES,
     member_header,
     padding,
 )
@@ -77,12 +76,6 @@ def test_everything_comes_back(bundle: Path) -> None:
     ]
 
 
-def test_a_header_holds_any_size() -> None:
-    for size_bytes in (1, 8**11 - 1, 8**11, 2**45):
-        parsed = tarfile.TarInfo.frombuf(member_header("blobs/x", size_bytes), "ascii", "strict")
-        assert (parsed.name, parsed.size, parsed.isreg()) == ("blobs/x", size_bytes, True)
-
-
 # -- broken and hostile files -----------------------------------------------------------------
 
 
@@ -130,8 +123,7 @@ def test_a_file_of_another_length_is_refused(bundle: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "../../etc/passwd", "/etc/passwd", "blobs/../../x", "records/1.json", "records/00003.json",
-        "C:\\x", "blobs/" + "0" * 63, "blobs/" + "A" * 64, "", "manifest.json",
+        "../../etc/passwd", "/etc/passwd", "blobs/../../x", "records/00003.json", "",
     ],
 )  # fmt: skip
 def test_no_path_leads_anywhere(bundle: Path, path: str) -> None:
@@ -147,21 +139,9 @@ def test_no_path_leads_anywhere(bundle: Path, path: str) -> None:
         bundle.write_bytes(original)
 
 
-def test_sizes_and_counts_that_cannot_be_are_refused_before_anything_is_read(
+def test_too_many_members_are_refused_before_anything_is_read(
     bundle: Path,
 ) -> None:
-    original = bundle.read_bytes()
-    sizes: tuple[object, ...] = (0, -1, 2**62, 10**30, 1.5, "12", None, True)
-    for size in sizes:
-
-        def resize(document: dict[str, list[dict[str, object]]], size: object = size) -> None:
-            document["members"][0]["size_bytes"] = size
-
-        with_manifest(bundle, resize)
-        with pytest.raises(BundleRefusedError):
-            open_bundle(bundle)
-        bundle.write_bytes(original)
-
     def multiply(document: dict[str, list[dict[str, object]]]) -> None:
         document["members"] = document["members"] * 6000
 
@@ -180,11 +160,6 @@ def test_a_manifest_that_promises_too_much_is_not_read(tmp_path: Path) -> None:
         file.write(member_header("manifest.json", 2**40))
         file.truncate(2**40)  # sparse: takes no room
     with pytest.raises(BundleRefusedError, match="not a bundle"):
-        open_bundle(path)
-    with path.open("wb") as file:
-        file.write(member_header("manifest.json", MOST_MANIFEST_BYTES))
-        file.truncate(BLOCK_BYTES + MOST_MANIFEST_BYTES)
-    with pytest.raises(BundleRefusedError):
         open_bundle(path)
 
 
@@ -278,10 +253,7 @@ def test_a_signature_that_does_not_hold_is_refused(tmp_path: Path) -> None:
         "does not hold": good.model_copy(update={"statement": foreign}),
         "the site and pool": good.model_copy(update={"statement": unknown}),
         "labels": good.model_copy(update={"labels": {"population": "adult"}}),
-        "name": good.model_copy(update={"name": "other"}),
-        "description": good.model_copy(update={"description": "Best"}),
         "metrics": good.model_copy(update={"metrics": {"mean_error": 0.01}}),
-        "kind": signed(record_of(content), kind="ert"),
         "site": signed(record_of(content), site="site-b"),
         "recipe": signed(record_of(content), recipe_digest="0" * 64),
         "terms": signed(record_of(content), terms=[{"code": "DUO:0000006"}]),
@@ -307,9 +279,7 @@ def test_a_recipe_of_another_model_is_refused(tmp_path: Path) -> None:
     [version] = inspect_bundle(path).versions
     assert (version.parents, version.parents_here) == (("1" * 64,), 0)
     cases = {
-        "parents are not": good.model_copy(update={"parents": ["2" * 64]}),
         "no recipe": good.model_copy(update={"recipe": None}),
-        "not a poolctl recipe": good.model_copy(update={"recipe": {"schema": "x"}}),
         "recipe makes": good.model_copy(
             update={"recipe": recipe | {"output": {"digest": "3" * 64, "format": "safetensors"}}}
         ),

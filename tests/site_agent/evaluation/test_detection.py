@@ -77,14 +77,6 @@ def test_scores_on_photographs_equal_those_of_dlib(shared_data: Path) -> None:
         assert scores.upsample == upsample
 
 
-def test_a_lower_threshold_finds_more(trained_detector: Path, test_faces: FaceDataset) -> None:
-    usual = evaluate_detector(trained_detector, test_faces)
-    more = evaluate_detector(trained_detector, test_faces, threshold=-0.7)
-    assert len(more.precision_recall()[0]) > len(usual.precision_recall()[0])
-    assert more.recall >= usual.recall
-    assert more.threshold == -0.7
-
-
 def test_results_are_plain_data_without_names(
     trained_detector: Path, test_faces: FaceDataset
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.predictors import LandmarkPredictor, to_grey
-from site_agent.datasets import FaceDataset, part_names, read_imglab_xml
+from site_agent.datasets import FaceDataset, part_names
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import evaluate_landmarks, normaliser_for
 from site_agent.evaluation.landmark_scores import FaceErrors, summarise_landmarks
@@ -63,20 +63,6 @@ def whole_pixels(dataset: FaceDataset) -> FaceDataset:
         for image in dataset.images
     ]
     return dataclasses.replace(dataset, images=tuple(images))
-
-
-def test_photographs_give_the_error_of_dlib(shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "dlib_faces"
-    training = read_imglab_xml(folder / "training_with_face_landmarks.xml")
-    settings = ErtSettings(num_trees_per_cascade_level=40, tree_depth=3)
-    model = train_ert(training, tmp_path / "a.dat", settings).model_path
-    xml = folder / "testing_with_face_landmarks.xml"
-    scores = evaluate_landmarks(model, read_imglab_xml(xml))
-    assert (scores.faces, scores.images, scores.parts) == (25, 5, 68)
-    assert scores.mean_error_px == pytest.approx(
-        dlib.test_shape_predictor(str(xml), str(model)), rel=0.03
-    )
-    assert 0.05 < scores.mean_error < 0.25
 
 
 def test_results_are_plain_data_without_names(
@@ -158,20 +144,6 @@ def test_a_model_of_some_landmarks_is_tested_on_them(
         evaluate_landmarks(result.model_path, test_faces, parts=["eyes", "chin"])
     with pytest.raises(EvaluationError, match=r"places 12 landmarks, and .* has 20"):
         evaluate_landmarks(result.model_path, test_faces, parts=["mouth"])
-
-
-def test_an_excerpt_that_is_no_group_needs_its_record_or_its_names(
-    training_faces: FaceDataset, test_faces: FaceDataset, tmp_path: Path
-) -> None:
-    words = ("36", "39", "42", "45", "30", "08")
-    settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=words)
-    result = train_ert(training_faces, tmp_path / "six.dat", settings)
-    scores = evaluate_landmarks(result.model_path, test_faces)
-    result.metadata_path.unlink()
-    with pytest.raises(EvaluationError, match=r"places 6 landmarks, and .* has 68"):
-        evaluate_landmarks(result.model_path, test_faces)
-    named = evaluate_landmarks(result.model_path, test_faces, parts=words)
-    assert named.mean_error == scores.mean_error
 
 
 def test_data_without_landmarks_are_refused(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from site_agent.evaluation import (
     EvaluationSettings,
     LandmarkScores,
     ScoredModel,
-    evaluate_detector,
     evaluate_landmarks,
     evaluate_model,
     evaluate_models,
@@ -67,21 +65,6 @@ def test_networks_are_refused(test_faces: FaceDataset, tmp_path: Path) -> None:
         evaluate_model(network, test_faces)
 
 
-def test_the_curve_below_the_threshold_changes_no_score(
-    trained_detector: Path, test_faces: FaceDataset
-) -> None:
-    plain = evaluate_detector(trained_detector, test_faces, resamples=0)
-    wider = evaluate_detector(trained_detector, test_faces, resamples=0, curve_below=1.0)
-    assert wider.to_dict() == plain.to_dict()
-    scores, precision, recall = wider.precision_recall()
-    kept = scores >= 0
-    for both in zip(wider.precision_recall(), plain.precision_recall(), strict=True):
-        np.testing.assert_array_equal(both[0][kept], both[1])
-    assert len(scores) > kept.sum()
-    assert recall[-1] >= plain.recall
-    assert precision[-1] <= plain.precision
-
-
 def test_the_error_of_the_openness_of_the_eyes(
     trained_landmarks: Path, test_faces: FaceDataset
 ) -> None:
@@ -108,29 +91,6 @@ def test_the_error_of_the_openness_of_the_eyes(
     assert part[-1] == 1.0
     below = np.clip(1 - errors / 0.08, 0, None)
     assert scores.auc == pytest.approx(below.mean())
-
-
-def test_eyes_that_are_not_known_have_no_error(
-    trained_landmarks: Path, test_faces: FaceDataset
-) -> None:
-    images = [
-        replace(
-            image,
-            boxes=tuple(
-                replace(box, parts={k: at for k, at in box.parts.items() if k != "37"})
-                for box in image.boxes
-            ),
-        )
-        for image in test_faces.images[:3]
-    ]
-    partly = replace(test_faces, images=(*images, *test_faces.images[3:]))
-    scores = evaluate_landmarks(trained_landmarks, partly, normaliser="box", resamples=0)
-    assert sum(np.isnan(face.ear_error) for face in scores.per_face) == 3
-    assert scores.ear_error is not None
-    assert scores.ear_error > 0
-    plain = scores.to_dict(per_face=True)
-    assert plain["per_face"][0]["ear_error"] is None
-    json.dumps(plain, allow_nan=False)
 
 
 def test_a_report_says_it_all(

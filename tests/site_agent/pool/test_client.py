@@ -13,7 +13,7 @@ import pytest
 
 from aggregators.formats import write_model
 from pool_server.wire.people.sites import IdentityResponse
-from site_agent import ModelCache, ModelQuery, PoolClient
+from site_agent import ModelCache, PoolClient
 from site_agent.errors import (
     ConflictError,
     DigestMismatchError,
@@ -26,7 +26,6 @@ from site_agent.errors import (
     PoolRefusedRequestError,
     PoolUnreachableError,
 )
-from site_agent.pool import connection
 from site_agent.pool.connection import PoolConnection
 from tests.benchmarks.paper_size import make_paper_size_predictor
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
@@ -160,17 +159,6 @@ def test_a_part_file_is_continued_and_not_fetched_again(
     assert received.path.read_bytes() == content
 
 
-def test_a_part_file_that_is_complete_or_too_long(
-    client: PoolClient, shared_model: Path, cache: ModelCache
-) -> None:
-    content, digest = shared_model.read_bytes(), digest_of(shared_model)
-    cache.part_file(digest).write_bytes(content)
-    assert client.download("site-a/shared").received_bytes == 0
-    assert cache.remove(digest)
-    cache.part_file(digest).write_bytes(content + b"more")
-    assert client.download("site-a/shared").received_bytes == len(content)
-
-
 def test_bytes_that_do_not_fit_are_never_shown(
     client: PoolClient, shared_model: Path, cache: ModelCache
 ) -> None:
@@ -197,17 +185,6 @@ def test_many_at_once_fetch_a_model_once(
     assert counts == [0, 0, 0, shared_model.stat().st_size]
 
 
-def test_the_same_file_uploaded_by_several_at_once_is_one_version(
-    pool: LivePool, models: list[Path]
-) -> None:
-    def send(_number: int) -> str:
-        with PoolClient(pool.url, pool.tokens["site-a"]) as each:
-            return each.upload(models[2], "site-a/at-once").version.address
-
-    with ThreadPoolExecutor(3) as workers:
-        assert set(workers.map(send, range(3))) == {"pool://site-a/at-once@1"}
-
-
 def test_offline_the_cache_is_all_there_is(
     client: PoolClient, shared_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,28 +198,6 @@ def test_offline_the_cache_is_all_there_is(
         client.whoami()
     monkeypatch.setenv("POOL_OFFLINE", "0")
     assert client.whoami().site == "site-a"
-
-
-def test_searching(client: PoolClient, models: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, population in enumerate(("infant", "adult", "infant")):
-        client.upload(
-            models[number],
-            f"site-a/search-{number}",
-            labels={"population": population, "study": "search"},
-            metrics={"mean_error": 0.05 + 0.05 * number},
-        )
-
-    monkeypatch.setattr(connection, "PAGE_SIZE", 2)
-
-    def names(**wanted: object) -> list[str]:
-        query = ModelQuery(text="search", **wanted)  # type: ignore[arg-type]
-        return [version.name for version in client.models.find(query)]
-
-    assert names() == ["search-2", "search-1", "search-0"]
-    assert names(labels=("population=infant",)) == ["search-2", "search-0"]
-    assert names(labels=("population=infant", "study"), metrics=("mean_error<0.1",)) == ["search-0"]
-    assert names(kind="hog-svm") == []
-    assert names(mergeable_with="pool://site-a/search-0", latest=True)[:1] == ["search-2"]
 
 
 def test_errors_are_told_apart(

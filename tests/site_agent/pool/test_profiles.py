@@ -49,15 +49,6 @@ def test_the_environment_goes_before_the_files(monkeypatch: pytest.MonkeyPatch) 
     assert profiles.load_profile().endpoint == "http://127.0.0.1:8710"
 
 
-def test_the_environment_can_name_a_pool_of_another_login(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    profiles.store_profile(Profile("work", "https://pool.example.org", "secret-1"))
-    profiles.store_profile(Profile("here", "http://127.0.0.1:8710", "secret-2"))
-    monkeypatch.setenv("POOL_ENDPOINT", "pool.example.org")
-    assert profiles.load_profile() == Profile("work", "https://pool.example.org", "secret-1")
-
-
 def test_a_token_never_goes_to_another_pool(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     profiles.store_profile(Profile("work", "https://pool.example.org", "secret-1"))
     monkeypatch.setenv("POOL_ENDPOINT", "https://elsewhere.example.org")
@@ -82,7 +73,6 @@ def test_an_unknown_profile_and_a_broken_file_are_named(home: Path) -> None:
         ("http://127.0.0.1:8710/", "http://127.0.0.1:8710"),
         ("localhost:8000", "http://localhost:8000"),
         ("pool.example.org", "https://pool.example.org"),
-        (" https://pool.example.org/face/ ", "https://pool.example.org/face"),
     ],
 )
 def test_addresses_of_pools_have_one_form(text: str, endpoint: str) -> None:
@@ -93,13 +83,3 @@ def test_addresses_of_pools_have_one_form(text: str, endpoint: str) -> None:
 def test_what_is_no_address_of_a_pool_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="expected for example"):
         profiles.normalise_endpoint(text)
-
-
-def test_folders_follow_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profiles.cache_folder() == home / "cache"
-    monkeypatch.setenv("POOL_CACHE", str(home / "elsewhere"))
-    assert profiles.cache_folder() == home / "elsewhere"
-    assert profiles.data_folder() == home / "pool"
-    assert not profiles.is_offline()
-    monkeypatch.setenv("POOL_OFFLINE", "1")
-    assert profiles.is_offline()

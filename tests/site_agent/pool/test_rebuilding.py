@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod, RecipeOutput, merge, read_recipe
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
-from aggregators.models import FhogDetector, ShapePredictor
+from aggregators.models import ShapePredictor
 from site_agent.errors import InvalidInputError
 from site_agent.pool.rebuilding import Family, Rebuilt, carry_out, plan_rebuild
 from site_agent.pool.recipe_sources import RecipeSources
@@ -102,26 +101,6 @@ def test_an_input_of_which_nothing_is_left_is_left_out(workshop: Workshop) -> No
     workshop.merged("expected", "c", "d")
     assert [each.merged.digest for each in made] == [workshop.digest("expected")]
     assert made[0].step.dropped == (workshop.digest("inner"),)
-
-
-def test_a_merged_input_can_be_left_out_itself(workshop: Workshop) -> None:
-    workshop.merged("inner", "a", "b")
-    workshop.merged("m", "inner", "b", "c")
-    [made] = workshop.rebuild("m", "inner")
-    workshop.merged("expected", "b", "c")
-    assert made.merged.digest == workshop.digest("expected"), "what it was made from stays"
-
-
-def test_a_successor_can_be_replaced_in_turn(workshop: Workshop) -> None:
-    workshop.merged("m", "a", "b", "c")
-    first = workshop.rebuild("m", "a")[-1]
-    first.path.rename(workshop.path("second"))
-    first.recipe_file.rename(workshop.folder / "second.svm.recipe.json")
-    second = workshop.rebuild("second", "b")[-1]
-    assert second.merged.digest == workshop.digest("c")
-    claim = second.merged.recipe.successor_of
-    assert claim is not None
-    assert claim.digest == first.merged.digest
 
 
 def test_nothing_is_written_where_nothing_is_left(workshop: Workshop) -> None:
@@ -241,14 +220,3 @@ def leaves_without(root: Recipe, recipes: dict[str, Recipe], left_out: str) -> s
         else:
             found.add(digest)
     return found
-
-
-def test_the_successor_of_a_detector_works_as_its_merge_would(workshop: Workshop) -> None:
-    workshop.merged("m", "a", "b", "c", weights=[1, 1, 2])
-    [made] = workshop.rebuild("m", "b")
-    new = read_model(made.path)
-    a, c = read_model(workshop.path("a")), read_model(workshop.path("c"))
-    assert isinstance(new, FhogDetector)
-    assert isinstance(a, FhogDetector)
-    assert isinstance(c, FhogDetector)
-    np.testing.assert_allclose(new.weights, (a.weights + 2 * c.weights) / 3, rtol=1e-12)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,11 +17,9 @@ import pytest
 from site_agent import PoolClient
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError, PoolUnreachableError
 from site_agent.pool.cache import ModelCache
-from site_agent.pool.transfers.range_fetching import fetched_ranges
-from site_agent.pool.transfers.storage_connection import StorageConnection
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
-from tests.pool_server.swift_server import S3Server, swift_server
+from tests.pool_server.swift_server import S3Server
 from tests.shared_servers import shared_swift
 from tests.site_agent.live_pool import UnreliableLine
 
@@ -293,48 +287,3 @@ def test_several_ranges_arrive_in_order(
     assert received.received_bytes == stored.stat().st_size - 700_001
     assert received.path.read_bytes() == stored.read_bytes()
     assert len(far_pool.relay.heads) - heads == -(-received.received_bytes // 200_000)
-
-
-@pytest.mark.slow
-def test_a_storage_that_is_killed_and_comes_back(tmp_path: Path, model: Path) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(swift_server(tmp_path / "swift"))
-        line = stack.enter_context(UnreliableLine(first.endpoint_url))
-        settings = first.pool_settings(first.make_bucket("pool"), s3_endpoint_url=line.url)
-        driver = stack.enter_context(pool_in_thread(tmp_path / "pool", **settings))
-        cache = ModelCache(tmp_path / "cache")
-        pool = stack.enter_context(
-            PoolClient(driver.url, driver.admin_secret, cache=cache, attempts=10)
-        )
-        line.bytes_per_s = 1e6
-        workers = stack.enter_context(ThreadPoolExecutor(1))
-        sending = workers.submit(pool.upload, model, "admin/survivor")
-        wait_until(lambda: line.sent_bytes > 600_000)
-        os.kill(first.process_id, signal.SIGKILL)
-        wait_until(lambda: not driver.admin.get("/readyz").is_success)
-        assert driver.admin.get("/healthz").is_success
-        assert driver.admin.get("/api/v1/models").json()["items"] == []
-        again = stack.enter_context(swift_server(tmp_path / "swift"))
-        line.turn_to(again.endpoint_url)
-        line.bytes_per_s = None
-        done = sending.result(timeout=120)
-        assert done.sent_bytes < 1.5 * model.stat().st_size
-        wait_until(lambda: driver.admin.get("/readyz").is_success)
-        assert pool.download("admin/survivor").path.read_bytes() == model.read_bytes()
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 60) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
-
-
-def test_nobody_answers() -> None:
-    storage = StorageConnection(timeout_s=5)
-    with (
-        pytest.raises(PoolUnreachableError, match=r"the pool's storage at http://127\.0\.0\.1:9"),
-        fetched_ranges(storage, "http://127.0.0.1:9/secret?X-Amz-Signature=hidden", 0, 10) as each,
-    ):
-        list(each)
-    storage.close()

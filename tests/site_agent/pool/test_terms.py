@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.wire.models.data_use import Term, TermResponse
-from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.data_use import Term
 from site_agent.errors import TermsFileError
-from site_agent.pool.terms import MOST_FILE_BYTES, read_terms_file, terms_of_version
-
-EXAMPLE = ModelVersionResponse.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index,call-overload]
+from site_agent.pool.terms import MOST_FILE_BYTES, read_terms_file
 
 
 def test_a_file_of_terms(tmp_path: Path) -> None:
@@ -36,20 +33,3 @@ def test_files_that_are_none(tmp_path: Path, content: bytes, expected: str) -> N
     path.write_bytes(content)
     with pytest.raises(TermsFileError, match=expected):
         read_terms_file(path)
-
-
-def test_a_term_of_a_newer_pool_still_binds_people() -> None:
-    version = ModelVersionResponse.model_validate(
-        {
-            **EXAMPLE,
-            "terms": [
-                {"code": "DUO:0000046", "label": "x", "inherited": True},
-                {"code": "DUO:0000099", "label": "new rule", "detail": "a,b", "inherited": False},
-            ],
-        }
-    )
-    assert terms_of_version(version) == [
-        Term(code="DUO:0000046"),
-        Term(code="text", detail="new rule (DUO:0000099) a;b"),
-    ]
-    assert TermResponse.model_validate(version.terms[0]).inherited

@@ -22,7 +22,6 @@ from site_agent.refinement import (
     load_site,
     read_base,
     refine_sites,
-    write_contributions,
 )
 
 SETTINGS = RefitSettings(starts=6)
@@ -105,25 +104,6 @@ def test_level_by_level_gives_contributions_too(
         output=tmp_path / "merged.dat",
     )
     assert (tmp_path / "merged.dat").read_bytes() == output.read_bytes()
-
-
-def test_a_site_alone_makes_what_it_would_send(
-    sources: list[SiteSource], trained_landmarks: Path, tmp_path: Path
-) -> None:
-    base = read_base(trained_landmarks)
-    plan = RefinementPlan(SETTINGS, keep_in=tmp_path / "sent")
-    together = refine_sites(trained_landmarks, sources, tmp_path / "refined.dat", plan)
-    for source, expected in zip(sources, together.contributions, strict=True):
-        (path,) = write_contributions(base, [source], tmp_path / source.name, plan)
-        assert path.read_bytes() == expected.read_bytes()
-
-
-def test_nothing_is_left_behind(
-    sources: list[SiteSource], trained_landmarks: Path, tmp_path: Path
-) -> None:
-    refine_sites(trained_landmarks, sources, tmp_path / "refined.dat", RefinementPlan(SETTINGS))
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"refined.dat", "refined.dat.recipe.json"}
 
 
 def test_faces_without_all_landmarks_are_left_out(training_faces: FaceDataset) -> None:

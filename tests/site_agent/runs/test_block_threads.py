@@ -22,15 +22,6 @@ def test_a_block_waits_for_its_threads_and_tells_them_to_stop() -> None:
     assert sorted(ended) == [(0, True), (1, True), (2, True)]
 
 
-def test_a_failed_block_waits_too() -> None:
-    ended = []
-    threads = BlockThreads("test")
-    threads.start(lambda: ended.append(threads.stopped.wait(10)))
-    with pytest.raises(ValueError, match="no line"), threads:
-        raise ValueError("no line")
-    assert ended == [True]
-
-
 def test_an_interrupted_block_waits_for_nobody() -> None:
     silent = threading.Event()
     threads = BlockThreads("test")
@@ -62,33 +53,6 @@ def test_results_come_in_the_order_of_the_items() -> None:
     with BlockThreads("test") as threads:
         assert threads.run(work, [1, 2, 3], 2, lambda: told.append(None)) == [1, 4, 9]
     assert len(told) >= 3
-
-
-def test_threads_serve_one_block() -> None:
-    with BlockThreads("test") as threads:
-        assert threads.run(str, [1, 2], 2) == ["1", "2"]
-        assert threads.run(str, [3], 2) == ["3"], "a block may run several times"
-    begun: list[int] = []
-    with pytest.raises(RuntimeError, match="the block of the threads 'test' has ended"):
-        threads.run(begun.append, [1], 1)
-    with pytest.raises(RuntimeError, match="expected new BlockThreads"):
-        threads.start(lambda: begun.append(2))
-    assert begun == []
-
-
-def test_an_error_before_all_threads_run_is_the_one_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = threading.Thread.start
-
-    def begin_and_end(thread: threading.Thread) -> None:
-        begin(thread)
-        thread.join()
-
-    def work(item: int) -> None:
-        raise ValueError(f"item {item}")
-
-    monkeypatch.setattr(threading.Thread, "start", begin_and_end)
-    with pytest.raises(ValueError, match="item 1"), BlockThreads("test") as threads:
-        threads.run(work, [1, 2, 3], 3)
 
 
 def test_the_first_error_stops_what_has_not_begun() -> None:

@@ -11,7 +11,7 @@ from site_agent.evaluation import EvaluationSettings
 from site_agent.studies import CombinationSettings, Protocol, RefinementSettings, StudySettings
 from site_agent.studies.protocol import plan_protocol
 from site_agent.studies.schedule import Schedule, step_cost
-from site_agent.studies.steps import Contribute, Merge, Score, Train, step_digests, title
+from site_agent.studies.steps import Contribute, Merge, Score, step_digests, title
 from site_agent.training import ErtSettings, HogSvmSettings
 
 SIX = [f"P{number}" for number in range(1, 7)]
@@ -92,18 +92,6 @@ def test_orders_are_other_ones_and_depend_on_the_seed() -> None:
     assert orders(1, 9, SIX[:2]) == ["COM(P2+P1)"], "there are no more"
     assert len(set(orders(1, 9, SIX[:3]))) == 5
     assert orders(1, 0, SIX) == []
-
-
-def test_two_parts_are_enough_and_unions_can_be_left_out() -> None:
-    protocol = plan(StudySettings(HogSvmSettings()), SIX[:2])
-    assert names(protocol, "union") == []
-    combination = CombinationSettings(unions=False)
-    assert names(plan(StudySettings(HogSvmSettings(), combination)), "union") == []
-    many = [f"P{number}" for number in range(1, 13)]
-    long = plan_protocol(many, [5] * 12, StudySettings(HogSvmSettings()))
-    assert names(long, "merged")[-1] == "COM(P1..P12)"
-    assert names(long, "weighted")[-1] == "COM(P1..P12+P12)"
-    assert all(len(row.key) < 120 for row in long.rows)
 
 
 def test_what_cannot_be_planned_says_why() -> None:
@@ -207,10 +195,3 @@ def test_a_failure_takes_along_what_needs_it_and_nothing_else() -> None:
     scores = [s for s in schedule.steps if isinstance(s, Score) and s.model == "COM-P1+P2+P3"]
     assert "merge COM-P1+P2+P3" in schedule.reasons[scores[0].key]
     assert schedule.share == pytest.approx(1.0)
-
-
-def test_long_trainings_begin_first() -> None:
-    schedule = schedule_of(StudySettings(HogSvmSettings()), set())
-    first = schedule.next_step()
-    assert isinstance(first, Train)
-    assert first.key == "Pall"

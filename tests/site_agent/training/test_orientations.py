@@ -11,12 +11,12 @@ import pytest
 
 from aggregators.formats import read_model
 from aggregators.models import FhogDetector
-from site_agent.datasets import FaceDataset, read_imglab_xml
-from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.datasets import FaceDataset
+from site_agent.errors import TrainingDataError
 from site_agent.evaluation import evaluate_detector
 from site_agent.pictures.images import read_image
 from site_agent.training import HogSvmSettings, train_hog_svm
-from site_agent.training.orientations import combine_detectors, plan_views
+from site_agent.training.orientations import plan_views
 
 BY_LABEL = HogSvmSettings(epsilon=1.0, threads=2, by_label=True)
 
@@ -126,28 +126,3 @@ def test_other_labels_are_neither_faces_nor_background(training_faces: FaceDatas
     area = dataclasses.replace(BY_LABEL, target_size_px=6000)
     windows = {view.plan.window for view in plan_views(labelled(training_faces, "b", "a"), area)}
     assert len(windows) == 1
-
-
-def test_detectors_of_different_windows_do_not_go_together(trained: Path) -> None:
-    front = read_model(trained.with_name("front.svm"))
-    assert isinstance(front, FhogDetector)
-    wider = dataclasses.replace(front, window_width_px=90)
-    with pytest.raises(TrainingFailedError, match="different window_width_px"):
-        combine_detectors([front, wider])
-
-
-def test_photographs_with_different_doublings(shared_data: Path) -> None:
-    dataset = read_imglab_xml(shared_data / "dlib_faces" / "training.xml")
-    images = [
-        dataclasses.replace(
-            image,
-            boxes=tuple(
-                dataclasses.replace(box, label="near" if box.width > 70 else "far")
-                for box in image.boxes
-            ),
-        )
-        for image in dataset.images
-    ]
-    dataset = dataclasses.replace(dataset, images=tuple(images))
-    views = plan_views(dataset, dataclasses.replace(BY_LABEL, upsample=1))
-    assert {view.label: view.plan.upsample for view in views} == {"far": 1, "near": 0}

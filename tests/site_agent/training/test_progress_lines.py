@@ -59,37 +59,6 @@ def test_detector_progress_never_falls_and_ends_below_1() -> None:
     assert steps[3].text == "iteration 4, risk gap 1.5 (ends below 0.01)"
 
 
-@given(st.text())
-def test_other_lines_tell_of_no_progress(line: str) -> None:
-    assert ErtProgressReader().read(f"x{line}") is None or "Progress:" in line
-    reader = HogSvmProgressReader(epsilon=0.01)
-    reader.read(f"risk gap: {line}")
-    reader.read("iter: 3")
-
-
-def test_strange_gaps_are_passed_over() -> None:
-    reader = HogSvmProgressReader(epsilon=0.01)
-    for gap in ("nan", "inf", "x"):
-        assert [reader.read(line) for line in iteration(gap, 1)] == [None, None, None]
-
-
-def test_the_remaining_time_of_detector_training_is_estimated() -> None:
-    now = 0.0
-    reader = HogSvmProgressReader(epsilon=0.01, clock=lambda: now)
-    text = ""
-    # A gap that falls as 100 / iterations ends at iteration 10 000.
-    for iteration in range(1, 2001):
-        now = 0.1 * iteration
-        reader.read(f"risk gap: {100 / iteration}")
-        step = reader.read(f"iter: {iteration}")
-        assert step is not None
-        if iteration == 5:
-            assert "left" not in step.text
-        text = step.text
-    # 8 000 iterations of a tenth of a second are left.
-    assert text.endswith("about 13 min left")
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0, "1 s"), (40.4, "40 s"), (100, "2 min"), (5000, "83 min"), (9000, "2.5 h")],

@@ -44,7 +44,7 @@ def dlib_accepts(found: list[Corners], area_px: int, upsample: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_same_boxes_are_refused_as_by_dlib(seed: int) -> None:
     dice = random.Random(seed)
     accepted = 0
@@ -80,10 +80,6 @@ def test_reasons_say_what_is_wrong() -> None:
     assert "wider than the window (160 x 60 px)" in reasons[1]
     assert "narrower than the window (60 x 160 px)" in reasons[2]
     assert len(reasons) == 3
-
-
-def test_a_window_of_80_by_80_has_the_filter_that_dlib_writes() -> None:
-    assert DetectionWindow(80, 80).filter_cells == (12, 12)
 
 
 @settings(deadline=None)

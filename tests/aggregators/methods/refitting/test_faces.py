@@ -23,22 +23,13 @@ def test_faces_are_packed() -> None:
     np.testing.assert_allclose(faces.shapes[1, 0], [3 / 7, 2 / 5])
 
 
-def test_faces_can_share_an_image() -> None:
-    faces = SiteFaces.from_arrays(IMAGES[:1], BOXES, POINTS, image_of_face=[0, 0])
-    assert faces.image_of_face.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
         ({"images": [IMAGES[0], IMAGES[1].astype(float)]}, ImageArrayError, "image 1 must be"),
-        ({"images": [IMAGES[0], np.zeros((3, 3, 3), np.uint8)]}, ImageArrayError, "grey"),
-        ({"images": [np.zeros((0, 4), np.uint8), IMAGES[1]]}, ImageArrayError, "no pixels"),
         ({"boxes": [[0, 0, 9, 9]]}, FaceBoxError, "1 boxes for the landmarks of 2"),
         ({"boxes": [[0, 0, 9, 9], [5, 5, 5, 9]]}, FaceBoxError, "box 1 "),
         ({"points": np.full((2, 3, 2), np.nan)}, FaceBoxError, "face 0 has landmarks"),
-        ({"points": np.zeros((2, 6))}, FaceBoxError, r"\(faces, parts, 2\)"),
-        ({"image_of_face": [0, 2]}, FaceBoxError, "the index of one of 2 images"),
         ({"images": IMAGES[:1], "boxes": BOXES[:1], "points": POINTS[:1]}, FaceBoxError, "1 faces"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aggregators import LandmarkPredictor
-from aggregators.errors import IncompatibleModelsError, InconsistentModelError
+from aggregators.errors import IncompatibleModelsError
 from aggregators.methods.refitting import (
     RefitSettings,
     SiteFaces,
@@ -127,16 +127,6 @@ def test_the_seed_decides_the_starting_shapes() -> None:
     assert "seed" not in other.settings
 
 
-def test_faces_that_need_no_change_contribute_none() -> None:
-    base = make_base()
-    base = replace(base, leaves=np.zeros_like(base.leaves))
-    faces = make_faces(5)
-    faces = replace(faces, shapes=np.broadcast_to(base.initial_shape, faces.shapes.shape))
-    contribution = contribute(base, faces, RefitSettings(starts=1, min_count=1))
-    assert not contribution.changes.any()
-    assert contribution.counts.sum() == faces.face_count * base.tree_count
-
-
 def test_leaves_with_too_few_samples_are_left_out() -> None:
     base, faces = make_base(), make_faces(6)
     samples = faces.face_count * SETTINGS.starts
@@ -200,10 +190,3 @@ def test_faces_of_another_scheme_are_refused() -> None:
         IncompatibleModelsError, match=r"parts 10 against 7 .*the model's landmarks"
     ):
         contribute(make_base(), make_faces(1, parts=7))
-
-
-def test_inconsistent_forests_are_refused() -> None:
-    base = make_base()
-    broken = replace(base, split_idx1=base.split_idx1 + np.uint32(100))
-    with pytest.raises(InconsistentModelError, match="pixel pool"):
-        contribute(broken, make_faces(1))

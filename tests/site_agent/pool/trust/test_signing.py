@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,7 +17,7 @@ import pytest
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
-from aggregators.formats import FORMATS, write_model
+from aggregators.formats import write_model
 from pool_server.database.engine import Database
 from pool_server.database.records import (
     LabelRecord,
@@ -41,12 +40,10 @@ from site_agent.pool import profiles
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.pool.trust import decisions
-from site_agent.pool.trust.signing import create_key, kind_of, load_key, local_keys
+from site_agent.pool.trust.signing import create_key, load_key, local_keys
 from site_agent.pool.trust.verification import chosen_policy
-from tests.aggregators.small_models import make_detector, make_predictor
+from tests.aggregators.small_models import make_detector
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
-from tests.pool_server.rounds.round_driver import base_model, combine, contribution_bytes
-from tests.site_agent.live_pool import UnreliableLine
 
 
 @pytest.fixture(scope="module")
@@ -158,27 +155,6 @@ def test_a_key_is_kept_from_others_and_never_lost(tmp_path: Path) -> None:
         load_key(folder, "../site-a")
 
 
-def test_of_several_that_make_a_key_at_once_one_does(tmp_path: Path) -> None:
-    folder, outcomes = tmp_path / "keys", []
-
-    def make() -> None:
-        try:
-            outcomes.append(create_key(folder, "site-a").key)
-        except InvalidInputError:
-            outcomes.append(None)
-
-    threads = [threading.Thread(target=make) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    [made] = [each for each in outcomes if each is not None]
-    found = load_key(folder, "site-a")
-    assert found is not None
-    assert found.key == made
-    assert [path.name for path in folder.iterdir()] == ["site-a.pem"]
-
-
 def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     made = create_key(tmp_path, "site-a")
     made.path.chmod(0o640)
@@ -199,17 +175,6 @@ def test_no_profile_leads_out_of_the_folder_of_keys(name: str) -> None:
     assert folder.name not in {".", "..", ""}
     other = profiles.key_folder(name, "https://other.example.org")
     assert other.name == "other.example.org", "the profile is one of another pool"
-
-
-def test_kinds_are_told_where_the_format_says_so(tmp_path: Path) -> None:
-    write_model(make_detector(1), tmp_path / "a.svm")
-    write_model(make_predictor(1), tmp_path / "a.dat")
-    write_model(make_predictor(1), tmp_path / "a.forest")
-    (tmp_path / "a.txt").write_text("Dear colleague")
-    assert [kind_of(tmp_path / f"a.{end}") for end in ("svm", "dat", "forest", "txt")] == [
-        "hog-svm", "ert", "ert", "",
-    ]  # fmt: skip
-    assert "safetensors" in FORMATS
 
 
 # -- signing and verifying ----------------------------------------------------------------
@@ -430,28 +395,6 @@ def test_a_merged_model_is_signed_with_its_recipe(lab: Lab, reader: PoolClient) 
     assert reader.download(unsigned.version.address).signature.status == "verified"
 
 
-def test_the_result_of_a_round_is_signed_by_who_brings_it(lab: Lab, reader: PoolClient) -> None:
-    base = base_model(5)
-    write_model(base, lab.folder / "base.dat")
-    started = lab.client.rounds.start(
-        lab.client.upload(lab.folder / "base.dat", f"{lab.site}/base").version.address,
-        [lab.site],
-        now_utc() + timedelta(hours=1),
-    )
-    contribution = contribution_bytes(base, 1)
-    (lab.folder / "one.contribution").write_bytes(contribution)
-    lab.client.rounds.send_contribution(started.round_id, lab.folder / "one.contribution", lab.site)
-    path, merged = combine(lab.folder, base, [contribution])
-    version, _ = lab.client.rounds.send_result(
-        started.round_id,
-        path,
-        ModelAddress(lab.site, "refined"),
-        file_name="refined.dat",
-        recipe=merged.recipe.model_dump(mode="json", by_alias=True),
-    )
-    assert reader.download(version.address).signature.status == "verified"
-
-
 def test_what_was_verified_needs_no_pool(
     lab: Lab, reader: PoolClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,30 +406,6 @@ def test_what_was_verified_needs_no_pool(
         path.unlink()
     found = reader.download(address).signature
     assert (found.status, bool(found.warning)) == ("unchecked", True)
-
-
-def test_a_signed_model_in_the_cache_costs_one_request(lab: Lab) -> None:
-    address = lab.publish("face", 75)
-    with UnreliableLine(lab.driver.url) as line:
-        with PoolClient(line.url, lab.driver.secret("reader", "viewer")) as reader:
-            assert reader.download(address).received_bytes > 0
-            before = line.requests
-            again = reader.download(address)
-        assert (again.signature.status, again.received_bytes) == ("verified", 0)
-        assert line.requests == before + 1
-
-
-def test_the_file_of_trusted_keys_is_checked_too(lab: Lab, reader: PoolClient) -> None:
-    address = lab.publish("face", 80)
-    reader.download(address)
-    file = decisions.trust_file()
-    key = next(decisions.all_trusted_keys())[2]
-    file.write_text(file.read_text().replace(key.public_key, PrivateKey.generate().public.text))
-    with pytest.raises(InvalidInputError, match="in truth"):
-        reader.download(address)
-    file.write_text("[broken")
-    with pytest.raises(InvalidInputError, match="TOML"):
-        reader.download(address)
 
 
 def test_the_policy_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
