@@ -1,19 +1,18 @@
 """Frames per second of the eyeblink pipeline, beside detecting and predicting in every frame.
 
-    python -m tests.benchmarks.blink_speed [--seconds 30] [--hour]
+    python -m tests.benchmarks.blink_speed [--seconds 30]
 
 A video of 1280x720 is drawn and a landmark model trained on drawn faces of other persons (both
 kept in the temporary folder for the next run). The plain way is what a laboratory's script does:
 OpenCV decodes, dlib's detector searches every frame, dlib's shape predictor places the landmarks;
 one thread. Its eye aspect ratios go through the same search for blinks. Where both find the same
-blinks, only the speed differs. ``--hour`` analyses an hour of small frames and prints the memory.
+blinks, only the speed differs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import tempfile
 import time
 from dataclasses import dataclass
@@ -152,34 +151,12 @@ def describe(run: Run, true: list[tuple[float, float]]) -> str:
     )
 
 
-def run_hour() -> None:
-    """Analyse the same small frames over and over for an hour of video time."""
-    landmarks, video = trained_landmarks(FOLDER), drawn_video(FOLDER, 20.0, (320, 240))
-    follower = FaceFollower(open_detector(), open_landmarks(landmarks))
-    builder, frames, started_s = TraceBuilder(), 0, time.perf_counter()
-    for repeat in range(180):
-        with VideoReader(video) as reader:
-            for sample in sample_eyes(read_ahead(reader.frames, 16), follower):
-                builder.add(sample)
-                frames += 1
-        if repeat % 30 in (0, 29):
-            # ru_maxrss is in kilobytes on Linux.
-            peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            minutes = (repeat + 1) / 3
-            print(f"{minutes:5.1f} min  {frames:7d} frames  {peak_mb:7.1f} MB", flush=True)
-    print(f"{frames / (time.perf_counter() - started_s):.0f} frames/s")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--hour", action="store_true")
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    if arguments.hour:
-        run_hour()
-    else:
-        compare(arguments.seconds)
+    compare(arguments.seconds)
 
 
 if __name__ == "__main__":

@@ -58,9 +58,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, float]:
             output_format=arguments.format,
         )
     seconds = perf_counter() - start
-    # Linux counts kibibytes, macOS bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"seconds": seconds, "peak_bytes": peak_bytes}
 
 

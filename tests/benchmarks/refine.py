@@ -80,8 +80,6 @@ def _measured(arguments: argparse.Namespace) -> dict[str, float]:
     fitted = perf_counter()
     path = arguments.child / "site.contribution"
     write_contribution(contribution, path)
-    # Linux counts kibibytes, macOS bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
     return {
         "samples": arguments.faces * arguments.starts,
         "trees": base.tree_count,
@@ -89,7 +87,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, float]:
         "fit_s": fitted - begun,
         "write_s": perf_counter() - fitted,
         "file_bytes": path.stat().st_size,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 

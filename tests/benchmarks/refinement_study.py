@@ -23,11 +23,12 @@ from time import perf_counter
 from aggregators import merge, read_model
 from aggregators.methods.refitting import RefitSettings
 from site_agent.datasets import FaceDataset, read_imglab_xml
-from site_agent.datasets.synthetic import SITE_STYLES, write_face_dataset
+from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
 from site_agent.training import ErtSettings, train_ert
 
+_SITES = 6
 _TEST_PERSONS_FROM = 100_000
 
 
@@ -61,29 +62,20 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sites", type=int, default=6)
     parser.add_argument("--persons", type=int, default=60, help="of each site, two pictures each")
     parser.add_argument("--test-persons", type=int, default=100)
     parser.add_argument("--trees", type=int, default=100, help="per level")
-    parser.add_argument("--levels", type=int, default=10)
-    parser.add_argument("--depth", type=int, default=5)
-    parser.add_argument("--jitter", type=float, default=0.0)
-    parser.add_argument("--nu", type=float, help="of the refinement; by the trees when left out")
-    parser.add_argument("--min-count", type=int, help="more than one face has when left out")
-    parser.add_argument("--style", default="mixed", help="of faces, or 'each' for unlike sites")
-    parser.add_argument("--quick", action="store_true", help="only one-shot and thinned")
     parser.add_argument("--folder", type=Path, help="keep faces and models there")
     return parser.parse_args()
 
 
 def _rows(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
-    sites = [_draw(folder, number, arguments) for number in range(arguments.sites)]
+    sites = [_draw(folder, number, arguments) for number in range(_SITES)]
     test = _draw(folder, -1, arguments)
     ert = ErtSettings(
-        cascade_depth=arguments.levels,
+        cascade_depth=10,
         num_trees_per_cascade_level=arguments.trees,
-        tree_depth=arguments.depth,
-        oversampling_translation_jitter=arguments.jitter,
+        tree_depth=5,
         num_threads=2,
     )
     models = []
@@ -109,33 +101,24 @@ def _rows(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterator[tuple[str, RefinementPlan]]:
-    settings = RefitSettings(
-        nu=arguments.nu, jitter=arguments.jitter, min_count=arguments.min_count
-    )
-    if not arguments.quick:
-        yield "refined one-shot, 1 round", RefinementPlan(settings)
+    settings = RefitSettings()
+    yield "refined one-shot, 1 round", RefinementPlan(settings)
     yield "refined one-shot, 3 rounds", RefinementPlan(settings, rounds=3)
     thinned = settings.model_copy(update={"thin": arguments.trees})
     yield "refined one-shot, 3 rounds, thinned", RefinementPlan(thinned, rounds=3)
-    if not arguments.quick:
-        step = {"mode": "level-by-level"}
-        yield "refined level by level", RefinementPlan(settings.model_copy(update=step))
-        yield "refined level by level, thinned", RefinementPlan(thinned.model_copy(update=step))
+    step = {"mode": "level-by-level"}
+    yield "refined level by level", RefinementPlan(settings.model_copy(update=step))
+    yield "refined level by level, thinned", RefinementPlan(thinned.model_copy(update=step))
 
 
 def _key(arguments: argparse.Namespace) -> str:
-    parts = (arguments.style, arguments.persons, arguments.levels, arguments.trees)
-    return "-".join(map(str, (*parts, arguments.depth, arguments.jitter)))
+    return f"{arguments.persons}-{arguments.trees}"
 
 
 def _draw(folder: Path, number: int, arguments: argparse.Namespace) -> FaceDataset:
     """Draw a site's faces, or with -1 the test's."""
     persons = arguments.test_persons if number < 0 else arguments.persons
-    styles = list(SITE_STYLES)
-    style = "mixed"
-    if number >= 0:
-        style = styles[number % len(styles)] if arguments.style == "each" else arguments.style
-    name = f"{style}-{persons}-{'test' if number < 0 else number}"
+    name = f"{persons}-{'test' if number < 0 else number}"
     xml = folder / f"{name}.xml"
     if not xml.is_file():
         first = _TEST_PERSONS_FROM if number < 0 else number * persons
@@ -146,7 +129,6 @@ def _draw(folder: Path, number: int, arguments: argparse.Namespace) -> FaceDatas
             seed=100 + number,
             image_size=(256, 256),
             first_person=first,
-            style=style,
             name=name,
         )
     return read_imglab_xml(xml)

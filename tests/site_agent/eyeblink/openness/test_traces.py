@@ -14,14 +14,11 @@ from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.text_tables import Decimal
 from tests.benchmarks.blinks_on_traces import (
     F1_TO_BEAT,
-    AnnotatedTrace,
     Counts,
     leave_one_out,
     load_annotated_traces,
     match_recording,
-    reasons_for_misses,
 )
-from tests.site_agent.eyeblink.drawn_traces import trace_of
 
 
 def write(folder: Path, text: str) -> Path:
@@ -127,22 +124,6 @@ def test_real_traces(shared_data: Path) -> None:
     assert table.valid.all()
 
 
-def test_every_missed_blink_has_its_reason() -> None:
-    ear = 0.3 + 0.004 * np.random.default_rng(1).standard_normal(1500)
-    for frame in range(100, 1400, 150):
-        ear[frame - 3 : frame + 4] -= [0.05, 0.14, 0.2, 0.22, 0.18, 0.12, 0.05]
-    ear[690:711] = np.nan
-    ear[472:479] -= [0.01, 0.02, 0.03, 0.035, 0.03, 0.02, 0.01]
-    annotated = (100, 103, 475, 700, 920)
-    recording = AnnotatedTrace("drawn", trace_of(np.arange(1500) / 30.0, ear), annotated)
-    reasons = reasons_for_misses(recording, BlinkSettings())
-    assert list(reasons) == [103, 475, 700, 920]
-    assert reasons[103] == "merged with the blink annotated at 100"
-    assert reasons[475].startswith("too shallow: evidence 0.")
-    assert reasons[700] == "missing data: eyes not seen in 17 of 17 frames"
-    assert not reasons[920].startswith(("merged", "missing"))
-
-
 def test_annotated_blinks_are_found_in_real_traces(shared_data: Path) -> None:
     recordings = load_annotated_traces(shared_data / "ear_traces" / "laiyt")
     assert len(recordings) == 4
@@ -151,6 +132,3 @@ def test_annotated_blinks_are_found_in_real_traces(shared_data: Path) -> None:
     assert Counts.of(shipped).f1 > F1_TO_BEAT
     held_out = [match for _, match in leave_one_out(recordings, settings).values()]
     assert Counts.of(held_out).f1 > F1_TO_BEAT
-    for recording, match in zip(recordings, shipped, strict=True):
-        reasons = reasons_for_misses(recording, settings)
-        assert list(reasons) == [recording.blink_frames[index] for index in match.missed]
