@@ -77,7 +77,7 @@ def predict(
     rounded (--json). --xml and --overlay replace existing files only with --force, and never an
     input.
     """
-    from site_agent.faces.prediction import predict_images, prediction_rows, write_predictions_xml
+    from site_agent.faces.prediction import predict_images, write_predictions_xml
 
     faces = _images(inputs, reading_from(images), boxes_wanted=not detector)
     wanted = {"detector": detector, "landmarks": landmarks}
@@ -125,7 +125,7 @@ def predict(
         with invocation.progress("draw overlays"):
             overlays = write_overlays(predictions, overlay)
         notes.append(f"overlays {overlay}")
-    data = {"items": prediction_rows(predictions), "xml": xml, "overlays": overlays}
+    data = {"items": [each.to_dict() for each in predictions], "xml": xml, "overlays": overlays}
     return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
 
 

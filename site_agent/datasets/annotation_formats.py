@@ -34,8 +34,6 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class AnnotationFormat:
-    """One format: its name, the endings of its files, and its reader."""
-
     name: str
     summary: str
     suffixes: tuple[str, ...]
@@ -70,12 +68,12 @@ ANNOTATION_FORMATS: dict[str, AnnotationFormat] = {
 
 
 def recognise_annotations(path: Path | str) -> AnnotationFormat:
-    """Return the format of a folder, or of a file by its name or else its first byte.
+    """Return the format of a folder, or of a file by the ending of its name.
 
     Raises
     ------
     AnnotationFileError
-        When it has none of these formats, or cannot be read.
+        The ending is that of no format.
     """
     path = Path(path)
     if path.is_dir():
@@ -83,16 +81,11 @@ def recognise_annotations(path: Path | str) -> AnnotationFormat:
     for entry in ANNOTATION_FORMATS.values():
         if path.suffix.lower() in entry.suffixes:
             return entry
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(256).lstrip()
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
-    if start.startswith(b"<"):
-        return ANNOTATION_FORMATS["imglab"]
-    if start.startswith(b"{"):
-        return ANNOTATION_FORMATS["coco"]
-    known = "; ".join(entry.summary for entry in ANNOTATION_FORMATS.values())
+    if not path.exists():
+        raise AnnotationFileError(path, 0, "no such file or folder")
+    known = "; ".join(
+        f"{' '.join(entry.suffixes)} ({entry.summary})" for entry in ANNOTATION_FORMATS.values()
+    )
     raise AnnotationFileError(path, 0, f"is not a file of annotations; expected one of: {known}")
 
 

@@ -26,18 +26,9 @@ _NAMES_SHOWN = 6
 class Finding:
     """One thing that is wrong, or may be.
 
-    Attributes
-    ----------
-    severity : {'error', 'warning'}
-        An error stops training or spoils it; a warning may be meant.
-    code : str
-        Stable name of the kind of finding, such as 'missing-image'.
-    file : Path
-        The annotation file, or the image where the dataset comes from no file.
-    line : int
-        Line of the annotation file, 0 where the finding concerns all of it.
-    text : str
-        What was found, and what was expected.
+    An error stops training or spoils it; a warning may be meant. `code` is a stable name such as
+    'missing-image'. `file` and `line` are those of the annotations (0: all of it), or the image
+    where the dataset comes from no file.
     """
 
     severity: Severity
@@ -53,8 +44,6 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Opened:
-    """What opening an image file showed."""
-
     digest: str
     width_px: int
     height_px: int
@@ -72,16 +61,7 @@ def check_dataset(
     suits a detector's window depends on the training settings:
     `site_agent.training.unlearnable_boxes`.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-    progress : callable, optional
-        Called with the fraction done, in 0..1, and a text.
-
-    Returns
-    -------
-    list of Finding
-        In the order of the file; empty when nothing was found.
+    Findings are in the order of the file.
     """
     return check_datasets([dataset], progress)
 
@@ -101,15 +81,8 @@ def check_datasets(
     ----------
     datasets : sequence of FaceDataset
         Such as training and test data.
-    progress : callable, optional
-        As in `check_dataset`.
     expected_parts : int, optional
         How many landmarks faces should have.
-
-    Returns
-    -------
-    list of Finding
-        Of each dataset in turn, in the order of its file.
     """
     findings: list[Finding] = []
     seen: dict[str, tuple[int, AnnotatedImage]] = {}

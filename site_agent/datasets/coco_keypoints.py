@@ -38,17 +38,9 @@ _LARGEST_COORDINATE_PX = 1_000_000
 def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -> FaceDataset:
     """Read a COCO keypoints file.
 
-    Parameters
-    ----------
-    path : Path or str
-    images : Path or str, optional
-        Folder to which file names are relative; that of `path` by default.
-
-    Returns
-    -------
-    FaceDataset
-        Names of categories become labels where there are several; landmarks of categories that
-        do not name them are called '00', '01', ...
+    File names are relative to `images`, by default the folder of `path`. Names of categories
+    become labels where there are several; landmarks of categories that do not name them are
+    called '00', '01', ...
 
     Raises
     ------

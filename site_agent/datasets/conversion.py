@@ -120,14 +120,8 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
 class Reboxed:
     """A data set with other boxes.
 
-    Attributes
-    ----------
-    dataset : FaceDataset
-    found : int
-        Boxes that the detector gave.
-    estimated : tuple of (image, box)
-        Faces that it did not find; they got a box that lies to the landmarks as those of the
-        others do.
+    `found` counts those that the detector gave; `estimated` are the faces that it did not find,
+    whose boxes lie to the landmarks as those of the others do.
     """
 
     dataset: FaceDataset
@@ -209,7 +203,6 @@ def _with_boxes(
 
 
 def _extent(box: FaceBox, names: Sequence[str]) -> Float64 | None:
-    """Left, top, right, bottom of the landmarks, None where there are too few."""
     points = parts_array(box, names)
     marked = points[np.isfinite(points).all(axis=1)]
     if len(marked) < 2:
@@ -234,7 +227,6 @@ def _matching(
 
 
 def _relation(box: Float64, extent: Float64) -> Float64:
-    """Centre and size of a box, measured from the landmarks and in their size."""
     size = np.sqrt(np.prod(np.maximum(extent[2:] - extent[:2], 1.0)))
     centre = (box[:2] + box[2:] - extent[:2] - extent[2:]) / 2.0
     return np.concatenate([centre / size, (box[2:] - box[:2] + 1.0) / size])

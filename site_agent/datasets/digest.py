@@ -20,11 +20,6 @@ def dataset_digest(dataset: FaceDataset) -> str:
     and mark. The images cannot be recovered from it; who holds exactly the same files can
     recognise them.
 
-    Returns
-    -------
-    str
-        SHA-256 in hexadecimal.
-
     Raises
     ------
     AnnotationFileError

@@ -103,18 +103,9 @@ def without_prefix(names: Sequence[str]) -> tuple[str, ...]:
 def expand_parts(words: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Find the landmarks that words mean.
 
-    Parameters
-    ----------
-    words : sequence of str
-        Names of landmarks, ranges of numbers (``36-47``), or the groups of `PART_GROUPS` where
-        the landmarks are iBUG's.
-    names : sequence of str
-        All landmarks, in their order.
-
-    Returns
-    -------
-    (parts, unknown)
-        The names meant, in the order of `names`, and the words that mean none.
+    Words are names of landmarks, ranges of numbers (``36-47``), or the groups of `PART_GROUPS`
+    where the landmarks are iBUG's. Return the names meant, in the order of `names` (all
+    landmarks), and the words that mean none.
     """
     places = ibug_places(names)
     chosen: set[str] = set()

@@ -33,15 +33,8 @@ def find_model_parts(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Find the landmarks of a data set that a model places.
 
-    Parameters
-    ----------
-    names : sequence of str
-        All landmarks of the data set, in their order.
-    initial_shape : float, shape (parts, 2)
-        The model's mean shape: (x, y) in box coordinates.
-    words : sequence of str
-        What the user calls them, as in `expand_parts`. Without any: all where the numbers are
-        equal, else the group of iBUG's landmarks that the mean shape shows.
+    `words` are what the user calls them, as in `expand_parts`. Without any: all where the numbers
+    are equal, else the group of iBUG's landmarks that the mean shape (in box coordinates) shows.
 
     Returns
     -------
@@ -61,12 +54,7 @@ def group_of_shape(
 ) -> str | None:
     """Return the group of `PART_GROUPS` whose landmarks a model places, or None.
 
-    Parameters
-    ----------
-    initial_shape : float, shape (parts, 2)
-        (x, y) in box coordinates.
-    names : sequence of str
-        Of the landmarks of a data set: models have them in the order of the names.
+    `initial_shape` is in box coordinates; models have landmarks in the order of their names.
     """
     number_of = {index: number for number, index in ibug_places(names).items()}
     ordered = [number_of[index] for index in sorted(number_of)]
@@ -93,6 +81,5 @@ def _same_side(shape: NDArray[np.float64], like: NDArray[np.float64]) -> bool:
 
 
 def _misfit(shape: NDArray[np.float64], like: NDArray[np.float64]) -> float:
-    """Return how far a shape is from another that was moved, scaled and turned a little to fit."""
     misfit, turn_rad = misfit_and_turn(as_complex(shape), as_complex(like))
     return 1.0 if abs(turn_rad) > _LARGEST_TURN_RAD else misfit

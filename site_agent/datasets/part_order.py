@@ -42,11 +42,8 @@ _ROUNDS = 5
 def unsorted_names(names: Sequence[str]) -> str:
     """Describe how dlib orders landmarks that are numbered without leading zeros.
 
-    Returns
-    -------
-    str
-        Empty where the order of the names as text is that of the numbers, or where they are no
-        numbers, nor numbers behind the same letters (``p1``, ``p2`` ...).
+    Empty where the order of the names as text is that of the numbers, or where they are not
+    numbers, nor numbers behind the same letters (``p1``, ``p2`` ...).
     """
     numbers = dict(zip(names, without_prefix(names), strict=True))
     if not all(number.isascii() and number.isdigit() for number in numbers.values()):
@@ -63,12 +60,6 @@ def misordered_faces(
     dataset: FaceDataset, names: Sequence[str]
 ) -> Iterator[tuple[AnnotatedImage, FaceBox, str, bool]]:
     """Find faces whose landmarks fit a face better in another order, or no face at all.
-
-    Parameters
-    ----------
-    dataset : FaceDataset
-    names : sequence of str
-        Its landmarks.
 
     Yields
     ------
@@ -101,16 +92,8 @@ def misordered_faces(
 def order_problem(shape: NDArray[np.floating]) -> str:
     """Return how the landmarks of a mean face are in a wrong order.
 
-    Parameters
-    ----------
-    shape : float, shape (parts, 2)
-        (x, y), in any unit, turned in any way.
-
-    Returns
-    -------
-    str
-        What its landmarks do ("are in the order ..."). Empty where they are iBUG's 68 in order,
-        also of a face that is turned away, or landmarks of another scheme.
+    Empty where they are iBUG's 68 in order, also of a face that is turned away, or landmarks of
+    another scheme.
     """
     if len(shape) != IBUG_PARTS:
         return ""

@@ -43,11 +43,7 @@ _COUNT = re.compile(r"n_points\s*:\s*([0-9]+)", re.IGNORECASE)
 def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
     """Read one file.
 
-    Parameters
-    ----------
-    path : Path or str
-    origin : float
-        Coordinates of the centre of the upper left pixel in the file: 1 in 300-W.
+    `origin` is the coordinate of the centre of the upper left pixel in the file: 1 in 300-W.
 
     Returns
     -------
@@ -115,14 +111,7 @@ def read_pts_folder(
     `check_dataset` reports that ``a/b.jpg`` is missing. Landmarks are named '00', '01', ... in
     the order of the file.
 
-    Parameters
-    ----------
-    path : Path or str
-    origin : float
-        See `read_pts`.
-    margin : float
-        Boxes go around the landmarks and this part of their width and height beyond, on each
-        side.
+    Boxes go around the landmarks, and `margin` of their width and height beyond on each side.
 
     Raises
     ------
@@ -151,13 +140,7 @@ def read_pts_folder(
 def pts_places(
     dataset: FaceDataset, folder: Path
 ) -> list[tuple[AnnotatedImage, FaceBox, Path, Path]]:
-    """Return for each face its image, its box, and where `write_pts_folder` puts both.
-
-    Returns
-    -------
-    list of (image, box, file, copy)
-        `file` is the ``.pts`` file, `copy` that of the image.
-    """
+    """Return each face's image and box, its ``.pts`` file, and the copy of its image."""
     places = []
     taken: set[str] = set()
     for image, box in dataset.boxes():

@@ -71,16 +71,8 @@ class FaceBox:
 class AnnotatedImage:
     """One image file and the faces that somebody marked in it.
 
-    Attributes
-    ----------
-    path : Path
-        The image file.
-    boxes : tuple of FaceBox
-    width_px, height_px : int or None
-        Size as the annotation file declares it, None where it does not; `check_dataset`
-        compares it with the image itself.
-    line : int
-        Line of the XML file on which the image begins, 0 where that is not known.
+    Width and height are those that the annotation file declares; `check_dataset` compares them
+    with the image itself. `line` is that of the XML file, 0 where it is not known.
     """
 
     path: Path
@@ -92,15 +84,7 @@ class AnnotatedImage:
 
 @dataclass(frozen=True)
 class FaceDataset:
-    """Images with their boxes and landmarks.
-
-    Attributes
-    ----------
-    path : Path or None
-        The XML file it was read from or written to.
-    name, comment : str
-    images : tuple of AnnotatedImage
-    """
+    """Images with their boxes and landmarks; `path` is the file they were read from."""
 
     path: Path | None
     name: str = ""

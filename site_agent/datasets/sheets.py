@@ -65,19 +65,12 @@ def write_contact_sheets(
 
     Parameters
     ----------
-    dataset : FaceDataset
     output : Path or str
         PNG file; further pages are called ``name-2.png`` ..., as `sheet_paths` says.
-    columns, rows : int
-        Tiles on a page.
-    tile_px : int
-        Side of a tile.
     most_pages : int, optional
         Not more; the faces shown are then spread evenly over the data set.
     whole_images : bool
         A tile for each image, not for each face.
-    progress : callable, optional
-        Called with the fraction done and a text.
 
     Raises
     ------
@@ -116,14 +109,12 @@ def write_contact_sheets(
 def _shown(
     dataset: FaceDataset, *, whole_images: bool
 ) -> list[tuple[AnnotatedImage, FaceBox | None]]:
-    """Return what the tiles show: whole images, or every face with its image."""
     if whole_images:
         return [(image, None) for image in dataset.images]
     return list(dataset.boxes(ignored=True))
 
 
 def _arranged(tiles: Sequence[UInt8], columns: int) -> UInt8:
-    """Put tiles of one size, shape (H, W, 3), side by side, row by row."""
     high, wide = tiles[0].shape[:2]
     across = min(columns, len(tiles))
     down = -(-len(tiles) // across)

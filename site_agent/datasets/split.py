@@ -59,7 +59,6 @@ def split_dataset(
 
     Parameters
     ----------
-    dataset : FaceDataset
     shares : mapping of str to float
         Names of the parts, and what part of the images each gets; above 0.
     group_of : callable, optional
@@ -117,12 +116,8 @@ def by_folder(image: AnnotatedImage) -> str:
 def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
     """Group images by what a regular expression finds in their names.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Names are looked at relative to its folder, with ``/`` between folders.
-    pattern : str
-        Its group called ``person``, or its first group, or all that it matches.
+    Names are relative to the folder of the data set, with ``/`` between folders. The group is
+    the match of the expression's group called ``person``, or of its first group, or all of it.
 
     Raises
     ------
@@ -151,14 +146,8 @@ def by_table(
 ) -> GroupOf:
     """Group images by a column of a CSV file, such as a person's number.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-    table : Path or str
-        With a header. Files are named relative to the folder of the data set, or by their names
-        alone where these are unique.
-    column, file_column : str
-        Names of the columns.
+    Files are named relative to the folder of the data set, or by their names alone where these
+    are unique.
 
     Raises
     ------

@@ -22,19 +22,7 @@ _PERCENTILES = (5, 25, 50, 75, 95)
 
 @dataclass(frozen=True)
 class Distribution:
-    """How values are spread.
-
-    Attributes
-    ----------
-    count : int
-    mean, low, high : float
-        `low` and `high` are the extremes.
-    percentiles : dict
-        Of 5, 25, 50, 75 and 95 percent.
-    bin_edges : tuple of float
-        One more than `bin_counts`.
-    bin_counts : tuple of int
-    """
+    """How values are spread: extremes, percentiles (5, 25, 50, 75, 95) and a histogram."""
 
     count: int
     mean: float
@@ -66,15 +54,10 @@ class DatasetStatistics:
 
     Attributes
     ----------
-    images, images_without_faces, faces, ignored : int
-        `faces` does not count the boxes marked `ignore`.
-    marks : dict of str to int
-        How many faces are difficult, occluded, truncated.
-    labels : dict of str to int
-        Faces of each label; '' for none.
-    parts : tuple of str
-        Names of the landmarks.
-    faces_with_all_parts, faces_without_parts : int
+    faces : int
+        Without the boxes marked `ignore`.
+    marks, labels : dict of str to int
+        How many faces are difficult, occluded, truncated; faces of each label, '' for none.
     distributions : dict of str to Distribution
         Of whatever there is: ``faces_per_image``, ``box_width_px``, ``box_height_px``,
         ``box_aspect`` (width over height), and where the landmarks are iBUG's
@@ -152,19 +135,9 @@ def distribution(values: Sequence[float] | Float64) -> Distribution | None:
 
 
 def mean_eye_aspect_ratio(shapes: Float64, names: Sequence[str]) -> Float64 | None:
-    """Return the mean eye aspect ratio of both eyes.
+    """Return the mean eye aspect ratio of both eyes of faces, shape (faces, parts, 2).
 
-    Parameters
-    ----------
-    shapes : float64, shape (faces, parts, 2)
-        NaN where a landmark is not marked.
-    names : sequence of str
-        Of the landmarks.
-
-    Returns
-    -------
-    float64, shape (faces,), or None
-        NaN where an eye is not marked; None where the landmarks have no eyes of iBUG's scheme.
+    NaN where an eye is not marked; None where the landmarks have no eyes of iBUG's scheme.
     """
     places = ibug_places(names)
     eyes = [PART_GROUPS["right-eye"], PART_GROUPS["left-eye"]]

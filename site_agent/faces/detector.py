@@ -48,16 +48,8 @@ class Detection:
 class FaceDetector:
     """One or several HOG-SVM detectors, run together.
 
-    Attributes
-    ----------
-    name : str
-        The file's name, or that of dlib's stock detector.
-    path : Path or None
-    detector_count : int
-    smallest_face_px : int
-        Width of the smallest face that is found without upsampling.
-    default_upsample : int
-        How often the image is doubled when nothing else is said (the file may ask for it).
+    `smallest_face_px` is the width of the smallest face that is found without upsampling,
+    `default_upsample` how often the file asks for the image to be doubled.
     """
 
     name: str

@@ -51,16 +51,9 @@ _MOST_THREADS = 8
 class PredictedFace:
     """One face of an image.
 
-    Attributes
-    ----------
-    box : (left, top, right, bottom)
-        Pixels, all four edges inside the box.
-    score : float or None
-        The detector's, None for a box of a data set.
-    detector_index : int or None
-        Which of several detectors in the file found it.
-    landmarks : float64, shape (parts, 2), or None
-        (x, y) in pixels, not rounded.
+    All four edges are inside the box. The score is the detector's, None for a box of a data set;
+    `detector_index` is that of several detectors in one file. Landmarks, shape (parts, 2), are
+    not rounded.
     """
 
     box: tuple[float, float, float, float]
@@ -90,8 +83,6 @@ class ImagePrediction:
 
     Attributes
     ----------
-    path : Path
-    width_px, height_px : int
     faces : tuple of PredictedFace
         Best score first, or in the order of the data set.
     upright : bool
@@ -158,8 +149,6 @@ def predict_images(
         Image files as from `find_images`; or a data set, whose images are read without turning
         them by their EXIF data (as annotation tools show them), and whose boxes are used when
         there is no detector.
-    detector : FaceDetector or path, optional
-    landmarks : LandmarkPredictor or path, optional
     upsample : int, optional
         How often images are doubled before detection; by default what the detector asks for.
     threshold : float
@@ -169,8 +158,6 @@ def predict_images(
         more than one must guard its main part with ``if __name__ == "__main__":``.
     skip_unreadable : bool
         Skip images that cannot be read; `problem` of their predictions has the reason.
-    progress : callable, optional
-        Called with the fraction done and a text after each image.
 
     Raises
     ------
@@ -247,11 +234,6 @@ def _annotated_image(prediction: ImagePrediction) -> AnnotatedImage:
 def write_predictions_xml(predictions: Iterable[ImagePrediction], path: Path | str) -> None:
     """Write predictions as a file of dlib's imglab; coordinates are rounded to whole pixels."""
     write_imglab_xml(predictions_to_dataset(predictions, "predictions"), path)
-
-
-def prediction_rows(predictions: Iterable[ImagePrediction]) -> list[dict[str, Any]]:
-    """Return one plain row for each image, for JSON."""
-    return [prediction.to_dict() for prediction in predictions]
 
 
 def _annotated(images: Sequence[Path] | FaceDataset) -> tuple[AnnotatedImage, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,10 @@ IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dib", ".jpeg", ".jpg", ".jpe", ".jp2", ".png", ".pbm", ".pgm", ".ppm", ".pnm"}
     | {".tif", ".tiff", ".webp", ".gif", ".avif"}
 )
+_log = logging.getLogger(__name__)
+# The largest sample of 12 bits when the upper 8 of 16 are kept.
+_MOST_OF_12_BITS = 15
+_warned: list[Path] = []
 FIRST_LYING = 5
 """EXIF orientations from here on exchange width and height."""
 
@@ -69,7 +74,23 @@ def read_image(path: Path | str, *, apply_orientation: bool = True, bits: int = 
         raise ImageFileError(f"{path}: is not an image (JPEG, PNG, TIFF, BMP ...)")
     if image.dtype == np.uint16:
         image = to_8_bits(image.astype(np.uint16), bits)
+    elif bits == FULL_BITS and not _warned and image.max() <= _MOST_OF_12_BITS:
+        _warn_of_fewer_bits(path, data)
     return np.ascontiguousarray(image[:, :, ::-1], dtype=np.uint8)
+
+
+def _warn_of_fewer_bits(path: Path, data: bytes) -> None:
+    """Warn, once a process, of an almost black picture of a camera with 12 bits or fewer."""
+    import cv2
+
+    deep = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYDEPTH)
+    if deep is not None and deep.dtype == np.uint16 and deep.max() > _MOST_OF_12_BITS:
+        _warned.append(path)
+        _log.warning(
+            f"{path}: only {int(deep.max()).bit_length()} of its 16 bits are used, so it is read "
+            "almost black; multiply the samples so that they use 16 bits ('poolctl blink' reads "
+            "such files with the setting files.bits)"
+        )
 
 
 def _require_complete(path: Path, data: bytes) -> None:
@@ -101,16 +122,9 @@ def exif_orientation(path: Path | str) -> int:
 
 
 def as_stored(points: Float64, orientation: int, width_px: int, height_px: int) -> Float64:
-    """Return where points of the upright picture are in the picture as it is stored.
+    """Return where points (x, y) of the upright picture are in the picture as it is stored.
 
-    Parameters
-    ----------
-    points : float64, shape (n, 2)
-        (x, y) in pixels.
-    orientation : int
-        As `exif_orientation` returns it.
-    width_px, height_px : int
-        Of the upright picture.
+    `orientation` is as from `exif_orientation`; width and height are those of the upright picture.
     """
     x, y = points[:, 0], points[:, 1]
     right, bottom = width_px - 1 - x, height_px - 1 - y

@@ -32,19 +32,9 @@ _LARGEST_COORDINATE = 1 << 20
 
 
 def draw_overlay(image: UInt8, faces: Iterable[PredictedFace]) -> UInt8:
-    """Draw boxes, scores and landmarks over an image.
+    """Draw boxes, scores and landmarks over a copy of an RGB image.
 
-    Parameters
-    ----------
-    image : uint8, shape (height, width, 3)
-        RGB; left as it is.
-    faces : iterable of PredictedFace
-        In pixels of the image.
-
-    Returns
-    -------
-    uint8, shape (n * height, n * width, 3)
-        Enlarged by a whole number n, 1 for images with large faces.
+    The copy is enlarged by a whole number, 1 for images with large faces.
     """
     faces = list(faces)
     scale = _enlargement(image.shape[1], image.shape[0], faces)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -69,14 +69,9 @@ def run_journey(
     settings: QuickstartSettings,
     reporter: Reporter,
 ) -> QuickstartResult:
-    """Go through the journey.
+    """Go through the journey with a running pool.
 
-    Parameters
-    ----------
-    folder : Path
-        Existing and empty; data, models, results and ``summary.json`` are kept there.
-    endpoint, admin_token : str
-        A running pool.
+    Data, models, results and ``summary.json`` are kept in `folder`, which is empty.
 
     Raises
     ------
@@ -86,23 +81,19 @@ def run_journey(
     return _Journey(folder, endpoint, admin_token, settings, reporter).run()
 
 
+@dataclass
 class _Journey:
-    def __init__(
-        self,
-        folder: Path,
-        endpoint: str,
-        admin_token: str,
-        settings: QuickstartSettings,
-        reporter: Reporter,
-    ) -> None:
-        self.folder = folder
-        self.endpoint = endpoint
-        self.admin_token = admin_token
-        self.settings = settings
-        self.reporter = reporter
-        self.consumer_folder = folder / "our-lab"
-        self._begun = 0
-        self._addresses: dict[Path, str] = {}
+    folder: Path
+    endpoint: str
+    admin_token: str
+    settings: QuickstartSettings
+    reporter: Reporter
+    _begun: int = 0
+    _addresses: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def consumer_folder(self) -> Path:
+        return self.folder / "our-lab"
 
     def run(self) -> QuickstartResult:
         self._begin()
@@ -149,8 +140,6 @@ class _Journey:
         title = _STEPS[self._begun].format(sites=self.settings.sites)
         self._begun += 1
         self.reporter.step(self._begun, len(_STEPS), title)
-
-    # -- the steps -------------------------------------------------------------------------
 
     def _draw(self) -> tuple[list[Path], Path, Path]:
         from site_agent.datasets.synthetic import SITE_STYLES, write_blink_video, write_face_dataset

@@ -27,18 +27,8 @@ class Reporter(Protocol):
 class QuickstartSettings:
     """How much is drawn and trained; the defaults take a few minutes on two cores.
 
-    Attributes
-    ----------
-    sites : int
-        Sites that train; one more downloads and merges.
-    persons_per_site, test_persons : int
-        Every person is drawn `pictures_per_person` times; nobody is in two sets.
-    detector_pictures_per_person : int
-        Of these, how many a detector is trained on.
-    ert_levels, ert_trees, ert_oversampling : int
-        Size of the landmark models: smaller than the paper's, so that they train in seconds.
-    seed : int
-        The same seed draws and trains the same.
+    One more site downloads and merges. Every person is drawn `pictures_per_person` times; nobody
+    is in two sets. Landmark models are smaller than the paper's, so that they train in seconds.
     """
 
     sites: int = 3
@@ -66,15 +56,8 @@ class QuickstartSettings:
 class ScoredModel:
     """One line of the table at the end.
 
-    Attributes
-    ----------
-    made_by : str
-        ``trained`` or the method that merged it.
-    score : float
-        Recall of a detector, mean error (fraction of the inter-ocular distance) of a landmark
-        model, both on persons that no site has seen.
-    detail : float
-        Precision of a detector, failure rate (error above 0.1) of a landmark model.
+    `made_by` is ``trained`` or the method that merged it. `score` and `detail` are recall and
+    precision of a detector, mean error and failure rate (error above 0.1) of a landmark model.
     """
 
     name: str

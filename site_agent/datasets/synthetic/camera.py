@@ -13,18 +13,8 @@ from site_agent.datasets.synthetic.canvas import Float32, UInt8, blurred, jpeg_a
 class Camera:
     """How a scene is taken.
 
-    Attributes
-    ----------
-    blur_px : float
-        Standard deviation of the blur, at least 0.
-    noise : float
-        Standard deviation of the noise in the middle tones, in grey levels, at least 0.
-    exposure : float
-        Factor for the brightness.
-    jpeg_quality : int or None
-        1..100; None leaves the picture as it is.
-    grey : bool
-        A camera without colour.
+    `blur_px` and `noise` (grey levels, middle tones) are standard deviations, `exposure` is a
+    factor for the brightness.
     """
 
     blur_px: float = 0.5

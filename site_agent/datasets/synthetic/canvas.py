@@ -17,16 +17,10 @@ _SHIFT = 4  # fractional bits of the corners that OpenCV fills between
 
 
 class Canvas:
-    """A colour image on which shapes are painted in the units of the caller.
+    """A colour image (H, W, 3) with values of 0..255 on which shapes are painted in place.
 
-    Parameters
-    ----------
-    pixels : float32, shape (H, W, 3)
-        Colours in 0..255; painted on in place.
-    scale : float
-        Pixels per unit.
-    origin : (x, y)
-        Coordinates of the centre of the upper left pixel.
+    Shapes are in the units of the caller: `scale` pixels per unit, and `origin` is the centre of
+    the upper left pixel.
     """
 
     def __init__(self, pixels: Float32, scale: float = 1.0, origin: ArrayLike = (0, 0)) -> None:
@@ -45,16 +39,8 @@ class Canvas:
     ) -> None:
         """Fill a polygon of shape (n, 2), or several of shape (m, n, 2) as one shape.
 
-        Parameters
-        ----------
-        outline : array
-            Corners; with three axes, the union of the polygons is painted once.
-        colour : (red, green, blue)
-            With `multiply`, factors for what is there.
-        softness : float
-            Standard deviation, in units, of the Gaussian that blurs the edge.
-        opacity : float
-            0..1.
+        With `multiply` the colour is a factor for what is there. `softness` is the standard
+        deviation, in units, of the Gaussian that blurs the edge.
         """
         points = (np.asarray(outline, dtype=np.float64) - self.origin) * self.scale
         window = self._window(points.reshape(-1, 2), softness * self.scale)

@@ -18,6 +18,12 @@ RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]
 
 _LEAD_IN_S, _LEAD_OUT_S = 3.0, 2.0
 _MOST_ATTEMPTS = 1000
+# A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this.
+_LEAST_IN_WINDOW = 0.16
+# FEC of a response that is too small to be a CR.
+_WEAK_AMPLITUDE = (0.01, 0.04)
+_UR_LATENCY_MS, _UR_RISE_MS, _UR_FALL_MS = 35.0, 60.0, 220.0
+_DRIFT_FEC = 0.03
 
 
 @dataclass(frozen=True)
@@ -26,10 +32,8 @@ class ConditioningDesign:
 
     Attributes
     ----------
-    n_trials : int
     share_cs_only, share_us_only : float
         Of the trials; the others are paired.
-    cs_us_ms : float
     trial_interval_s : (shortest, longest)
         From one trial to the next.
     cr_probability : (first, last) or callable
@@ -41,21 +45,14 @@ class ConditioningDesign:
         After the US, before it when negative.
     cr_amplitude : (least, most)
         FEC at the peak.
-    least_in_window : float
-        A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this.
-    weak_share, weak_amplitude : float, (least, most)
+    weak_share : float
         Share of the trials without CR that hold a response too small to be one.
-    rise_form : {'min-jerk', 'half-cosine', 'gamma', 'linear'}
     startle_share : float
         Share of trials with a CS that hold a short closure 20-50 ms after it.
-    ur_latency_ms, ur_rise_ms, ur_fall_ms, ur_amplitude : float
     blinks_per_min : float
         Spontaneous blinks, anywhere.
-    drift_fec : float
-        Largest slow change of the resting level.
     noise_fec : float
         Standard deviation of what each frame adds.
-    open_ear, closed_ear : float
     lost_share : float
         Of the frames; half of them one by one, half in bursts.
     rate_jitter : float
@@ -75,17 +72,11 @@ class ConditioningDesign:
     cr_peak_ms: float = -10.0
     cr_peak_sd_ms: float = 35.0
     cr_amplitude: tuple[float, float] = (0.25, 0.9)
-    least_in_window: float = 0.16
     weak_share: float = 0.3
-    weak_amplitude: tuple[float, float] = (0.01, 0.04)
     rise_form: RiseForm = "min-jerk"
     startle_share: float = 0.0
-    ur_latency_ms: float = 35.0
-    ur_rise_ms: float = 60.0
-    ur_fall_ms: float = 220.0
     ur_amplitude: float = 0.95
     blinks_per_min: float = 8.0
-    drift_fec: float = 0.03
     noise_fec: float = 0.02
     open_ear: float = 0.30
     closed_ear: float = 0.08
@@ -98,21 +89,9 @@ class ConditioningDesign:
 class TrialTruth:
     """What was drawn into one trial; NaN and False where nothing was.
 
-    Attributes
-    ----------
-    cr : bool
-    onset_ms, peak_ms : float
-        Begin and end of the CR's rise, after the CS.
-    amplitude : float
-        FEC of the CR at its peak.
-    window_mean : float
-        Mean FEC of the response without blinks, drift and noise, 40 to 2 ms before the US.
-    ur_peak_ms : float
-        After the US.
-    startle : bool
-    blink_near : bool
-        A spontaneous blink lies in the baseline or before the US: no analysis can tell it from
-        a response.
+    Onset and peak of the CR are after the CS, the peak of the UR after the US. `window_mean` is
+    the mean FEC of the response alone, 40 to 2 ms before the US. With `blink_near` no analysis can
+    tell a spontaneous blink from a response.
     """
 
     cr: bool = False
@@ -129,16 +108,8 @@ class TrialTruth:
 class SyntheticConditioning:
     """A drawn session.
 
-    Attributes
-    ----------
-    timestamps_s, fec_true, fec, ear : float64, shape (n,)
-        Times of the frames that were not lost; FEC without and with noise; EAR that belongs to it.
-    trials : tuple of Trial
-    truth : tuple of TrialTruth
-        One for each trial.
-    blinks_s : float64, shape (m,)
-        Onsets of the spontaneous blinks.
-    lost_frames : int
+    `fec` is `fec_true` with noise, and `ear` belongs to it; lost frames have no time. `blinks_s`
+    are the onsets of the spontaneous blinks.
     """
 
     timestamps_s: Float64
@@ -200,7 +171,7 @@ def draw_conditioning_session(
         _with_blinks(trial, found, blinks) for trial, (found, _) in zip(trials, drawn, strict=True)
     )
     times_s, lost = _draw_times(camera, design, duration_s, frame_rate_hz)
-    fec_true = _rest(events, design, times_s)
+    fec_true = _rest(events, times_s)
     open_share = np.ones(len(times_s))
     for closure in [*blinks, *(item for _, closures in drawn for item in closures)]:
         _add(open_share, times_s, closure)
@@ -211,7 +182,7 @@ def draw_conditioning_session(
     return SyntheticConditioning(times_s, fec_true, fec, ear, trials, truth, starts_s, lost)
 
 
-def rise(share: Float64, form: RiseForm) -> Float64:
+def _rise(share: Float64, form: RiseForm) -> Float64:
     """Return the way from 0 to 1 of a closing lid; `share` of the rise's time, any number."""
     u = np.clip(share, 0.0, 1.0)
     if form == "linear":
@@ -261,7 +232,6 @@ def _draw_blinks(
 def _draw_response(
     events: np.random.Generator, design: ConditioningDesign, trial: Trial, progress: float
 ) -> tuple[TrialTruth, list[_Closure]]:
-    """Draw what the lid does in a trial because of its stimuli."""
     closures: list[_Closure] = []
     is_cr = startle = False
     values: dict[str, Any] = {}
@@ -280,13 +250,11 @@ def _draw_response(
             values["peak_ms"] = values["onset_ms"] + response.rise_s * 1000.0
             values["amplitude"] = response.amplitude
     if trial.trial_type is not TrialType.CS_ONLY:
-        start_s = trial.us_onset_s + design.ur_latency_ms / 1000.0
+        start_s = trial.us_onset_s + _UR_LATENCY_MS / 1000.0
         closures.append(
-            _Closure(
-                start_s, design.ur_rise_ms / 1000, design.ur_fall_ms / 1000, design.ur_amplitude
-            )
+            _Closure(start_s, _UR_RISE_MS / 1000, _UR_FALL_MS / 1000, design.ur_amplitude)
         )
-        values["ur_peak_ms"] = design.ur_latency_ms + design.ur_rise_ms
+        values["ur_peak_ms"] = _UR_LATENCY_MS + _UR_RISE_MS
     return replace(TrialTruth(cr=is_cr, startle=startle), **values), closures
 
 
@@ -300,7 +268,7 @@ def _draw_cr(
         )
         peak_ms = design.cs_us_ms + float(events.normal(design.cr_peak_ms, design.cr_peak_sd_ms))
         peak_ms = min(max(peak_ms, onset_ms + 90.0), design.cs_us_ms + 80.0)
-        amplitudes = design.cr_amplitude if is_cr else design.weak_amplitude
+        amplitudes = design.cr_amplitude if is_cr else _WEAK_AMPLITUDE
         amplitude = float(events.uniform(*amplitudes))
         fall_s = float(events.uniform(0.25, 0.4))
         response = _Closure(
@@ -312,10 +280,10 @@ def _draw_cr(
         )
         if not is_cr:
             return response if events.uniform() < design.weak_share else None
-        if _window_mean(response, cs_onset_s, design) >= design.least_in_window:
+        if _window_mean(response, cs_onset_s, design) >= _LEAST_IN_WINDOW:
             return response
     raise ConditioningError(
-        f"no CR reaches a mean of {design.least_in_window:g} FEC before the US with amplitudes of "
+        f"no CR reaches a mean of {_LEAST_IN_WINDOW:g} FEC before the US with amplitudes of "
         f"{design.cr_amplitude} FEC and a CS-US interval of {design.cs_us_ms:g} ms"
     )
 
@@ -362,12 +330,11 @@ def _draw_times(
     return np.round(times_s[kept], 6), int((~kept).sum())
 
 
-def _rest(events: np.random.Generator, design: ConditioningDesign, times_s: Float64) -> Float64:
-    """The slowly changing level of the eye at rest."""
+def _rest(events: np.random.Generator, times_s: Float64) -> Float64:
     phases = events.uniform(0.0, 2.0 * np.pi, 3)
     periods_s = np.array([47.0, 83.0, 131.0])
     waves = np.sin(2.0 * np.pi * times_s[:, None] / periods_s + phases)
-    return np.asarray(design.drift_fec * waves.mean(axis=1), dtype=np.float64)
+    return np.asarray(_DRIFT_FEC * waves.mean(axis=1), dtype=np.float64)
 
 
 def _add(open_share: Float64, times_s: Float64, closure: _Closure) -> None:
@@ -379,6 +346,6 @@ def _add(open_share: Float64, times_s: Float64, closure: _Closure) -> None:
 
 def _closure_at(times_s: Float64, closure: _Closure) -> Float64:
     since_s = times_s - closure.start_s
-    closing = rise(since_s / closure.rise_s, closure.form)
-    opening = rise((since_s - closure.rise_s) / closure.fall_s, "min-jerk")
+    closing = _rise(since_s / closure.rise_s, closure.form)
+    opening = _rise((since_s - closure.rise_s) / closure.fall_s, "min-jerk")
     return closure.amplitude * closing * (1.0 - opening)

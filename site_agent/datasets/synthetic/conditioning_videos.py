@@ -18,7 +18,7 @@ from site_agent.datasets.synthetic.conditioning import (
     SyntheticConditioning,
     draw_conditioning_session,
 )
-from site_agent.datasets.synthetic.videos import VideoScene, write_blink_video
+from site_agent.datasets.synthetic.videos import write_blink_video
 from site_agent.errors import SyntheticFaceError
 
 TRIAL_COLUMNS = ("trial", "trial_type", "cs_onset_s", "us_onset_s")
@@ -30,16 +30,8 @@ _CURVE_RATE_HZ = 1000.0
 class ConditioningVideo:
     """What was written.
 
-    Attributes
-    ----------
-    video, trials : Path
-        `trials` is what a laboratory would have: trial, trial_type, cs_onset_s, us_onset_s.
-    frames : Path
-        ``<stem>_truth.csv``: time, closure (FEC, 0 open and 1 closed) and eye aspect ratios of
-        every frame.
-    truth : Path
-        ``<stem>_truth.json``: settings, and what was drawn into each trial.
-    seconds : float
+    `trials` is what a laboratory would have, `frames` the closure and eye aspect ratios of every
+    frame, `truth` the settings and what was drawn into each trial.
     """
 
     video: Path
@@ -65,7 +57,6 @@ def write_conditioning_video(
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
-    scene: VideoScene | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> ConditioningVideo:
     """Write a video of a session of eyeblink conditioning, with its truth files beside it.
@@ -81,7 +72,7 @@ def write_conditioning_video(
         otherwise).
     design : ConditioningDesign, optional
         What the session is like; `trials` counts, and noise is that of the picture.
-    frame_rate_hz, seed, who, variable_frame_rate, lost_frames, size, scene, progress
+    frame_rate_hz, seed, who, variable_frame_rate, lost_frames, size, progress
         As for `write_blink_video`.
 
     Raises
@@ -109,7 +100,6 @@ def write_conditioning_video(
         variable_frame_rate=variable_frame_rate,
         lost_frames=lost_frames,
         size=size,
-        scene=scene,
         progress=progress,
     )
     listed = trials_file(path)

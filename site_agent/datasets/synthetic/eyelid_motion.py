@@ -14,15 +14,7 @@ _COMPLETE = 0.9
 
 @dataclass(frozen=True)
 class Blink:
-    """One blink of both eyes.
-
-    Attributes
-    ----------
-    onset_s, peak_s, offset_s : float
-        The lids begin to close, are closed furthest, are back.
-    amplitude : float
-        Closure at the peak, 0..1.
-    """
+    """One blink of both eyes; `amplitude` is the closure at the peak, 0..1."""
 
     onset_s: float
     peak_s: float

@@ -27,10 +27,7 @@ _SIDEBURN_Y = {"short": 0.16, "long": 1.6}
 class HairShape:
     """Where the hair is in the plane of the head.
 
-    Attributes
-    ----------
-    outer, hairline : float64, shape (n, 2)
-        Both from the left to the right of the picture: against the background, and on the face.
+    `outer` (against the background) and `hairline` (on the face) go from left to right.
     """
 
     outer: Float64

@@ -37,16 +37,9 @@ _CLOSED_SAG = 0.55
 
 @dataclass(frozen=True)
 class Pose:
-    """How a head is turned, in degrees.
+    """How a head is turned: to the right of the picture, up, and clockwise where positive.
 
-    Attributes
-    ----------
-    yaw_deg : float
-        Positive: the nose points to the right of the picture. Drawn well within +-25.
-    pitch_deg : float
-        Positive: looking up. Drawn well within +-25.
-    roll_deg : float
-        Positive: turned clockwise in the picture.
+    Yaw and pitch are drawn well within +-25 degrees.
     """
 
     yaw_deg: float = 0.0
@@ -79,13 +72,7 @@ class Expression:
 class Placement:
     """Where a head is in a picture: weak perspective.
 
-    Attributes
-    ----------
-    rotation : float64, shape (3, 3)
-    scale : float
-        Pixels per face unit.
-    centre : (x, y)
-        Pixel at which the point of the head about which it turns is seen.
+    `scale` is in pixels per face unit; the head turns about the point that is seen at `centre`.
     """
 
     rotation: Float64
@@ -102,18 +89,9 @@ class Placement:
 class HeadShape:
     """The geometry of one person with one expression, all in face units.
 
-    Attributes
-    ----------
-    jaw : float64, shape (17, 2)
-        Landmarks 0..16.
-    skull : float64, shape (n, 2)
-        Upper outline from the right end of the jaw line over the top to the left end.
-    brows : float64, shape (10, 2)
-    nose : float64, shape (9, 2)
-    mouth : float64, shape (20, 2)
-        Landmarks 48..67.
-    relief : float32, shape (H, W)
-        Height over the plane, `RELIEF_PX_PER_UNIT` samples per unit from (LEFT, TOP).
+    Jaw, brows, nose and mouth are landmarks, shape (n, 2); `skull` is the upper outline from the
+    right end of the jaw line over the top to the left end. `relief` is the height over the plane,
+    `RELIEF_PX_PER_UNIT` samples per unit from (LEFT, TOP).
     """
 
     person: Person

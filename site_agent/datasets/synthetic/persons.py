@@ -55,25 +55,12 @@ class Person:
     ----------
     number : int
         The seed that the person was made from.
-    age_group : {'infant', 'adult', 'elder'}
-    skin, lips, hair, brows, iris, clothes : (red, green, blue)
-        Colours in 0..255.
-    chin_y, skull_y : float
-        Lowest and highest point of the head.
-    jaw_width, chin_width, cheek_fullness, skull_width : float
-    eye_x, eye_half_width, eye_tilt, iris_radius : float
+    eye_x, eye_half_width, eye_tilt : float
         Distance of an eye's centre from the middle, half its length, rise of the outer corner.
     ear_open, ear_closed : float
         Eye aspect ratio with the lids wide open and shut.
     crease : float
         Strength of the upper lid's crease, 0 for none.
-    brow_y, brow_arch, brow_thickness, brow_length, brow_density : float
-    nose_y, nose_width, nose_height, bridge_width : float
-    mouth_y, mouth_half_width, upper_lip, lower_lip : float
-    ear_size, ear_stand : float
-    hair_style, hairline_y, hair_volume : style, lower edge on the forehead, thickness
-    redness, wrinkles : float
-        Strengths in 0..1.
     asymmetry : tuple of float
         Small differences between the two halves: eye height, brow height, nose, mouth tilt.
     """

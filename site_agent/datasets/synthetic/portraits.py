@@ -27,18 +27,8 @@ _STEEPEST_DEG = 25.0
 class Portrait:
     """One person in one picture.
 
-    Attributes
-    ----------
-    person : Person
-    centre_px : (x, y)
-        Where the middle of the head is.
-    scale_px : float
-        Pixels per face unit (half the width of the face); the face box is about 2.2 times that.
-    pose, expression
-    closure_left, closure_right : float
-        Of the subject's left and right eyelid, 0 open to 1 closed.
-    gaze : (x, y)
-        Each in -1..1.
+    `scale_px` is in pixels per face unit (half the width of the face); the face box is about 2.2
+    times that. Left and right are the subject's; closures are 0 (open) to 1, gazes -1..1.
     """
 
     person: Person
@@ -89,15 +79,8 @@ def render_face(
 
     Parameters
     ----------
-    person, pose, light, camera, expression, gaze
-        What is drawn; angles within +-25 degrees.
-    closure_left, closure_right : float
-        Of the subject's eyelids, 0 open to 1 closed.
-    size : (width, height)
-        Pixels.
     rng : numpy.random.Generator, optional
         For background and noise; a fixed one where absent.
-    scenery : {'plain', 'room', 'clutter'}
     scale_px : float, optional
         Pixels per face unit; a fifth of the picture's shorter side where absent.
 
@@ -132,13 +115,7 @@ def render_group(
     rng: np.random.Generator,
     scenery: Background = "room",
 ) -> tuple[UInt8, list[Float64]]:
-    """Draw several persons in one picture; the later stand in front of the earlier.
-
-    Returns
-    -------
-    image : uint8, shape (H, W, 3)
-    landmarks : list of float64, shape (68, 2) each
-    """
+    """Draw several persons in one picture; the later stand in front of the earlier."""
     scene = background(rng, size, scenery)
     landmarks = [draw_portrait(scene, portrait, light) for portrait in portraits]
     return expose(scene, camera, rng), landmarks

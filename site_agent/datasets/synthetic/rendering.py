@@ -50,18 +50,8 @@ _HAIR_THICKNESS = 0.06
 class Light:
     """One lamp and the light that comes from everywhere.
 
-    Attributes
-    ----------
-    azimuth_deg : float
-        Direction of the lamp: 0 in front, positive from the right of the picture.
-    elevation_deg : float
-        Positive: from above.
-    strength : float
-        Of the lamp, about 0.2..1.
-    ambient : float
-        Light from everywhere, about 0.3..0.8; `strength` + `ambient` near 1.1 exposes well.
-    colour : (red, green, blue)
-        Factors near 1.
+    The lamp is in front at an azimuth of 0, on the right of the picture and above where angles
+    are positive. `strength` + `ambient` near 1.1 exposes well; `colour` are factors near 1.
     """
 
     azimuth_deg: float = -25.0
@@ -87,21 +77,9 @@ class Light:
 class PaintedHead:
     """A head whose lasting paint is done; only eyes, light and pose are missing.
 
-    Attributes
-    ----------
-    shape : HeadShape
-    paint : float32, shape (H, W, 3)
-        Colours in even light.
-    cover : float32, shape (H, W)
-        1 where the head is, 0 beside it.
-    density : float
-        Pixels of `paint` per face unit.
-    height : float32, shape (h, w)
-        The relief with the hair on it, for light and shadow only.
-    normals : float32, shape (h, w, 3)
-        Of `height`.
-    openness : float32, shape (h, w)
-        How much of the surrounding light reaches each place, about 0.6..1.1.
+    `paint` (H, W, 3) has the colours in even light with `density` pixels per face unit, `cover`
+    (H, W) is 1 where the head is. `height` (h, w) is the relief with the hair on it, `openness`
+    how much of the surrounding light reaches each place, about 0.6..1.1.
     """
 
     shape: HeadShape

@@ -52,20 +52,16 @@ class SiteStyle:
 
     Attributes
     ----------
-    ages : mapping of age group to weight, or None for the population's own mix
+    ages
+        Weights of age groups; None for the population's own mix.
     steepest_deg : float
         Heads are turned by at most this about each axis.
-    azimuth_deg, elevation_deg : (low, high)
-        Where the lamp may be.
     contrast : (low, high)
         Share of the lamp in all light, 0..1.
     warmth : float
         -1 bluish to 1 reddish light.
-    blur_px, noise : (low, high)
-    grey : bool
     closing : float
         Share of pictures with lids partly or wholly closed.
-    scenery : tuple of Background
     box_spread : float
         Standard deviation of the boxes' size, and three times that of their place, as a share of
         their side. Boxes that all fit exactly would teach a landmark model to rely on that, and
@@ -148,7 +144,7 @@ def write_face_dataset(
     faces_per_image: int = 1,
     image_size: tuple[int, int] = (320, 320),
     first_person: int = 0,
-    style: str | SiteStyle = "mixed",
+    style: str = "mixed",
     name: str = "faces",
     progress: Callable[[float, str], None] | None = None,
 ) -> Path:
@@ -170,13 +166,8 @@ def write_face_dataset(
         1..16.
     image_size : (width, height)
         Pixels.
-    first_person : int
-    style : str or SiteStyle
-        A key of `SITE_STYLES` or a style of one's own.
-    name : str
-        Of the files.
-    progress : callable, optional
-        Called with the fraction done and a text.
+    style : str
+        A key of `SITE_STYLES`.
 
     Returns
     -------
@@ -189,7 +180,11 @@ def write_face_dataset(
         When an argument is out of range or a file cannot be written.
     """
     folder = Path(folder)
-    look = _style_of(style)
+    if style not in SITE_STYLES:
+        raise SyntheticFaceError(
+            f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
+        )
+    look = SITE_STYLES[style]
     _check(images, persons, faces_per_image, image_size)
     xml, table, *pictures = face_dataset_files(
         folder,
@@ -230,8 +225,7 @@ def write_face_dataset(
     return xml
 
 
-def random_light(look: SiteStyle, rng: np.random.Generator) -> Light:
-    """A light that the site may have."""
+def _random_light(look: SiteStyle, rng: np.random.Generator) -> Light:
     lamp = float(rng.uniform(*look.contrast))
     total = float(rng.uniform(0.98, 1.18))
     warm = 0.06 * look.warmth + 0.02 * float(rng.normal())
@@ -244,8 +238,7 @@ def random_light(look: SiteStyle, rng: np.random.Generator) -> Light:
     )
 
 
-def random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
-    """A camera setting that the site may have."""
+def _random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
     return Camera(
         blur_px=float(rng.uniform(*look.blur_px)),
         noise=float(rng.uniform(*look.noise)),
@@ -253,16 +246,6 @@ def random_camera(look: SiteStyle, rng: np.random.Generator) -> Camera:
         jpeg_quality=int(rng.integers(55, 95)) if rng.random() < 0.3 else None,
         grey=look.grey,
     )
-
-
-def _style_of(style: str | SiteStyle) -> SiteStyle:
-    if isinstance(style, SiteStyle):
-        return style
-    if style not in SITE_STYLES:
-        raise SyntheticFaceError(
-            f"there is no site style {style!r}; there are: {', '.join(SITE_STYLES)}"
-        )
-    return SITE_STYLES[style]
 
 
 def _check(images: int, persons: int, faces_per_image: int, size: tuple[int, int]) -> None:
@@ -322,7 +305,7 @@ def _taken(
     portraits: list[Portrait], look: SiteStyle, size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[UInt8, list[Float64]]:
     scenery = look.scenery[rng.integers(len(look.scenery))]
-    light, camera = random_light(look, rng), random_camera(look, rng)
+    light, camera = _random_light(look, rng), _random_camera(look, rng)
     return render_group(portraits, light, camera, size=size, rng=rng, scenery=scenery)
 
 

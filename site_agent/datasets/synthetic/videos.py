@@ -71,7 +71,6 @@ def write_blink_video(
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
-    scene: VideoScene | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> Path:
     """Write an mp4 video of a blinking person, with a truth file beside it.
@@ -83,12 +82,8 @@ def write_blink_video(
     path : Path or str
         The video. Beside it come ``<stem>_truth.json`` (settings and blinks) and
         ``<stem>_truth.csv`` (time, closure and eye aspect ratio of every frame).
-    seconds : float
-        Length.
     frame_rate_hz : float
         Nominal rate, 1..1000.
-    seed : int
-        Decides on blinks, drift, gaze and noise.
     who : int or Person, optional
         The person or its number; `seed` where absent.
     blinks : sequence of Blink, optional
@@ -101,9 +96,6 @@ def write_blink_video(
         Share of frames that the camera dropped, 0..0.5.
     size : (width, height)
         Even numbers of pixels.
-    scene : VideoScene, optional
-    progress : callable, optional
-        Called with the fraction done and a text.
 
     Returns
     -------
@@ -116,7 +108,7 @@ def write_blink_video(
         When an argument is out of range or a file cannot be written.
     """
     path = Path(path)
-    scene = scene or VideoScene()
+    scene = VideoScene()
     _check(seconds, frame_rate_hz, lost_frames, size)
     rng = np.random.default_rng([0xB11F4, seed])
     someone = who if isinstance(who, Person) else person(seed if who is None else who)
@@ -235,7 +227,7 @@ def _frames(
 
 
 def _drawn_ahead(frames: Iterator[_Drawn]) -> Iterator[_Drawn]:
-    """The same frames; each is drawn while the one before it is encoded."""
+    """Yield the frames; each is drawn while the one before it is encoded."""
     with ThreadPoolExecutor(1) as drawer:
         coming = drawer.submit(next, frames, None)
         while (frame := coming.result()) is not None:

@@ -83,28 +83,14 @@ def test_faces_of_whole_bodies(tmp_path: Path) -> None:
     assert face.parts == {"00": (5.0, 6.0)}
 
 
-def test_where_images_are_looked_for(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    assert read_coco_keypoints(path).images[0].path == tmp_path / "one.png"
-    given = read_coco_keypoints(path, images=tmp_path / "x")
-    assert given.images[0].path == tmp_path / "x" / "one.png"
-
-
 @pytest.mark.parametrize(
     ("lists", "words"),
     [
         ({"annotations": [FACE | {"image_id": 9}]}, "id 1 is of image 9, which is not listed"),
         ({"annotations": [FACE | {"bbox": [1, 2, 3]}]}, "3 numbers in 'bbox'"),
-        ({"annotations": [FACE | {"bbox": [1, 2, 0, 5]}]}, "0 x 5 pixels"),
-        ({"annotations": [FACE | {"bbox": None, "keypoints": None}]}, "0 numbers in 'bbox'"),
-        ({"annotations": [FACE | {"bbox": [1, 2, "3", 4]}]}, "'3' in 'bbox'"),
         ({"annotations": [FACE | {"keypoints": [1, 2]}]}, "2 numbers in 'keypoints'"),
-        ({"annotations": [FACE | {"keypoints": [1, 2, 2]}]}, "has 1 keypoints"),
-        ({"annotations": [FACE | {"keypoints": [1e9, 2, 2] * 3}]}, "1000000000.0 in"),
         ({"annotations": [3]}, "no list 'annotations'"),
         ({"images": [IMAGE, IMAGE]}, "two images with the same id"),
-        ({"images": [IMAGE | {"file_name": 3}]}, "has 3 for 'file_name'"),
-        ({"images": [IMAGE | {"width": 0}]}, "0 x 48"),
         ({"categories": [CATEGORY | {"keypoints": ["a", "a", "b"]}]}, "names ['a', 'a', 'b']"),
     ],
 )
@@ -118,7 +104,7 @@ def test_errors_name_the_entry(lists: dict[str, Any], words: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [('{"images": [],\n "annotations": [1 2]}', 2), ("[1]", 0), ("{}", 0), ("", 1)],
+    [('{"images": [],\n "annotations": [1 2]}', 2), ("[1]", 0)],
 )
 def test_files_that_are_not_such_json(text: str, line: int, tmp_path: Path) -> None:
     path = tmp_path / "faces.json"

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from site_agent.datasets import (
-    FaceDataset,
-    choose_parts,
     copy_images,
     dataset_digest,
     part_names,
     parts_array,
-    read_imglab_xml,
     rebox_dataset,
 )
 from site_agent.errors import AnnotationFileError, DatasetEditError
@@ -33,15 +30,6 @@ def test_copies_are_the_same_data_set(tmp_path: Path) -> None:
     other.unlink()
     with pytest.raises(AnnotationFileError, match=r"person-00_00.png: No such file"):
         copy_images(dataset, tmp_path / "more")
-
-
-def test_an_excerpt_of_the_landmarks(tmp_path: Path) -> None:
-    dataset = faces_in(tmp_path, 2)
-    assert part_names(choose_parts(dataset, ["36", "45"])) == ("36", "45")
-
-
-def boxes_of(dataset: FaceDataset) -> np.ndarray:
-    return np.array([box.corners for _, box in dataset.boxes(ignored=True)])
 
 
 def test_boxes_of_a_detector(tmp_path: Path) -> None:
@@ -73,22 +61,3 @@ def test_boxes_of_a_detector(tmp_path: Path) -> None:
     assert kept.images[0] == ignored
     with pytest.raises(DatasetEditError, match="found none"):
         rebox_dataset(dataset, lambda _: [])
-
-
-def test_boxes_of_dlibs_detector_on_real_faces(shared_data: Path) -> None:
-    pytest.importorskip("dlib")
-    from site_agent.faces.detector import open_detector
-    from site_agent.pictures.images import read_image
-
-    file = shared_data / "dlib_faces" / "testing_with_face_landmarks.xml"
-    dataset = read_imglab_xml(file)
-    dataset = replace(dataset, images=dataset.images[-1:])
-    detector = open_detector(None)
-
-    def find(path: Path) -> list[tuple[float, float, float, float]]:
-        found = detector.detect(read_image(path, apply_orientation=False), 1)
-        return [(d.left, d.top, d.right, d.bottom) for d in found]
-
-    done = rebox_dataset(dataset, find)
-    assert done.found + len(done.estimated) == len(boxes_of(dataset))
-    np.testing.assert_allclose(boxes_of(done.dataset), boxes_of(dataset), atol=40)

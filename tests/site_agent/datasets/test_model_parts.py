@@ -34,24 +34,14 @@ def test_every_group_is_known_by_its_mean_on_photographs(shared_data: Path) -> N
         assert (found, unknown) == (tuple(names[number] for number in numbers), []), group
 
 
-def test_names_without_leading_zeros_have_another_order() -> None:
-    names = tuple(sorted(str(number) for number in range(68)))
-    jaw = [name for name in names if int(name) < 17]
-    shape = ibug_mean_face()[[int(name) for name in jaw]] / 300 + 0.5
-    assert find_model_parts(names, shape) == (tuple(jaw), [])
-    assert find_model_parts(NAMES, shape) == ((), []), "that order is no jaw's"
-
-
-@pytest.mark.parametrize("change", ["mirrored", "upside down", "shuffled", "a point", "other"])
+@pytest.mark.parametrize("change", ["mirrored", "shuffled", "a point"])
 def test_other_shapes_are_no_eyes(change: str) -> None:
     shape = ibug_mean_face()[36:48] / 300 + 0.5
     assert group_of_shape(shape) == "eyes"
     shape = {
         "mirrored": shape * [-1, 1] + [1, 0],
-        "upside down": 1 - shape,
         "shuffled": np.random.default_rng(1).permutation(shape),
         "a point": np.full((12, 2), 0.5),
-        "other": np.random.default_rng(2).random((12, 2)),
     }[change]
     assert group_of_shape(shape) is None
     assert find_model_parts(NAMES, shape) == ((), [])
@@ -61,18 +51,8 @@ def test_other_shapes_are_no_eyes(change: str) -> None:
 AS_TEXT = sorted(range(68), key=lambda number: str(number + 1))
 
 
-def test_faces_of_all_kinds_are_in_order(shared_data: Path) -> None:
-    for name in ("training", "testing"):
-        faces = read_imglab_xml(shared_data / "dlib_faces" / f"{name}_with_face_landmarks.xml")
-        names = part_names(faces)
-        for _, box in faces.boxes():
-            face = parts_array(box, names)
-            assert order_problem(face) == ""
-            assert "as text" in order_problem(face[AS_TEXT])
-
-
-@pytest.mark.parametrize("yaw_deg", [-60, -30, 0, 45, 75])
-@pytest.mark.parametrize("turn_deg", [0, 90, 180])
+@pytest.mark.parametrize("yaw_deg", [-60, 0, 75])
+@pytest.mark.parametrize("turn_deg", [0, 90])
 def test_faces_turned_away_or_lying_are_in_order(yaw_deg: float, turn_deg: float) -> None:
     face, yaw, turn = ibug_mean_face(), np.radians(yaw_deg), np.radians(turn_deg)
     depth = -90 * (np.abs(face[:, 0]) / 107) ** 1.7

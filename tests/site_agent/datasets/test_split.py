@@ -119,6 +119,3 @@ def test_persons_by_a_table(tmp_path: Path) -> None:
     table.write_text("\n".join([*rows, f"9,{names(dataset)[0]}"]))
     with pytest.raises(AnnotationFileError, match="line 6"):
         by_table(dataset, table)
-    table.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(AnnotationFileError, match="cannot be read"):
-        by_table(dataset, table)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from site_agent.datasets import FaceDataset, dataset_statistics
-from site_agent.datasets.statistics import distribution
+from site_agent.datasets import dataset_statistics
 from tests.site_agent.datasets.drawn import faces_in
 
 
@@ -35,12 +33,3 @@ def test_counts_and_measures(tmp_path: Path) -> None:
     plain = found.to_dict()["distributions"]["inter_ocular_px"]
     assert sum(plain["histogram"]["counts"]) == plain["count"] == 4
     assert plain["p5"] <= plain["p50"] <= plain["p95"]
-
-
-def test_what_is_not_there_has_no_distribution() -> None:
-    found = dataset_statistics(FaceDataset(None))
-    assert (found.images, found.faces, found.distributions) == (0, 0, {})
-    assert distribution([np.nan]) is None
-    one = distribution([3.0])
-    assert one is not None
-    assert (one.low, one.median, one.high, one.count) == (3.0, 3.0, 3.0, 1)

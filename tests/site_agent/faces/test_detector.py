@@ -67,14 +67,6 @@ def test_stock_detector_on_photographs(shared_data: Path) -> None:
     assert len(detector.detect(image, upsample=1)) >= len(found)
 
 
-def test_real_detector_file(shared_data: Path) -> None:
-    path = shared_data / "dlib_models" / "rodrigocam_pupil" / "detector.svm"
-    detector = open_detector(path)
-    assert detector.name == "detector.svm"
-    grey = np.zeros((200, 200), dtype=np.uint8)
-    assert detector.detect(grey) == []
-
-
 @pytest.mark.parametrize("upsampling", [None, 2])
 def test_both_kinds_of_file(tmp_path: Path, upsampling: int | None) -> None:
     path = tmp_path / "own.svm"

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from site_agent.errors import ImageFileError
-from site_agent.pictures.images import list_images, read_image, resized
+from site_agent.pictures import images
+from site_agent.pictures.images import list_images, read_image
 
 PICTURE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 
@@ -39,13 +40,6 @@ def test_grey_palette_alpha_and_16_bit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(tmp_path / "deep.png"), PICTURE)
 
 
-def test_unicode_paths(tmp_path: Path) -> None:
-    path = tmp_path / "Gesichter — 顔" / "bébé nº 1.png"
-    path.parent.mkdir()
-    Image.fromarray(PICTURE).save(path)
-    np.testing.assert_array_equal(read_image(path), PICTURE)
-
-
 def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
     path = tmp_path / "turned.jpg"
     exif = Image.Exif()
@@ -53,6 +47,19 @@ def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
     Image.fromarray(PICTURE).save(path, exif=exif)
     assert read_image(path).shape == (8, 6, 3)
     assert read_image(path, apply_orientation=False).shape == (6, 8, 3)
+
+
+def test_12_bits_stored_as_16_are_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_warned", [])
+    path = tmp_path / "deep.png"
+    cv2.imwrite(str(path), np.linspace(0, 4095, 48).reshape(6, 8).astype(np.uint16))
+    read_image(path)
+    read_image(path)
+    [warning] = caplog.messages
+    assert "deep.png: only 12 of its 16 bits are used" in warning
+    assert "files.bits" in warning
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
@@ -105,10 +112,3 @@ def test_a_folder_is_listed_by_name(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     with pytest.raises(ImageFileError, match="holds no image"):
         list_images(tmp_path / "bare")
-
-
-def test_resizing() -> None:
-    image = np.zeros((100, 200, 3), dtype=np.uint8)
-    assert resized(image, 0.5).shape == (50, 100, 3)
-    assert resized(image[:, :, 0], 2.0).shape == (200, 400)
-    assert resized(image, 1.0) is image

@@ -118,21 +118,6 @@ def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
         assert ears == eye_aspect_ratios(landmarks)
 
 
-def test_own_closure_curve_and_person(tmp_path: Path) -> None:
-    truth = write_blink_video(
-        tmp_path / "v.mp4",
-        0.5,
-        20,
-        who=person(11),
-        closure=lambda times: np.where(times > 0.2, 2.0, 0.0),
-        size=(128, 96),
-    )
-    closure = [float(row["closure"]) for row in rows_of(truth)]
-    assert closure[0] == 0.0
-    assert closure[-1] == 1.0
-    assert json.loads(truth.read_text())["blinks"] == []
-
-
 def test_blinks_are_those_of_people() -> None:
     rng = np.random.default_rng(0)
     blinks = random_blinks(600, rng)
@@ -159,7 +144,6 @@ def test_blinks_are_those_of_people() -> None:
     ("arguments", "words"),
     [
         ({"seconds": 0}, "0 s"),
-        ({"frame_rate_hz": 0}, "frame rate 0"),
         ({"frame_rate_hz": 5000}, "frame rate 5000"),
         ({"lost_frames": 0.9}, "lost_frames is 0.9"),
         ({"size": (321, 240)}, "321 x 240; expected even numbers"),
