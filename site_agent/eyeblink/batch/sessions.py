@@ -90,12 +90,7 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     and ``_ttl``) holds the trials of the recording ``NAME``. Names such as ``sub-01_ses-2``
     give participant and session.
 
-    Parameters
-    ----------
-    videos : bool
-        Whether the recordings are the videos, or the traces.
-    leave_out : Path, optional
-        A folder that is not looked into: the study's own, should it lie inside.
+    The folder `leave_out`, the study's own, is not searched.
     """
     recordings: list[Path] = []
     trials: dict[Path, Path] = {}
@@ -111,9 +106,8 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
             (recordings if looks_like_trace(path) else others).append(path)
     remarks = []
     if others:
-        names = ", ".join(path.name for path in others[:5])
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-        remarks.append(f"not traces of eye aspect ratios, left out: {names}{more}")
+        names = ", ".join(path.name for path in others)
+        remarks.append(f"not traces of eye aspect ratios, left out: {names}")
     sessions = []
     for path, name in zip(recordings, _names(folder, recordings), strict=True):
         relative = path.relative_to(folder).as_posix()
@@ -205,7 +199,6 @@ def with_bids_labels(
 
 
 def _files(folder: Path, leave_out: Path | None) -> list[Path]:
-    """All files, and folders of images in place of their files."""
     found = []
     hidden = leave_out.resolve() if leave_out is not None else None
     for root, folders, names in os.walk(folder):

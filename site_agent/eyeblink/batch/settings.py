@@ -38,15 +38,7 @@ SETTING_NAMES: Mapping[str, str] = _columns()
 def with_overrides(
     settings: BlinkAnalysisSettings, overrides: Mapping[str, str]
 ) -> BlinkAnalysisSettings:
-    """Return the settings with some of them given as text, by column.
-
-    Raises
-    ------
-    SettingsError
-        The text is not a value of its setting.
-    BlinkAnalysisError, ConditioningError
-        A value that is out of the setting's range.
-    """
+    """Return the settings with some of them given as text, by column."""
     named = {SETTING_NAMES[column]: text for column, text in overrides.items()}
     outputs = {name.removeprefix(_OUTPUTS) for name in named if name.startswith(_OUTPUTS)}
     chosen = set(settings.outputs)
@@ -63,12 +55,7 @@ def with_overrides(
 
 
 def check_settings(settings: BlinkAnalysisSettings) -> None:
-    """Refuse values that are out of range.
-
-    Raises
-    ------
-    BlinkAnalysisError
-    """
+    """Refuse values that are out of range."""
     settings.faces.check()
     settings.filter.check()
     settings.blinks.calibration.check()
@@ -78,13 +65,6 @@ def conditioning_from_plain(given: Mapping[str, Any]) -> ConditioningSettings:
     """Return conditioning settings from the JSON types of `plain_settings`.
 
     Names that this version does not know are ignored, those that are missing get their defaults.
-
-    Raises
-    ------
-    ConditioningError
-        A value that is out of its range.
-    SettingsError
-        A value of another type.
     """
     known = list_settings(ConditioningSettings())
     values = {name: value for name, value in given.items() if name in known}

@@ -35,22 +35,11 @@ class SessionJob:
 
 
 def main() -> None:
-    """Do jobs until standard input ends."""
-
-    def analyse(job: SessionJob, progress: Progress) -> bool:
-        run_job(job, progress)
-        return True
-
-    do_jobs(analyse, lambda job: job.session.source)
+    do_jobs(run_job, lambda job: job.session.source)
 
 
-def run_job(job: SessionJob, progress: Progress) -> SessionRecord:
-    """Analyse a session and leave its record beside the results.
-
-    Raises
-    ------
-    SiteAgentError, AggregatorError
-    """
+def run_job(job: SessionJob, progress: Progress) -> str:
+    """Analyse a session and leave its record beside the results."""
     session, folder = job.session, job.folder
     summary = _analyse(job, progress)
     record = SessionRecord(
@@ -70,7 +59,7 @@ def run_job(job: SessionJob, progress: Progress) -> SessionRecord:
         ),
     )
     write_record(record, folder)
-    return record
+    return session.name
 
 
 def _analyse(job: SessionJob, progress: Progress) -> BlinkSession:

@@ -54,6 +54,12 @@ def write_overlay(session: AnalysedSession, path: Path) -> None:
         raise BlinkAnalysisError("there are no pictures: the analysis began with a trace")
     pictures = session.footage.pictures()
     facts = _FrameFacts.of(session)
+
+    def drawn_frames() -> Iterator[tuple[float, UInt8]]:
+        for frame, face in pictures:
+            if frame.index < len(facts.timestamps_s):
+                yield frame.timestamp_s, draw_overlay(frame, face, facts)
+
     try:
         # The index comes first, so that a browser can begin to play; the begin of a video
         # that does not start at zero is kept to the tick, not to the millisecond.
@@ -61,7 +67,7 @@ def write_overlay(session: AnalysedSession, path: Path) -> None:
         # Frames are read and drawn while others are encoded.
         with (
             av.open(str(path), "w", options=options) as container,
-            closing(read_ahead(lambda: _drawn(pictures, facts), FRAMES_AHEAD)) as drawn,
+            closing(read_ahead(drawn_frames, FRAMES_AHEAD)) as drawn,
         ):
             _encode(container, drawn)
     except av.error.FFmpegError as error:
@@ -109,19 +115,12 @@ class _FrameFacts:
         return " ".join(dict.fromkeys(shown))
 
 
-def _drawn(
-    pictures: Iterator[tuple[Frame, FoundFace | None]], facts: _FrameFacts
-) -> Iterator[tuple[float, UInt8]]:
-    for frame, face in pictures:
-        if frame.index < len(facts.timestamps_s):
-            yield frame.timestamp_s, draw_overlay(frame, face, facts)
-
-
 def draw_overlay(frame: Frame, face: FoundFace | None, facts: _FrameFacts) -> UInt8:
     """Draw what was found into one frame; its size is even, at most 1280 pixels a side."""
     height_px, width_px = frame.image.shape[:2]
     scale = _scale(width_px, height_px)
-    size = (_even(width_px * scale), _even(height_px * scale))
+    half_width, half_height = (max(1, round(side * scale / 2.0)) for side in (width_px, height_px))
+    size = (2 * half_width, 2 * half_height)
     picture = Image.fromarray(frame.image).resize(size, Image.Resampling.BILINEAR)
     draw = ImageDraw.Draw(picture)
     line_px = max(1, round(min(size) / 300))
@@ -137,10 +136,6 @@ def _scale(width_px: int, height_px: int) -> float:
         return LARGEST_SIDE_PX / longest
     # Small pictures get room for the texts.
     return min(max(1.0, SMALLEST_SIDE_PX / shortest), LARGEST_SIDE_PX / longest)
-
-
-def _even(length: float) -> int:
-    return max(2, round(length / 2.0) * 2)
 
 
 def _draw_face(draw: ImageDraw.ImageDraw, face: FoundFace, scale: float, line_px: int) -> None:

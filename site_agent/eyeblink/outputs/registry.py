@@ -126,7 +126,6 @@ def _write_each(
     outputs: Sequence[BlinkOutput],
     progress: Callable[[float, str], None] | None,
 ) -> tuple[AnalysedSession, list[BlinkOutput]]:
-    """Write what is wanted; return the session with the warnings that came up."""
     wanted = [output for output in outputs if output.wanted(session)]
     written: list[BlinkOutput] = []
     (content / session.names.folder).mkdir(parents=True, exist_ok=True)

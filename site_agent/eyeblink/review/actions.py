@@ -66,13 +66,8 @@ class Add(_Action):
 class UseFrame(_Action):
     """The frame goes into the training set.
 
-    Attributes
-    ----------
-    landmarks : 68 points, or None
-        As the reviewer saw and left them, in pixels of the upright frame; None where no landmark
-        model was at hand.
-    moved : landmarks that the reviewer has put elsewhere
-        Counted from 0.
+    The landmarks are as the reviewer left them, in pixels of the upright frame; None without a
+    landmark model. `moved` are those that the reviewer has moved, counted from 0.
     """
 
     action: Literal["use_frame"] = "use_frame"

@@ -62,19 +62,7 @@ class FrameColumns:
 
 @dataclass(frozen=True, eq=False)
 class AutomaticResult:
-    """What the analysis found.
-
-    Attributes
-    ----------
-    folder : Path
-        Where its files lie.
-    prefix : str
-        What their names begin with; empty for plain names.
-    rows : mapping of int to (mapping of str to str)
-        The rows of blinks.csv by number, as they are written there.
-    columns : tuple of str
-        Of blinks.csv.
-    """
+    """What the analysis found; `rows` are those of blinks.csv by number, as they are written."""
 
     folder: Path
     prefix: str
@@ -99,17 +87,11 @@ class AutomaticResult:
 def read_automatic_result(place: Path | str) -> AutomaticResult:
     """Read what ``poolctl blink`` has left in a folder.
 
-    Parameters
-    ----------
-    place : path
-        The folder that was given to it, or one of the session's files.
-
     Raises
     ------
     ReviewFolderError
-        Which file is missing or damaged, and where; or which sessions the folder holds.
+        A file is missing or damaged, or the folder holds several sessions.
     """
-    place = _existing(place)
     blinks_file = find_output(place, "blinks.csv")
     frames = _read_frames(find_output(blinks_file, "frames.csv"))
     columns, rows = _read_blinks(blinks_file)
@@ -125,23 +107,13 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
     )
 
 
-def _existing(place: Path | str) -> Path:
+def find_output(place: Path | str, name: str) -> Path:
+    """Return the file that an output of the session is (see `session_folder.find_output`)."""
     path = Path(place)
     if not path.exists():
         raise ReviewFolderError(f"{path}: no such folder; expected the results of poolctl blink")
-    return path
-
-
-def find_output(place: Path, name: str) -> Path:
-    """Return the file that an output of the session is (see `session_folder.find_output`).
-
-    Raises
-    ------
-    ReviewFolderError
-        There is none, or there are several sessions.
-    """
     try:
-        return session_folder.find_output(place, name)
+        return session_folder.find_output(path, name)
     except StudyFolderError as error:
         raise ReviewFolderError(str(error)) from error
 
@@ -203,14 +175,8 @@ def _read_provenance(path: Path) -> Mapping[str, Any]:
 
 
 def model_address(place: Path | str, role: str) -> str | None:
-    """Return the pool address of a model of an analysis, None where it came from a file.
-
-    Raises
-    ------
-    ReviewFolderError
-        The folder has no provenance, or holds several sessions.
-    """
-    provenance = _read_provenance(find_output(_existing(place), "provenance.json"))
+    """Return the pool address of a model of an analysis, None where it came from a file."""
+    provenance = _read_provenance(find_output(place, "provenance.json"))
     for source in provenance.get("sources", ()):
         if source.get("role") == role and source.get("address"):
             return str(source["address"])

@@ -16,14 +16,14 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from site_agent.errors import BusyError, ReviewFolderError, ReviewOutdatedError
 from site_agent.eyeblink.review.actions import Action
 
-SCHEMA = "poolctl-blink-review/1"
+SCHEMA: Literal["poolctl-blink-review/1"] = "poolctl-blink-review/1"
 LOG_NAME = "corrections.jsonl"
 
 
@@ -32,7 +32,7 @@ class LogHeader(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    schema_name: str = Field(alias="schema")
+    schema_name: Literal["poolctl-blink-review/1"] = Field(alias="schema")
     blinks_sha256: str
     created_utc: str
 
@@ -58,13 +58,7 @@ class LogContent:
 
 
 def read_log(path: Path) -> LogContent:
-    """Read a log, as far as its lines are complete.
-
-    Raises
-    ------
-    ReviewFolderError
-        With the line that is damaged.
-    """
+    """Read a log, as far as its lines are complete."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -82,15 +76,9 @@ def read_log(path: Path) -> LogContent:
 
 def _parse_header(path: Path, line: bytes) -> LogHeader:
     try:
-        header = LogHeader.model_validate_json(line)
+        return LogHeader.model_validate_json(line)
     except ValidationError as error:
         raise ReviewFolderError(f"{path}, line 1: is not the header of a review log") from error
-    if header.schema_name != SCHEMA:
-        raise ReviewFolderError(
-            f"{path}: found the schema {header.schema_name!r}, expected {SCHEMA!r}; "
-            "it was written by another version of this program"
-        )
-    return header
 
 
 def _parse_entry(path: Path, number: int, line: bytes) -> LogEntry:
@@ -103,13 +91,6 @@ def _parse_entry(path: Path, number: int, line: bytes) -> LogEntry:
 
 class CorrectionLog:
     """The log of one result, open for writing by one process at a time.
-
-    Parameters
-    ----------
-    folder : path
-        Where ``corrections.jsonl`` is; made where absent.
-    blinks_sha256 : str
-        Digest of the automatic result.
 
     Raises
     ------
@@ -138,25 +119,14 @@ class CorrectionLog:
     def __enter__(self) -> CorrectionLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         os.close(self._file)
 
     def append(self, action: Action, reviewer: str) -> LogEntry:
-        """Add an action; it is on the disk when this returns.
-
-        Raises
-        ------
-        ReviewFolderError
-            The disk is full, or the file cannot be written.
-        """
+        """Add an action; it is on the disk when this returns."""
         entry = LogEntry(number=len(self.entries) + 1, utc=_now(), reviewer=reviewer, action=action)
         self._write(entry.model_dump_json(exclude_none=True))
         self.entries = (*self.entries, entry)
@@ -196,12 +166,7 @@ class CorrectionLog:
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Rename the folder of earlier corrections, to ``review-1``, ``review-2`` ...
-
-    Returns
-    -------
-    Path or None
-        Its new name; None where there was none.
+    """Rename the folder of earlier corrections, to ``review-1``, ``review-2`` ...; return it.
 
     Raises
     ------
@@ -225,7 +190,6 @@ def set_aside(folder: Path) -> Path | None:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Lock the log for this process; the lock ends with the process."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -36,10 +36,7 @@ def new_token() -> str:
 class Guard:
     """ASGI middleware: refuses foreign hosts and requests without the token.
 
-    Parameters
-    ----------
-    token : str
-        First part of every path; the application below sees the rest.
+    The token is the first part of every path; the application below sees the rest.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:

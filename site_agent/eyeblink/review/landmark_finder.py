@@ -26,19 +26,7 @@ class FoundLandmarks:
 
 
 class LandmarkFinder:
-    """Places landmarks in boxes of frames.csv, or where a detector finds the face.
-
-    Parameters
-    ----------
-    landmarks : path
-        A landmark model of 68 parts.
-    detector : path, optional
-        For frames without a box; dlib's stock detector when not given.
-
-    Raises
-    ------
-    FaceModelError, BlinkAnalysisError
-    """
+    """Places landmarks in boxes of frames.csv, or where a detector finds the face."""
 
     def __init__(self, landmarks: Path | str, detector: Path | str | None = None) -> None:
         self._predictor = open_landmarks(landmarks)

@@ -40,13 +40,7 @@ class ReviewStatus(StrEnum):
 
 @dataclass(frozen=True)
 class ReviewEvent:
-    """A blink as it stands: times in seconds from the start of the recording.
-
-    Attributes
-    ----------
-    blink_id : int
-        That of blinks.csv; added ones get the next free numbers.
-    """
+    """A blink as it stands; added ones get the next free numbers."""
 
     blink_id: int
     kind: BlinkKind
@@ -72,15 +66,7 @@ class TrainingFrame:
 
 @dataclass(frozen=True)
 class ReviewState:
-    """The result of all actions.
-
-    Attributes
-    ----------
-    events : tuple of ReviewEvent
-        By onset, deleted ones among them.
-    undoable, redoable : int
-        How many actions can be taken back, and done again.
-    """
+    """The result of all actions: `events` by onset, deleted ones among them."""
 
     events: tuple[ReviewEvent, ...]
     frames: Mapping[int, TrainingFrame]
@@ -89,13 +75,7 @@ class ReviewState:
 
 
 def effective_changes(actions: Sequence[Action]) -> tuple[list[Change], list[Change]]:
-    """Return the changes that stand, and those that redo would do again, the next one last.
-
-    Raises
-    ------
-    ReviewActionError
-        Nothing to take back, or to do again.
-    """
+    """Return the changes that stand, and those that redo would do again, the next one last."""
     standing: list[Change] = []
     taken_back: list[Change] = []
     for action in actions:

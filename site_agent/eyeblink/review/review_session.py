@@ -28,13 +28,7 @@ FOLDER_NAME = "review"
 
 @dataclass
 class ReviewSession:
-    """Everything that the page and the export ask for.
-
-    Attributes
-    ----------
-    video : SeekableFrames or None
-        None for a trace.
-    """
+    """Everything that the page and the export ask for; `video` is None for a trace."""
 
     result: AutomaticResult
     log: CorrectionLog
@@ -69,10 +63,7 @@ class ReviewSession:
     def act(self, action: Action, revision: int | None = None) -> ReviewState:
         """Do one action: check it, keep it, and write the reviewed blinks.
 
-        Parameters
-        ----------
-        revision : int, optional
-            How many actions the reviewer has seen.
+        `revision` is how many actions the reviewer has seen.
 
         Raises
         ------
@@ -108,8 +99,11 @@ class ReviewSession:
         if isinstance(action, Add | Correct):
             names = ("onset_s", "peak_s", "offset_s")
             given = {name: getattr(action, name) for name in names}
+            frames = self.result.frames
             on_frames = {
-                name: self._on_frame(time) for name, time in given.items() if time is not None
+                name: float(frames.timestamps_s[frames.nearest(time_s)])
+                for name, time_s in given.items()
+                if time_s is not None
             }
             return action.model_copy(update=on_frames)
         if isinstance(action, UseFrame | DropFrame):
@@ -118,10 +112,6 @@ class ReviewSession:
             if action.frame >= len(self.result.frames):
                 raise ReviewActionError(f"there is no frame {action.frame}")
         return action
-
-    def _on_frame(self, time_s: float) -> float:
-        frames = self.result.frames
-        return float(frames.timestamps_s[frames.nearest(time_s)])
 
 
 def open_review(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,36 +17,20 @@ FILE_NAME = "blinks_reviewed.csv"
 STATUS_COLUMN = "review_status"
 
 
-def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str, str]]:
-    """Return the rows of all blinks that are not deleted, by onset.
-
-    Rows with unchanged times are copied from blinks.csv. For the others, frames, times and sizes
-    are measured in the unfiltered trace.
-    """
-    return [
-        _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED
-    ]
-
-
 def _row(event: ReviewEvent, result: AutomaticResult) -> dict[str, str]:
     automatic = result.rows.get(event.blink_id)
     row = dict(automatic) if automatic is not None else dict.fromkeys(result.columns, "")
     row["blink_id"] = str(event.blink_id)
     row["kind"], row["completeness"] = event.kind, event.completeness
-    if automatic is None or _times_moved(event, automatic):
+    names = ("onset_s", "peak_s", "offset_s")
+    if automatic is None or any(getattr(event, name) != float(row[name]) for name in names):
         measured = _measures(event, result.frames)
         row.update((name, value) for name, value in measured.items() if name in row)
     row[STATUS_COLUMN] = event.status.value
     return row
 
 
-def _times_moved(event: ReviewEvent, automatic: Mapping[str, str]) -> bool:
-    now = (event.onset_s, event.peak_s, event.offset_s)
-    return now != tuple(float(automatic[name]) for name in ("onset_s", "peak_s", "offset_s"))
-
-
 def _measures(event: ReviewEvent, frames: FrameColumns) -> dict[str, str]:
-    """Return the columns of a blink that follow from its three times."""
     onset, peak, offset = (
         frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
     )
@@ -76,13 +59,14 @@ def _text(value: float, digits: int) -> str:
 
 
 def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
-    """Write ``blinks_reviewed.csv``: the old file stays until the new one is complete.
+    """Write the blinks that are not deleted, by onset.
 
-    Raises
-    ------
-    ReviewFolderError
+    Rows with unchanged times are copied from blinks.csv. For the others, frames, times and sizes
+    are measured in the unfiltered trace.
     """
-    rows = reviewed_rows(result, state)
+    rows = [
+        _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED
+    ]
     path = folder / FILE_NAME
     try:
         text = io.StringIO()

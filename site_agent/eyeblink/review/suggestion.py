@@ -17,13 +17,7 @@ EDGE_SHARE = 0.15
 
 
 def suggest_blink(result: AutomaticResult, frame: int) -> Add:
-    """Suggest a blink around a frame: from the trace where it shows one, else 200 ms long.
-
-    Parameters
-    ----------
-    frame : int
-        What the reviewer looks at; the peak is looked for nearby.
-    """
+    """Suggest a blink around a frame: from the trace where it shows one, else 200 ms long."""
     frames = result.frames
     times_s, fec = frames.timestamps_s, frames.signals["fec"]
     near = slice(

@@ -12,18 +12,9 @@ from site_agent.eyeblink.records import Float64, Int64
 
 @dataclass(frozen=True, eq=False)
 class TraceWindow:
-    """A part of the signals.
+    """A part of the signals: single frames where `is_exact`, else their extent in bins.
 
-    Attributes
-    ----------
-    frames : int64, shape (m,)
-        Of each point; where `is_exact` is false, the first frame of each bin.
-    times_s : float64, shape (m,)
-        Of each frame, or the middle of each bin.
-    lows, highs : mapping of str to float64, shape (m,)
-        Extent of each signal; the same array where `is_exact`. NaN where nothing is known.
-    is_exact : bool
-        Every point is one frame.
+    Of a bin, `frames` has the first frame and `times_s` the middle.
     """
 
     frames: Int64

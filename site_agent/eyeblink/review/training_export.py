@@ -26,7 +26,6 @@ from site_agent.eyeblink.openness.signal import LEFT_EYE, RIGHT_EYE
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.review.replay import TrainingFrame
 from site_agent.eyeblink.review.review_session import ReviewSession
-from site_agent.eyeblink.video.seekable_images import SeekableFrames
 
 WANTED_EYE_WIDTH_PX = 60.0
 LARGEST_SCALE = 4
@@ -73,7 +72,9 @@ def export_training_set(
     for target in (path, folder):
         if target.exists():
             raise ReviewExportError(f"{target}: already exists; give another name")
-    video = _video(review)
+    video = review.video
+    if video is None:
+        raise ReviewExportError(f"{review.result.folder}: there is no video to take frames from")
     chosen = _chosen(review)
     scale = scale or _fitting_scale([landmarks for _, _, landmarks in chosen])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,12 +98,6 @@ def export_training_set(
     write_imglab_xml(dataset, path)
     corrected = sum(bool(frame.moved) for frame, _, _ in chosen)
     return ExportedTrainingSet(path, len(images), corrected, scale)
-
-
-def _video(review: ReviewSession) -> SeekableFrames:
-    if review.video is None:
-        raise ReviewExportError(f"{review.result.folder}: there is no video to take frames from")
-    return review.video
 
 
 def _chosen(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
@@ -143,9 +138,11 @@ def _fitting_scale(landmarks: list[Float64]) -> int:
 def _annotated(
     picture: UInt8, path: Path, box: records.FaceBox, landmarks: Float64, scale: int
 ) -> AnnotatedImage:
-    """Write one picture and return it with its face."""
-    larger = _enlarged(picture, scale)
-    Image.fromarray(larger).save(path)
+    height, width = picture.shape[:2]
+    larger = Image.fromarray(picture).resize(
+        (width * scale, height * scale), Image.Resampling.BICUBIC
+    )
+    larger.save(path)
     face = FaceBox(
         left=round(_scaled(box.left, scale)),
         top=round(_scaled(box.top, scale)),
@@ -153,17 +150,7 @@ def _annotated(
         height=max(1, round(box.height * scale)),
         parts=numbered_parts(_scaled(landmarks, scale)),
     )
-    return AnnotatedImage(path, (face,), larger.shape[1], larger.shape[0])
-
-
-def _enlarged(picture: UInt8, scale: int) -> UInt8:
-    if scale == 1:
-        return picture
-    height, width = picture.shape[:2]
-    larger = Image.fromarray(picture).resize(
-        (width * scale, height * scale), Image.Resampling.BICUBIC
-    )
-    return np.asarray(larger, dtype=np.uint8)
+    return AnnotatedImage(path, (face,), *larger.size)
 
 
 def _scaled(coordinate: Any, scale: int) -> Any:

@@ -35,18 +35,12 @@ COLUMNS = (
 def write_criteria(
     folder: Path, comparison: CriteriaComparison, criteria: Sequence[Criterion]
 ) -> dict[str, Path]:
-    """Write table, JSON and picture of a comparison; the study's own criterion comes first.
-
-    Raises
-    ------
-    StudyFolderError
-        The folder cannot be written.
-    """
+    """Write table, JSON and picture of a comparison; the study's own criterion comes first."""
     files = {name: folder / f"criteria.{name}" for name in ("csv", "json", "png")}
     rows = []
     for row, criterion in zip(comparison.rows, criteria, strict=True):
         settings, effect = criterion.settings, row.effect
-        rule = [settings.cr_rule, settings.cr_threshold, _truth(settings.cr_needs_onset)]
+        rule = [settings.cr_rule, settings.cr_threshold, str(settings.cr_needs_onset).lower()]
         onset = settings.onset_floor_ms if settings.cr_needs_onset else None
         counts = [row.n_valid, row.n_rejected, row.n_cr, row.cr_percent]
         numbers: list[object] = [None] * 5
@@ -61,7 +55,7 @@ def write_criteria(
                 rejecting,
                 *counts,
                 *numbers,
-                _truth(row.agrees),
+                str(row.agrees).lower(),
                 row.problem,
             ]
         )
@@ -81,7 +75,3 @@ def write_criteria(
             f"{error.filename or folder}: cannot be written: {error.strerror or error}"
         ) from error
     return files
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"

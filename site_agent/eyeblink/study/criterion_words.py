@@ -28,7 +28,6 @@ def read_criteria(words: Sequence[str], own: ConditioningSettings) -> tuple[Crit
     Raises
     ------
     ConditioningError
-        A word that is none of these, or a value out of range.
     """
     found = {own: Criterion(f"own: {criterion_name(own)}", own)}
     for word in words:

@@ -30,12 +30,7 @@ _BAND_POINTS = 41
 class StudySession:
     """The result of one session of one participant.
 
-    Attributes
-    ----------
-    session : float
-        Its number among the participant's sessions (or any other position, such as a day).
-    group : str
-        Empty where there is one group only.
+    `session` is its number among the participant's sessions, or another position, such as a day.
     """
 
     participant: str
@@ -46,17 +41,7 @@ class StudySession:
 
 @dataclass(frozen=True)
 class LearningPoint:
-    """One value of one participant.
-
-    Attributes
-    ----------
-    position : float
-        Session number.
-    value : float
-        NaN without a valid trial.
-    n_trials : int
-        Valid trials with a CS that it comes from.
-    """
+    """One value of one participant: NaN without a valid trial."""
 
     participant: str
     position: float

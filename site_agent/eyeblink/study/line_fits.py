@@ -35,12 +35,7 @@ class LineFit:
 def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64) -> LineFit:
     """Fit ``y ~ x`` with participants as random effects as far as the values allow.
 
-    Parameters
-    ----------
-    x, y : float64, shape (n,)
-        At least two different positions; finite.
-    grid : float64, shape (k,)
-        Where the line and its band are wanted.
+    The values are finite, at two different positions at least; the line is returned at `grid`.
     """
     names, member = np.unique(np.asarray(participants), return_inverse=True)
     sessions = np.array([len(np.unique(x[member == index])) for index in range(len(names))])
@@ -139,7 +134,6 @@ def _design(x: Float64, centre: float, scale: float) -> Float64:
 
 
 def _regression(x: Float64, y: Float64, member: Int64, grid: Float64, *remarks: str) -> LineFit:
-    """Fit least squares with one slope and a level for each participant."""
     from statsmodels.regression.linear_model import OLS
 
     count = int(member.max()) + 1

@@ -30,15 +30,7 @@ _HATCHES = ("", "////", "....", "xxxx")
 
 
 def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve]]) -> None:
-    """Draw each measure: every participant, the mean with its standard error, line and band.
-
-    Parameters
-    ----------
-    path : Path
-        PNG to write.
-    curves : mapping of str to sequence of LearningCurve
-        By group.
-    """
+    """Draw each measure: every participant, the mean with its standard error, line and band."""
     fitted = {curve.measure for group in curves.values() for curve in group}
     measures = [measure for measure in MEASURE_UNITS if measure in fitted]
     figure = _figure(5.2 * len(measures), 4.8)
@@ -118,18 +110,10 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
 def draw_criteria(
     path: Path, comparison: CriteriaComparison, criteria: Sequence[Criterion]
 ) -> None:
-    """Draw the effect under every criterion, and below each what the criterion is.
-
-    Parameters
-    ----------
-    path : Path
-        PNG to write.
-    criteria : sequence of Criterion
-        Those that were compared, in their order.
-    """
+    """Draw the effect under every criterion, and below each what the criterion is."""
     pairs = list(zip(comparison.rows, criteria, strict=True))
     own = pairs[0]
-    pairs.sort(key=lambda pair: _estimate(pair[0]))
+    pairs.sort(key=lambda pair: pair[0].effect.estimate if pair[0].effect else math.inf)
     options = _options([criterion.settings for _, criterion in pairs])
     figure = _figure(max(8.0, 3.2 + 0.28 * len(pairs)), 3.6 + 0.2 * len(options))
     upper, lower = figure.subplots(
@@ -180,10 +164,6 @@ def _draw_estimate(axis: Axes, place: int, row: CriterionRow, *, is_own: bool) -
         markerfacecolor="black" if row.agrees else "white",
         zorder=5,
     )
-
-
-def _estimate(row: CriterionRow) -> float:
-    return row.effect.estimate if row.effect is not None else math.inf
 
 
 def _effect_label(comparison: CriteriaComparison) -> str:

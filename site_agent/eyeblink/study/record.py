@@ -53,12 +53,8 @@ class SourceState:
 class Request:
     """What was asked of an analysis: equal requests have equal results.
 
-    Attributes
-    ----------
-    settings : mapping
-        Every setting, as plain JSON types.
-    sources : mapping of str to SourceState
-        By role: ``video`` or ``trace``, ``trials``, ``timestamps``, ``detector``, ``landmarks``.
+    `settings` are plain JSON types. The roles of sources are ``video`` or ``trace``, ``trials``,
+    ``timestamps``, ``detector`` and ``landmarks``.
     """
 
     poolctl: str
@@ -108,13 +104,7 @@ def source_state(path: Path) -> SourceState:
 
 
 def make_request(session: BatchSession, settings: BlinkAnalysisSettings) -> Request:
-    """Say what an analysis of the session is asked to do; the digests are not known yet.
-
-    Raises
-    ------
-    OSError
-        A file is not there.
-    """
+    """Say what an analysis of the session is asked to do; the digests are not known yet."""
     return Request(
         poolctl=versions()["poolctl"],
         frame_rate_hz=session.frame_rate_hz,
@@ -159,13 +149,7 @@ def write_record(record: SessionRecord, folder: Path) -> None:
 
 
 def read_record(folder: Path) -> SessionRecord:
-    """Read the record of a session's folder.
-
-    Raises
-    ------
-    StudyFolderError
-        It is not there, damaged, or of another version of this program.
-    """
+    """Read the record of a session's folder."""
     path = folder / RECORD_NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

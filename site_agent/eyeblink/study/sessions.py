@@ -26,17 +26,7 @@ from site_agent.eyeblink.study.record import RECORD_NAME, read_record
 
 @dataclass(frozen=True)
 class SessionFolder:
-    """An analysed session with trials.
-
-    Attributes
-    ----------
-    folder : Path
-        Its own folder, or one of its files in a BIDS dataset.
-    participant, group : str
-        Empty where not known.
-    number : float
-        NaN where not known.
-    """
+    """An analysed session with trials: its own folder, or one of its files in a BIDS dataset."""
 
     folder: Path
     participant: str
@@ -48,13 +38,7 @@ class SessionFolder:
 
 @dataclass(frozen=True)
 class StudySessions:
-    """Sessions to compute again; iterating holds the signals of one session at a time.
-
-    Attributes
-    ----------
-    settings : ConditioningSettings
-        The study's own.
-    """
+    """Sessions to compute again; iterating holds the signals of one session at a time."""
 
     sessions: tuple[SessionFolder, ...]
     settings: ConditioningSettings
@@ -129,7 +113,6 @@ def _session_folders(place: Path) -> list[Path]:
 
 
 def _read(folder: Path) -> SessionFolder | None:
-    """A session's folder, None where it has no trials."""
     if (folder / RECORD_NAME).is_file():
         record = read_record(folder)
         if not record.trials:

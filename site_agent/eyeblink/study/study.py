@@ -29,15 +29,7 @@ _CURVE_FILES = ("learning_curve.csv", "learning_curve.json", "learning_curve.png
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What was written for the whole study.
-
-    Attributes
-    ----------
-    curves : mapping of str to tuple of LearningCurve
-        By group (empty text where there is one only); empty where there is none to fit.
-    remarks : tuple of str
-        Why there is no learning curve, sessions it leaves out.
-    """
+    """What was written for the whole study; `curves` by group."""
 
     files: Mapping[str, Path]
     curves: Mapping[str, tuple[LearningCurve, ...]]
@@ -47,12 +39,7 @@ class StudySummary:
 def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     """Write ``sessions.csv`` and, where sessions have trials and numbers, the learning curve.
 
-    Sessions with BIDS names are brought together in ``bids`` (see `study_bids`).
-
-    Raises
-    ------
-    StudyFolderError
-        The BIDS dataset cannot be written.
+    Sessions with BIDS names are brought together in ``bids`` (see `gather_bids`).
     """
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)

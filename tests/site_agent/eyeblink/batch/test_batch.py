@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import BusyError, StudyFolderError
-from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch, worker_count
+from site_agent.eyeblink.batch.batch import SessionOutcome, run_batch
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
@@ -216,13 +216,6 @@ def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
             run_batch(sessions, tmp_path / "study")
     with pytest.raises(StudyFolderError, match="two sessions have the name 'p0s1'"):
         run_batch([*sessions, sessions[0]], tmp_path / "other")
-
-
-def test_workers_follow_cores_jobs_and_memory() -> None:
-    assert worker_count(7, 3, 0) == 3
-    assert worker_count(None, 0, 0) == 1
-    assert worker_count(None, 50, 10**15) == 1
-    assert 1 <= worker_count(None, 50, 0) <= (os.cpu_count() or 1)
 
 
 def workers_of(parent: int) -> Iterator[int]:

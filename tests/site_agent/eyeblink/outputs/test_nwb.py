@@ -12,7 +12,6 @@ import pytest
 
 from site_agent.errors import BlinkAnalysisError, MissingExtraError
 from site_agent.eyeblink.outputs import OUTPUTS, check_requested, write_outputs
-from site_agent.eyeblink.outputs.nwb import write_nwb
 from site_agent.eyeblink.session import AnalysedSession
 
 pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed (extra nwb)")
@@ -56,17 +55,11 @@ def test_the_file_is_valid_and_holds_the_results(labelled: AnalysedSession, nwb_
         assert list(read.trials["cr"][:]) == [words[trial.cr] for trial in trials]
 
 
-@pytest.mark.parametrize("with_trials", [True, False])
-def test_the_inspector_finds_no_violation(
-    labelled: AnalysedSession, tmp_path: Path, with_trials: bool
-) -> None:
+def test_the_inspector_finds_no_violation(nwb_path: Path) -> None:
     inspector = pytest.importorskip("nwbinspector", reason="nwbinspector is not installed")
-    session = labelled if with_trials else replace(labelled, conditioning=None, blinks=())
-    path = tmp_path / "session.nwb"
-    write_nwb(session, path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        messages = list(inspector.inspect_nwbfile(nwbfile_path=str(path)))
+        messages = list(inspector.inspect_nwbfile(nwbfile_path=str(nwb_path)))
     worse = [
         message for message in messages if message.importance.name != "BEST_PRACTICE_SUGGESTION"
     ]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from site_agent.eyeblink.face.finding import FoundFace
-from site_agent.eyeblink.outputs import write_outputs
 from site_agent.eyeblink.outputs.overlay import write_overlay
 from site_agent.eyeblink.records import FaceBox, FaceSource
 from site_agent.eyeblink.session import AnalysedSession
@@ -63,11 +62,3 @@ def test_every_frame_keeps_its_time(conditioned: AnalysedSession, tmp_path: Path
     with_face, without = (frames[place].to_ndarray(format="gray") for place in (1, 5))
     assert np.ptp(with_face[100:340, 100:440]) > 100
     assert np.ptp(without[100:340, 100:440]) < 20
-
-
-def test_a_trace_has_no_overlay(conditioned: AnalysedSession, tmp_path: Path) -> None:
-    session = replace(session_with(conditioned, (64, 64)), footage=None)
-    written = write_outputs(session, tmp_path / "out")
-    assert "overlay" not in written.files
-    assert "no pictures" in written.warnings[-1]
-    assert not (tmp_path / "out" / "overlay.mp4").exists()

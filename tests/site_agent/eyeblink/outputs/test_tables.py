@@ -86,12 +86,3 @@ def test_the_data_package_finds_wrong_data(conditioned: AnalysedSession, tmp_pat
     blinks = files["blinks"].read_text(encoding="utf-8").replace("blink,", "wink,", 1)
     files["blinks"].write_text(blinks, encoding="utf-8")
     assert not frictionless.validate(str(files["datapackage"])).valid
-
-
-def test_names_and_package_of_a_labelled_session(labelled: AnalysedSession, tmp_path: Path) -> None:
-    frictionless = pytest.importorskip("frictionless", reason="frictionless is not installed")
-    files = write_outputs(labelled, tmp_path / "out", outputs=ESSENTIAL).files
-    for name, path in files.items():
-        assert path.parent == tmp_path / "out" / "sub-01" / "ses-02" / "beh"
-        assert path.name.startswith("sub-01_ses-02_task-ebc_desc-blink_"), name
-    assert frictionless.validate(str(files["datapackage"]), type="package").valid

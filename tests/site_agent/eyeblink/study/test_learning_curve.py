@@ -59,16 +59,6 @@ def test_the_mixed_model_agrees_with_its_closed_form() -> None:
     assert curve.slope.high - curve.slope.estimate == pytest.approx(half, rel=0.02)
 
 
-def test_two_sessions_of_one_person_have_a_line_without_a_band() -> None:
-    points = [LearningPoint("a", 1.0, 20.0, 10), LearningPoint("a", 2.0, 50.0, 10)]
-    curve = fit_learning_curve(points)
-    assert curve.slope.estimate == pytest.approx(30.0)
-    assert np.isnan(curve.low).all()
-    assert curve.slope.verdict == "unclear"
-    assert any("too few values" in remark for remark in curve.remarks)
-    json.dumps(curve.to_dict(), allow_nan=False)
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_values_give_a_line_or_say_why_not(data: st.DataObject) -> None:
