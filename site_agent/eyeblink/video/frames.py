@@ -128,8 +128,7 @@ class VideoReader:
     Raises
     ------
     VideoFileError
-        The file is missing, empty or not a video, has no picture or an unknown codec, or its
-        pixels are not square: eyes would seem more or less open than they are.
+        The file is missing, empty or not a video, or has no picture or an unknown codec.
     """
 
     def __init__(
@@ -149,6 +148,7 @@ class VideoReader:
             times_from=clock.source if clock else "container",
         )
         self._bits = bits
+        self._aspect = float(self._stream.sample_aspect_ratio or 1)
 
     def __enter__(self) -> VideoReader:
         return self
@@ -230,6 +230,7 @@ class VideoReader:
             pixels = deep_picture(picture, self._bits, grey=self._grey)
         else:
             pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
+        pixels = _with_square_pixels(pixels, self._aspect)
         turn_deg = round(picture.rotation / 90.0) * 90 % 360
         self.report.rotation_deg = turn_deg
         # FFmpeg's display matrix counts anticlockwise, as rot90 does.
@@ -261,6 +262,11 @@ class VideoReader:
                     f"the file declares {info.duration_s:.1f} s, its frames end at "
                     f"{report.last_time_s:.1f} s"
                 )
+        if abs(self._aspect - 1.0) >= SQUARE_WITHIN:
+            report.warnings.append(
+                f"pixels are {self._aspect:.3g} times as wide as high; pictures of "
+                f"{info.width_px} x {info.height_px} were stretched to square pixels"
+            )
         if report.repaired_times:
             report.warnings.append(
                 f"{report.repaired_times} frames had no time of their own or one that did not come "
@@ -328,15 +334,19 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
     if getattr(stream, "codec_context", None) is None:
         container.close()
         raise VideoFileError(f"{path}: no decoder is known for its video stream")
-    aspect = float(stream.sample_aspect_ratio or 1)
-    if abs(aspect - 1.0) >= SQUARE_WITHIN:
-        container.close()
-        raise VideoFileError(
-            f"{path}: its pixels are {aspect:.3g} times as wide as high, expected square ones; "
-            "convert it: ffmpeg -i IN -vf scale=iw*sar:ih,setsar=1 OUT"
-        )
     stream.thread_type = "AUTO"
     return container, stream
+
+
+def _with_square_pixels(pixels: UInt8, aspect: float) -> UInt8:
+    """Stretch a picture of DV and other anamorphic video; eyes would seem more or less open."""
+    if abs(aspect - 1.0) < SQUARE_WITHIN:
+        return pixels
+    import cv2
+
+    height, width = pixels.shape[:2]
+    size = (round(width * max(aspect, 1.0)), round(height / min(aspect, 1.0)))
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), dtype=np.uint8)
 
 
 def _rgb_picture(picture: VideoFrame) -> UInt8:
