@@ -65,12 +65,8 @@ class EyeSample:
 
     Attributes
     ----------
-    frame : int
-        0-based number of the frame in presentation order.
-    timestamp_s : float
-        Presentation time, from the start of the recording.
-    box, score : FaceBox or None, float
-        The face and the detector's score (NaN where the face was followed or is missing).
+    score : float
+        The detector's; NaN where the face was followed or is missing.
     ear_left, ear_right : float
         Eye aspect ratio of the subject's left and right eye; NaN where `gap` says why.
     confidence : float
@@ -101,18 +97,8 @@ class FaceColumns:
 class EyeTrace:
     """Eye aspect ratios of a whole session, one entry a frame.
 
-    Attributes
-    ----------
-    frames : int64, shape (n,)
-    timestamps_s : float64, shape (n,)
-        Strictly increasing.
-    ear_left, ear_right, ear : float64, shape (n,)
-        NaN where not known; `ear` is the mean of the valid eyes.
-    confidence : float64, shape (n,)
-    gaps : uint8, shape (n,)
-        Values of `Gap`.
-    face : FaceColumns or None
-        None for a trace that was read from a file.
+    Times are strictly increasing. EAR is NaN where not known, and `ear` the mean of the valid eyes;
+    `gaps` are values of `Gap`. A trace that was read from a file has no `face`.
     """
 
     frames: Int64

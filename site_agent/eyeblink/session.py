@@ -53,7 +53,6 @@ class BlinkAnalysisSettings:
 
     Attributes
     ----------
-    files : FileSettings
     conditioning, trial_timing : ConditioningSettings, TrialTiming
         Used when trials are given.
     labels : SessionLabels
@@ -76,17 +75,8 @@ class BlinkAnalysisSettings:
 class SourceFile:
     """A file that went into an analysis.
 
-    Attributes
-    ----------
-    role : str
-        ``video``, ``images``, ``camera``, ``trace``, ``timestamps``, ``detector``, ``landmarks``
-        or ``trials``.
-    name : str
-        File name, without the folder: paths often hold names of persons.
-    sha256 : str or None
-        None for what is no file (dlib's stock detector).
-    address : str or None
-        The model's address in a pool.
+    The name is without the folder: paths often hold names of persons. What is no file (dlib's stock
+    detector) has no digest; a model of a pool has an address.
     """
 
     role: str
@@ -122,17 +112,10 @@ class AnalysedSession:
 
     Attributes
     ----------
-    sources : tuple of SourceFile
     recording : mapping
         What is known of the video or the trace (frame counts, rates, size), JSON-able.
-    warnings : tuple of str
-    analysis_s : float
-        How long the analysis took.
-    conditioning : ConditioningResult or None
-        None where no trials were given.
     footage : Footage or None
         None where there are no pictures (a trace).
-    start : RecordingStart or None
     filtered : EyeTrace or None
         What everything was measured of where a filter was asked for; `trace` keeps the raw EAR.
     trials : tuple of Trial
@@ -184,28 +167,22 @@ class BlinkSession:
 
     Attributes
     ----------
-    seconds : float
-        Length of the recording.
     analysed_frames_per_s : float
         Of finding faces, blinks and responses; without the time that writing the files took.
     face_found_pct : float
         Share of frames in which a face was found; of frames with a value for traces.
     valid_pct : float
         Share of frames with an eye aspect ratio.
-    blinks, closures : int
-        `closures` lasted longer than a blink does.
+    closures : int
+        Those that lasted longer than a blink does.
     blinks_per_minute : float
         Per minute in which the eyes were seen; NaN where they never were.
     files : mapping of str to Path
-        What was written, by the output's name.
-    conditioning : SessionSummary or None
-        None where no trials were given.
+        By the output's name.
     trials : tuple of Trial
         As they were measured: on the video's clock.
     calibrated : bool
         Whether open and closed eyes differ enough for FEC, and so blinks, to mean something.
-    writing_s : float
-        How long writing the files took, after the analysis.
     """
 
     frames: int

@@ -83,11 +83,8 @@ def find_output(place: Path, name: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        shown = [str(path) for path in found[:_MOST_SHOWN]]
-        more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
-        raise StudyFolderError(
-            f"{place}: holds {len(found)} sessions; name one of them: {', '.join([*shown, *more])}"
-        )
+        shown = ", ".join(str(path) for path in found[:_MOST_SHOWN])
+        raise StudyFolderError(f"{place}: holds {len(found)} sessions; name one of them: {shown}")
     raise StudyFolderError(
         f"{place}: has no {name}; expected the results of one session, as poolctl blink writes them"
     )

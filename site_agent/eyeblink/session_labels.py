@@ -11,7 +11,6 @@ from site_agent.errors import BlinkAnalysisError
 
 _AGE = r"P(\d+(\.\d+)?Y)?(\d+(\.\d+)?M)?(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(?<!P)"
 _SEXES = ("F", "M", "O", "U")
-_SEX_WORDS = {"f": "F", "female": "F", "m": "M", "male": "M", "other": "O", "unknown": "U"}
 
 BIDS_MARK = "_desc-blink_"
 """Between the entities of a BIDS name and what a plain folder calls the file."""
@@ -57,19 +56,12 @@ class SessionLabels:
         if (self.session or self.task) and not self.subject:
             given = "session" if self.session else "task"
             raise BlinkAnalysisError(f"a {given} label without a subject: give the subject, too")
-        if self.age and not self.is_age(self.age):
+        if self.age and not re.fullmatch(_AGE, self.age):
             raise BlinkAnalysisError(
                 f"the age {self.age!r} is not an ISO 8601 duration such as P21Y"
             )
-        sex = _SEX_WORDS.get(self.sex.lower(), self.sex)
-        object.__setattr__(self, "sex", sex)
-        if sex not in _SEXES:
+        if self.sex not in _SEXES:
             raise BlinkAnalysisError(f"the sex {self.sex!r}: expected F, M, O or U (unknown)")
-
-    @staticmethod
-    def is_age(text: str) -> bool:
-        """Tell whether a text is an age as it is expected here."""
-        return re.fullmatch(_AGE, text) is not None
 
     def names(self, *, has_trials: bool) -> SessionNames:
         """Return how the session's files are called.
@@ -92,13 +84,7 @@ class SessionLabels:
 class SessionNames:
     """Where the files of a session lie in its output folder.
 
-    Attributes
-    ----------
-    folder : PurePosixPath
-        Relative to the output folder.
-    entities : str
-        ``sub-01_ses-01_task-ebc``; empty for plain names.
-    task : str
+    `entities` is such as ``sub-01_ses-01_task-ebc``; empty for plain names.
     """
 
     folder: PurePosixPath

@@ -40,12 +40,8 @@ class TableRow:
 class TextTable:
     """A table with a header.
 
-    Attributes
-    ----------
-    frame : pandas.DataFrame
-        Cells as text without blanks around them, indexed by their lines; column names in lower
-        case, blanks and hyphens as underscores.
-    decimal : {'.', ','}
+    `frame` is a pandas.DataFrame of cells as text without blanks around them, indexed by their
+    lines; column names are in lower case, with underscores for blanks and hyphens.
     """
 
     path: Path

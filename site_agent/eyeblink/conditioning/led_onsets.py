@@ -11,9 +11,6 @@ from numpy.typing import ArrayLike
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.records import Float64
 
-_MOST_BLOCKS = 20_000
-
-
 # The light is on from the moment its brightness rises above the first share of the way from dark
 # to lit until it falls below the second.
 _ON_SHARE, _OFF_SHARE = 0.5, 0.3
@@ -23,9 +20,6 @@ _SAME_PULSE_S = 0.030
 _SMALLEST_SEPARATION = 5.0
 # The same in grey levels.
 _SMALLEST_CONTRAST = 4.0
-# A running median over this time follows the light of the room where that separates lit and dark
-# better.
-_BACKGROUND_S = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +56,7 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
     Systems, Man, and Cybernetics 9 (1979).
     """
     level, times_s = _known_samples(brightness, timestamps_s)
-    flattened = level - _running_median(level, times_s, _BACKGROUND_S)
-    candidates = [(*_two_states(values), values) for values in (level, flattened)]
-    separation, dark, lit, values = max(candidates, key=lambda candidate: candidate[0])
+    separation, dark, lit = _two_states(level)
     if separation < _SMALLEST_SEPARATION or lit - dark < _SMALLEST_CONTRAST:
         raise ConditioningError(
             f"no light goes on in that region: brightness runs from {level.min():.1f} to "
@@ -73,7 +65,7 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
             f"{_SMALLEST_CONTRAST:g} and {_SMALLEST_SEPARATION:g}); check the "
             "region's x, y, width and height in pixels of the video"
         )
-    return _pulses((values - dark) / (lit - dark), times_s)
+    return _pulses((level - dark) / (lit - dark), times_s)
 
 
 def _known_samples(brightness: ArrayLike, timestamps_s: ArrayLike) -> tuple[Float64, Float64]:
@@ -123,20 +115,6 @@ def _otsu(values: Float64) -> float:
     # Between two far states a whole range of thresholds is equally good: take its middle.
     best = np.flatnonzero(between >= between.max() * (1.0 - 1e-9))
     return float(edges[1:][best].mean())
-
-
-def _running_median(level: Float64, times_s: Float64, window_s: float) -> Float64:
-    """Median around each moment, from blocks of a tenth of the window."""
-    block_s = max(window_s / 10.0, (times_s[-1] - times_s[0]) / _MOST_BLOCKS)
-    block = np.floor((times_s - times_s[0]) / block_s).astype(np.int64)
-    starts = np.flatnonzero(np.diff(block, prepend=-1))
-    ends = np.append(starts[1:], len(level))
-    centres_s = np.array([times_s[a:b].mean() for a, b in zip(starts, ends, strict=True)])
-    half_s = window_s / 2.0
-    first = np.searchsorted(times_s, centres_s - half_s)
-    last = np.searchsorted(times_s, centres_s + half_s)
-    medians = [float(np.median(level[a:b])) for a, b in zip(first, last, strict=True)]
-    return np.interp(times_s, centres_s, medians)
 
 
 def _pulses(share: Float64, times_s: Float64) -> LedOnsets:

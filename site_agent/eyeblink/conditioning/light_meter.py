@@ -21,13 +21,7 @@ Region = tuple[int, ...]
 
 
 class LightMeter:
-    """Yields the frames of a source and records the mean brightness of some regions.
-
-    Parameters
-    ----------
-    source : FrameSource
-    regions : mapping of str to (x, y, width, height)
-    """
+    """Yields the frames of a source and records the mean brightness of some regions."""
 
     def __init__(self, source: FrameSource, regions: Mapping[str, Region]) -> None:
         self._source = source

@@ -24,8 +24,6 @@ class AlignedTrials:
         After the CS (the US in `us_only` trials).
     fec : float64, shape (trials, k)
         Less each trial's baseline; NaN where nothing is known.
-    trials, trial_types : tuple
-        Names and types of the rows.
     valid : bool, shape (trials,)
         Rejected trials are there too, for a picture; no average takes them.
     """
@@ -62,13 +60,7 @@ def align_trials(
 ) -> AlignedTrials:
     """Read every trial at the same times; straight lines between frames, NaN within gaps.
 
-    Parameters
-    ----------
-    timestamps_s, fec : float, shape (n,)
-        The trace that was analysed.
-    results : sequence of TrialResult
-    window_ms, step_ms : (float, float), float
-        Around the trial's time zero.
+    The window lies around each trial's time zero.
     """
     times_s, level = (np.asarray(values, dtype=np.float64) for values in (timestamps_s, fec))
     grid_ms = np.arange(window_ms[0], window_ms[1] + step_ms / 2.0, step_ms)

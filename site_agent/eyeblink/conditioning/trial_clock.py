@@ -13,11 +13,11 @@ from site_agent.eyeblink.conditioning.trials import Trial, TrialList, TrialType
 from site_agent.eyeblink.records import Float64
 
 _LEAST_SHARE_MATCHED = 0.5
+# Largest distance of an onset from the line.
+_TOLERANCE_S = 0.1
 
 
-def place_on_video_clock(
-    trials: Sequence[Trial], cs_onsets_s: ArrayLike, *, tolerance_ms: float = 100.0
-) -> TrialList:
+def place_on_video_clock(trials: Sequence[Trial], cs_onsets_s: ArrayLike) -> TrialList:
     """Find the trials of a list in the CS onsets that the video shows.
 
     A stimulus program knows the types of the trials, the video when the light went on; their
@@ -31,8 +31,6 @@ def place_on_video_clock(
         On their own clock.
     cs_onsets_s : float, shape (n,)
         On the video's clock, as from `detect_led_onsets`.
-    tolerance_ms : float
-        Largest distance of an onset from the line.
 
     Raises
     ------
@@ -47,10 +45,9 @@ def place_on_video_clock(
             f"{len(listed)} trials with a CS and {len(seen)} onsets in the video: two of each are "
             "needed to put them on one clock"
         )
-    tolerance_s = tolerance_ms / 1000.0
-    rate, shift = 1.0, _best_shift(listed, seen, tolerance_s)
+    rate, shift = 1.0, _best_shift(listed, seen)
     # The first match is wide, as the clocks' speeds are not known yet.
-    for reach_s in (4.0 * tolerance_s, 2.0 * tolerance_s, tolerance_s):
+    for reach_s in (4.0 * _TOLERANCE_S, 2.0 * _TOLERANCE_S, _TOLERANCE_S):
         nearest = _nearest(rate * listed + shift, seen)
         matched = np.abs(seen[nearest] - (rate * listed + shift)) <= reach_s
         if matched.sum() >= 2 and np.ptp(listed[matched]) > 0:
@@ -78,10 +75,10 @@ def place_on_video_clock(
     return TrialList(moved, tuple(remarks))
 
 
-def _best_shift(listed: Float64, seen: Float64, tolerance_s: float) -> float:
+def _best_shift(listed: Float64, seen: Float64) -> float:
     """The shift that brings most listed onsets near to a seen one."""
     shifts = np.sort((seen[:, None] - listed[None, :]).ravel())
-    upper = np.searchsorted(shifts, shifts + 2.0 * tolerance_s, side="right")
+    upper = np.searchsorted(shifts, shifts + 2.0 * _TOLERANCE_S, side="right")
     best = int(np.argmax(upper - np.arange(len(shifts))))
     return float(np.median(shifts[best : upper[best]]))
 

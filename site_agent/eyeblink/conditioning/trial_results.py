@@ -16,13 +16,7 @@ from site_agent.eyeblink.conditioning.trials import TrialType
 class TrialResult:
     """Measures of a trial and what was decided.
 
-    Attributes
-    ----------
-    measures : TrialMeasures
-    rejections : tuple of Rejection
-        Empty for a valid trial.
-    cr : bool or None
-        None for a rejected or `us_only` trial: nothing is known, which is not "no response".
+    `cr` is None for a rejected or `us_only` trial: nothing is known, which is not "no response".
     """
 
     measures: TrialMeasures

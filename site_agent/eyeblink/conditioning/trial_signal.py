@@ -19,16 +19,9 @@ GAP_FACTOR = 1.5
 
 @dataclass(frozen=True, eq=False)
 class TrialSignal:
-    """The valid samples around one trial.
+    """The valid samples around one trial, on the trial's clock, strictly increasing.
 
-    Attributes
-    ----------
-    time_ms : float64, shape (n,)
-        Relative to the trial's time zero, strictly increasing.
-    fec : float64, shape (n,)
-        Without NaN.
-    frame_ms : float
-        The usual interval between frames around this trial; NaN where there are no two.
+    `frame_ms` is the usual interval between frames around it; NaN where there are no two.
     """
 
     time_ms: Float64

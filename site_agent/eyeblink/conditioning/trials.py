@@ -44,7 +44,7 @@ class Trial:
         Onset of the unconditioned stimulus. For `cs_only` the time at which it would have come,
         where the list says so, else NaN.
     line : int
-        Line of the file that it comes from, 0 where there is none.
+        Of the file that it comes from, 0 where there is none.
     """
 
     trial: str
@@ -147,16 +147,7 @@ def correct_latency(
 ) -> tuple[Trial, ...]:
     """Move logged onsets to when the stimuli were there, on the clock of the video.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-    latency_ms : float
-        From the logged onset to the stimulus at the participant (a display's delay, the way of
-        an air puff through its tube); later is positive.
-    us_latency_ms : float, optional
-        The same for the US alone, where it differs.
-    clock_offset_s : float
-        Added to every time: what the video's clock shows when the log's shows zero.
+    The parameters are those of `trial_files.TrialTiming`.
     """
     cs_shift_s = latency_ms / 1000.0 + clock_offset_s
     us_shift_s = (latency_ms if us_latency_ms is None else us_latency_ms) / 1000.0 + clock_offset_s

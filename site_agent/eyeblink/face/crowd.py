@@ -19,15 +19,7 @@ SAME_FACE_OVERLAP = 0.3
 
 @dataclass(eq=False)
 class FollowedFace:
-    """One person, as far as place and size can tell.
-
-    Attributes
-    ----------
-    number : int
-        0, 1, ... in the order of appearance.
-    current : FoundFace or None
-        The face in the frame of the last step.
-    """
+    """One person, numbered in the order of appearance, and the face in the last step's frame."""
 
     number: int
     follower: FaceFollower

@@ -80,15 +80,7 @@ class Follower(Protocol):
 
 
 class FaceFollower:
-    """Keeps one face of a video from frame to frame.
-
-    Parameters
-    ----------
-    detector : FaceDetector
-    predictor : Predictor
-    search : FaceSearch, optional
-        To share one with other followers.
-    """
+    """Keeps one face of a video from frame to frame; followers can share a search."""
 
     def __init__(
         self,

@@ -20,15 +20,7 @@ from site_agent.faces.landmarks import open_landmarks
 
 @dataclass(frozen=True, eq=False)
 class FaceModels:
-    """Detector and landmark model, opened.
-
-    Attributes
-    ----------
-    detector : FaceDetector or None
-        None where the face is in a fixed region.
-    sources : tuple of SourceFile
-        What they are, for the provenance.
-    """
+    """Detector (None for a fixed region) and landmark model, opened."""
 
     detector: FaceDetector | None
     predictor: LandmarkPredictor

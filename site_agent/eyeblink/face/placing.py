@@ -43,13 +43,10 @@ _STARTS = (
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Landmarks, float64 (parts, 2) in pixels.
+    """Landmarks, float64 (parts, 2) in pixels, and how far the starts ended apart.
 
-    Attributes
-    ----------
-    disagreement : float
-        How far the starts ended apart: the mean over landmarks of the median distance from the
-        result, in spreads of the face; 0 for a single start.
+    The latter is the mean over landmarks of the median distance from the result, in spreads of the
+    face; 0 for a single start.
     """
 
     landmarks: Float64

@@ -10,6 +10,9 @@ from site_agent.eyeblink.records import FaceBox, UInt8
 from site_agent.faces.detector import Detection, FaceDetector
 from site_agent.pictures.images import resized
 
+CHECK_THRESHOLD = -0.3
+"""Added to the score that a face needs in a check of the region of a followed one."""
+
 
 class FaceSearch:
     """Runs the detector on pictures at the size that it needs, not larger."""
@@ -32,7 +35,7 @@ class FaceSearch:
         factor = 1.35 * self._detector.smallest_face_px / box.width
         factor = min(factor, 2.0) if factor > 1 else factor
         region = resized(np.ascontiguousarray(image[top:bottom, left:right]), factor)
-        found = self._detector.detect(region, 0, self._settings.check_threshold)
+        found = self._detector.detect(region, 0, CHECK_THRESHOLD)
         scale = region.shape[1] / (right - left)
         inside = [scaled_detection(each, 1.0 / scale, left, top) for each in found]
         alike = [each for each in inside if 0.5 < each.width / box.width < 2.0]

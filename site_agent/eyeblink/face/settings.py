@@ -30,8 +30,6 @@ class FaceSettings:
         nothing is found so, the frame is searched as it is.
     threshold : float
         Added to the score that a face needs.
-    check_threshold : float
-        The same for a check of a followed face in its own region.
     starts : int
         Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
         taken: where a face box begins changes what a landmark model finds, as noise of the eye
@@ -44,7 +42,6 @@ class FaceSettings:
     detect_interval_ms: float = 500.0
     search_side_px: int = 640
     threshold: float = 0.0
-    check_threshold: float = -0.3
     starts: int = 7
 
     def check(self) -> None:

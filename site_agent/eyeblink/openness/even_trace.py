@@ -15,16 +15,7 @@ LONGEST_PAUSE_S = 5.0
 
 @dataclass(frozen=True, eq=False)
 class EvenTrace:
-    """EAR in bins of equal length.
-
-    Attributes
-    ----------
-    step_s : float
-    ear : float64, shape (bins,)
-        Mean of the known samples of each bin; NaN where there is none.
-    bin_of_sample : int64, shape (n,)
-        The bin of every original sample.
-    """
+    """Mean EAR in bins of equal length, NaN in empty ones, and the bin of every sample."""
 
     step_s: float
     ear: Float64

@@ -19,6 +19,8 @@ RIGHT_EYE = slice(36, 42)
 EYE_POINTS = 12
 """Landmarks of a model of the eyes alone."""
 
+OPEN_PERCENTILE = 98.0
+"""Percentile of EAR that bounds the open range from above."""
 SMALLEST_SPAN = 0.05
 """A session whose open and closed level differ by less is flagged as not calibrated."""
 PUFF_REFLEX_S = 0.3
@@ -91,9 +93,6 @@ class CalibrationSettings:
 
     Attributes
     ----------
-    open_from : str
-        ``usual``: the median of the samples of an open eye, what it is most of the time.
-        ``percentile``: the percentile of EAR that `open_percentile` says, its upper edge.
     closed_from : str
         ``percentile``: the percentile of EAR that `closed_percentile` says. ``air-puffs``: the
         median of the lowest EAR in the 0.3 s after each air puff (US) of the trials, which
@@ -102,14 +101,10 @@ class CalibrationSettings:
     closed_percentile : float
         Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the
         lids together for some 50 ms, hence about 1 % of the time.
-    open_percentile : float
-        Percentile of EAR that bounds the open range from above.
     """
 
-    open_from: Literal["usual", "percentile"] = "usual"
     closed_from: Literal["percentile", "air-puffs"] = "percentile"
     closed_percentile: float = 0.2
-    open_percentile: float = 98.0
 
     def check(self) -> None:
         """Raise an error for values out of range.
@@ -118,18 +113,13 @@ class CalibrationSettings:
         ------
         BlinkAnalysisError
         """
-        if self.open_from not in {"usual", "percentile"}:
-            raise BlinkAnalysisError(
-                f"open_from is {self.open_from!r}, expected usual or percentile"
-            )
         if self.closed_from not in {"percentile", "air-puffs"}:
             raise BlinkAnalysisError(
                 f"closed_from is {self.closed_from!r}, expected percentile or air-puffs"
             )
-        if not 0 <= self.closed_percentile < self.open_percentile <= 100:
+        if not 0 <= self.closed_percentile < 50:
             raise BlinkAnalysisError(
-                f"closed_percentile {self.closed_percentile:g} and open_percentile "
-                f"{self.open_percentile:g}: expected 0 <= closed < open <= 100"
+                f"closed_percentile is {self.closed_percentile:g}, expected 0 to 50"
             )
 
 
@@ -169,12 +159,10 @@ def calibrate(
     known = ear[np.isfinite(ear)]
     if len(known) == 0:
         return Calibration(float("nan"), float("nan"), False)
-    low, high = np.percentile(known, [settings.closed_percentile, settings.open_percentile])
+    low, high = np.percentile(known, [settings.closed_percentile, OPEN_PERCENTILE])
     closed = float(low) if closed_ear is None else closed_ear
-    open_ear = float(high)
-    if settings.open_from == "usual":
-        upper = known[known >= (closed + high) / 2.0]
-        open_ear = float(np.median(upper)) if len(upper) else open_ear
+    upper = known[known >= (closed + high) / 2.0]
+    open_ear = float(np.median(upper)) if len(upper) else float(high)
     span = open_ear - closed
     return Calibration(open_ear, closed, bool(span >= SMALLEST_SPAN))
 

@@ -29,10 +29,8 @@ class CameraReader:
         Number of the camera (0 is the first), or a device file or address of a stream.
     seconds : float, optional
         Stop by itself after this time.
-    size : (width, height), optional
-        Asked of the camera, which may choose another.
-    frame_rate_hz : float, optional
-        The same.
+    size, frame_rate_hz : (width, height), float, optional
+        Asked of the camera, which may choose others.
     record : path, optional
         Write what is analysed to a video, with the same times; a file of this name is replaced
         once the first picture is there.

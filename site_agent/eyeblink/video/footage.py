@@ -21,12 +21,6 @@ class VideoFootage:
     Landmarks of a whole recording would take half a kilobyte a frame; the same follower finds
     the same landmarks a second time. It sees grey pictures as in the analysis, the caller gets
     those in colour.
-
-    Attributes
-    ----------
-    recording : Recording
-    new_follower : callable
-        Returns a follower with the analysis' models and settings.
     """
 
     recording: Recording

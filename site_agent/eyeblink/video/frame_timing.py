@@ -15,14 +15,11 @@ class FrameTiming:
 
     Attributes
     ----------
-    frame_rate_hz : float
-        From the median interval; NaN for fewer than two frames.
     steady : bool
         At least four of five intervals are within 15 % of the median.
     lost_frames, losses : int
         Frames that are missing from a steady recording, and in how many places: intervals near
         a whole multiple of the usual one. Not counted (0) where the rate varies.
-    longest_gap_s : float
     """
 
     frame_rate_hz: float

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 UInt8 = NDArray[np.uint8]
 
-MOST_DECODE_ERRORS = 1000
-"""After so many errors in a row the rest of the file is given up."""
 SQUARE_WITHIN = 0.01
 """Scaled videos often declare pixels that are not quite square, as their sides are rounded."""
 
@@ -108,7 +107,7 @@ class Clock(Protocol):
     @property
     def source(self) -> str: ...
 
-    def time_s(self, pts: int | None, /) -> float: ...
+    def time_s(self, frame: int, /) -> float: ...
 
 
 class VideoReader:
@@ -165,14 +164,20 @@ class VideoReader:
         Raises
         ------
         VideoFileError
-            When not a single frame could be decoded.
+            When not a single frame could be decoded; or behind damage where times were given,
+            which would be wrong from there on.
         """
         interval_s = 1.0 / (self.info.declared_rate_hz or 30.0)
         origin_s = origin_of(self._container, self._stream)
         last_s = float("-inf")
         for picture in self._pictures():
             if self._clock is not None:
-                time_s: float | None = self._clock.time_s(picture.pts)
+                if self.report.decoding_errors:
+                    raise VideoFileError(
+                        f"{self.path}: is damaged ({self.report.first_error}); the frames behind "
+                        f"the damage cannot get their times from the {self._clock.source}"
+                    )
+                time_s: float | None = self._clock.time_s(self.report.decoded_frames)
             else:
                 time_s = self._time_s(picture, origin_s)
             if time_s is None or time_s <= last_s:
@@ -192,20 +197,15 @@ class VideoReader:
 
     def _pictures(self) -> Iterator[VideoFrame]:
         """Decode packet by packet, past the damaged ones."""
-        errors_in_a_row = 0
         for packet in self._packets():
             try:
                 pictures = self._stream.codec_context.decode(packet)
             except (OSError, ValueError) as error:  # FFmpeg's errors are both
-                errors_in_a_row += 1
                 self._note(error)
-                if errors_in_a_row >= MOST_DECODE_ERRORS:
-                    return
                 continue
-            errors_in_a_row = 0
             for picture in pictures:
                 if picture.is_corrupt:
-                    self.report.decoding_errors += 1
+                    self._note(ValueError("damaged picture"))
                 else:
                     yield picture
 
@@ -240,15 +240,14 @@ class VideoReader:
     def _conclude(self) -> None:
         report, info = self.report, self.info
         if report.decoded_frames == 0:
-            reason = f" ({report.first_error})" if report.first_error else ""
             raise VideoFileError(
-                f"{self.path}: no frame of the {info.codec} video could be decoded{reason}; "
+                f"{self.path}: no frame of the {info.codec} video could be decoded; "
                 "the file is damaged or cut off before its first frame"
             )
         if report.decoding_errors:
             report.warnings.append(
                 f"{report.decoding_errors} packets could not be decoded "
-                f"({report.first_error or 'damaged picture'}); all other frames are used"
+                f"({report.first_error}); all other frames are used"
             )
         declared = info.declared_frames
         if declared is not None and declared != report.decoded_frames:
@@ -274,40 +273,27 @@ class VideoReader:
             )
 
 
-class PacketTimes:
-    """Presentation times of a video's packets, read without decoding a picture.
+def packet_times(path: Path) -> NDArray[np.float64]:
+    """Return the times of a video's frames as `VideoReader` does, without decoding a picture.
+
+    Empty where some packets have no time.
 
     Raises
     ------
     VideoFileError
-        As `VideoReader`.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._container, self._stream = _open(path)
-
-    def close(self) -> None:
-        self._container.close()
-
-    def ascending(self) -> list[int]:
-        """Return them in the file's ticks; nothing where some are missing or not unique."""
-        found: list[int] = []
-        # What cannot be read behind damage holds no frame.
-        with contextlib.suppress(OSError, ValueError):
-            for packet in self._container.demux(self._stream):
-                if not packet.size or packet.is_discard:
-                    continue
-                if packet.pts is None:
-                    return []
+    container, stream = _open(path)
+    found: list[int | None] = []
+    # What cannot be read behind damage holds no frame.
+    with closing(container), contextlib.suppress(OSError, ValueError):
+        for packet in container.demux(stream):
+            if packet.size and not packet.is_discard:
                 found.append(packet.pts)
-        ascending = sorted(found)
-        return ascending if len(set(ascending)) == len(ascending) else []
-
-    def seconds(self, ticks: list[int]) -> NDArray[np.float64]:
-        """Return them as `VideoReader` does."""
-        tick_s = float(self._stream.time_base) if self._stream.time_base else 0.0
-        origin_s = origin_of(self._container, self._stream)
-        return np.array(ticks, dtype=np.float64) * tick_s - origin_s
+        known = sorted(pts for pts in found if pts is not None)
+        if len(known) == len(found) and stream.time_base is not None:
+            ticks = np.array(known, dtype=np.float64)
+            return ticks * float(stream.time_base) - origin_of(container, stream)
+    return np.empty(0)
 
 
 def _open(path: Path) -> tuple[InputContainer, VideoStream]:

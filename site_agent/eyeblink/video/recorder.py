@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ TICKS_PER_S = 90_000
 
 
 class VideoRecorder:
-    """Writes H.264 (MPEG-4 where FFmpeg has no H.264), in the container that the name asks for.
+    """Writes H.264 in the container that the name asks for.
 
     A Matroska file (``.mkv``) can be read up to where it ends even when the program is killed;
     an ``.mp4`` cannot. A file that is there is replaced with the first picture, not before.
@@ -81,12 +81,9 @@ class VideoRecorder:
         )
 
     def _open_stream(self, container: OutputContainer, width: int, height: int) -> VideoStream:
-        import av
-
-        codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
         # Fast to write: the analysis runs beside it.
-        options = {"preset": "veryfast", "crf": "18"} if codec == "libx264" else {"qscale": "3"}
-        stream = cast("VideoStream", container.add_stream(codec, rate=30, options=options))
+        options = {"preset": "veryfast", "crf": "18"}
+        stream = container.add_stream("libx264", rate=30, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
         stream.time_base = Fraction(1, TICKS_PER_S)

@@ -22,14 +22,9 @@ class Recording:
 
     Attributes
     ----------
-    path : Path
-        A video file, or a folder of images.
-    timestamps : Path or None
-        Times of a folder's images (see `image_folder`), or of a video's frames, one row each,
-        instead of those in the file (see `times`).
-    frame_rate_hz : float or None
-        Rate of a folder's images, where no table says when they were taken; or of a video,
-        instead of the times in the file.
+    timestamps, frame_rate_hz : Path, float or None
+        A table of times (see `image_folder` and `times`) or a rate: for a folder of images, or
+        instead of the times in a video file.
     bits : int
         How many of 16 bits a pixel are used.
     """

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from site_agent.errors import ImageFileError, VideoFileError
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
@@ -32,7 +30,7 @@ class SeekableImages:
     ----------
     folder : path
     timestamps_s : float64, shape (n,)
-        Times of all frames as in frames.csv; images that could not be read have none.
+        Times of all frames as in frames.csv.
     frame_rate_hz : float or None
         Rate of the images, where the folder has no table of times.
     bits : int
@@ -56,16 +54,11 @@ class SeekableImages:
         reader = ImageFolderReader(folder, frame_rate_hz=None if has_table else frame_rate_hz)
         self._bits = bits
         self._files = [image.path for image in reader.images]
-        if len(self._files) == len(timestamps_s):
-            return
-        times_s = np.array([image.timestamp_s for image in reader.images])
-        places = np.minimum(np.searchsorted(times_s, timestamps_s - 2e-6), len(times_s) - 1)
-        if (np.abs(times_s[places] - timestamps_s) > 2e-6).any():
+        if len(self._files) != len(timestamps_s):
             raise VideoFileError(
-                f"{folder}: found {len(times_s)} images, whose times are not those of the "
-                f"{len(timestamps_s)} frames that were analysed"
+                f"{folder}: found {len(self._files)} images, but {len(timestamps_s)} frames were "
+                "analysed; remove images that cannot be read, and repeat the analysis"
             )
-        self._files = [self._files[place] for place in places.tolist()]
 
     def picture(self, frame: int) -> UInt8:
         """Return one frame: uint8, shape (height, width, 3), RGB.

@@ -6,7 +6,6 @@ frames each; others write the times of their frames into a table beside the vide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.text_tables import read_table
-from site_agent.eyeblink.video.frames import PacketTimes, VideoReader
+from site_agent.eyeblink.video.frames import VideoReader, packet_times
 
 MOST_FRAMES_PER_S = 100_000.0
 
@@ -26,57 +25,41 @@ def were_given(times_from: str) -> bool:
 
 
 class FrameClock:
-    """Gives each frame the time of its place among the frames that the file stores.
-
-    A frame's place is that of its presentation time among those of all packets: a packet that
-    cannot be decoded shifts nothing. Where packets have no times of their own, frames are counted.
+    """Gives each frame of a video its time: of a table, or by a rate.
 
     Parameters
     ----------
-    stored : sequence of int
-        Presentation times of the packets in the file's own ticks, ascending; empty where they
-        are not known.
     times_s : float64, shape (n,), optional
-        One for each place.
-    frame_rate_hz : float, optional
-        Instead of `times_s`.
+        One for each frame.
+    frame_rate_hz : float
+        Where there are no times.
     source : str
         Where the times come from, for the provenance.
     """
 
     def __init__(
-        self,
-        stored: Sequence[int],
-        *,
-        times_s: Float64 | None = None,
-        frame_rate_hz: float | None = None,
-        source: str,
+        self, source: str, times_s: Float64 | None = None, frame_rate_hz: float = 1.0
     ) -> None:
-        self._places = {pts: place for place, pts in enumerate(stored)}
-        self._times_s = times_s
-        self._rate_hz = frame_rate_hz or 1.0
-        self._next = 0
         self.source = source
+        self._times_s = times_s
+        self._rate_hz = frame_rate_hz
 
-    def time_s(self, pts: int | None) -> float:
-        """Return the time of the next frame, in seconds.
+    def time_s(self, frame: int) -> float:
+        """Return the time of a frame in seconds.
 
         Raises
         ------
         VideoFileError
             There are more frames than times.
         """
-        place = self._next if pts is None else self._places.get(pts, self._next)
-        place = max(place, self._next)
-        self._next = place + 1
         if self._times_s is None:
-            return place / self._rate_hz
-        if place >= len(self._times_s):
+            return frame / self._rate_hz
+        if frame >= len(self._times_s):
             raise VideoFileError(
                 f"{self.source} has {len(self._times_s)} times, the video more frames; expected "
                 "one row for each frame"
             )
-        return float(self._times_s[place])
+        return float(self._times_s[frame])
 
 
 def open_clock(
@@ -99,8 +82,7 @@ def open_clock(
             f"{path}: a frame rate of {frame_rate_hz:g} was given; expected frames per second, "
             "more than 0"
         )
-    source = f"frame rate {frame_rate_hz:g} Hz"
-    return FrameClock(_stored(path), frame_rate_hz=frame_rate_hz, source=source)
+    return FrameClock(f"frame rate {frame_rate_hz:g} Hz", frame_rate_hz=frame_rate_hz)
 
 
 def read_frame_times(path: Path) -> Float64:
@@ -131,33 +113,22 @@ def container_times(path: Path, frames: int) -> Float64:
     ------
     VideoFileError
     """
-    with closing(PacketTimes(path)) as packets:
-        stored = packets.ascending()
-        if len(stored) == frames:
-            return packets.seconds(stored)
+    times_s = packet_times(path)
+    if len(times_s) == frames:
+        return times_s
     with closing(VideoReader(path)) as reader:
         return np.array([frame.timestamp_s for frame in reader.frames()], dtype=np.float64)
 
 
 def _clock_of_table(path: Path, timestamps: Path) -> FrameClock:
     times_s = read_frame_times(timestamps)
-    stored = _stored(path)
-    if len(stored) != len(times_s):
+    if len(packet_times(path)) != len(times_s):
         # Some packets hold no picture of their own: decode before the long analysis.
-        stored, frames = [], _count_frames(path)
+        with closing(VideoReader(path)) as reader:
+            frames = sum(1 for _ in reader.frames())
         if frames != len(times_s):
             raise VideoFileError(
                 f"{timestamps}: has {len(times_s)} times, {path.name} has {frames} frames; "
                 "expected one row for each frame"
             )
-    return FrameClock(stored, times_s=times_s, source=f"table {timestamps.name}")
-
-
-def _stored(path: Path) -> list[int]:
-    with closing(PacketTimes(path)) as packets:
-        return packets.ascending()
-
-
-def _count_frames(path: Path) -> int:
-    with closing(VideoReader(path)) as reader:
-        return sum(1 for _ in reader.frames())
+    return FrameClock(f"table {timestamps.name}", times_s)

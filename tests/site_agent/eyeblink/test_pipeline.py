@@ -135,20 +135,3 @@ def test_models_and_videos_that_do_not_do(tmp_path: Path) -> None:
     with pytest.raises(BlinkAnalysisError, match="is a file"):
         run_blink_analysis(video, landmarks=tmp_path / "points.dat", out_dir=video)
     assert not out.exists()
-
-
-def test_own_detector_file(tmp_path: Path) -> None:
-    video = tmp_path / "video.mp4"
-    write_video(video, [number / 25.0 for number in range(10)])
-    write_model(small_predictor(68), tmp_path / "points.dat")
-    write_model(small_detector(None), tmp_path / "faces.svm")
-    summary = run_blink_analysis(
-        video,
-        detector=tmp_path / "faces.svm",
-        landmarks=tmp_path / "points.dat",
-        out_dir=tmp_path / "out",
-    )
-    assert summary.frames == 10
-    provenance = json.loads(summary.files["provenance"].read_text(encoding="utf-8"))
-    assert provenance["sources"][1]["name"] == "faces.svm"
-    assert len(provenance["sources"][1]["sha256"]) == 64

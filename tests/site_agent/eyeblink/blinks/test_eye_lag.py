@@ -28,8 +28,8 @@ def two_eyes(lag_s: float, right_share: float = 1.0, rate_hz: float = 100.0) -> 
     return replace(trace, ear_left=left, ear_right=right)
 
 
-@pytest.mark.parametrize("lag_ms", [-40.0, 0.0, 15.0, 60.0])
-@pytest.mark.parametrize("rate_hz", [30.0, 100.0, 250.0])
+@pytest.mark.parametrize("lag_ms", [-40.0, 0.0, 60.0])
+@pytest.mark.parametrize("rate_hz", [30.0, 250.0])
 def test_the_lag_between_the_eyes(lag_ms: float, rate_hz: float) -> None:
     blinks = find_blinks(two_eyes(lag_ms / 1000.0, rate_hz=rate_hz))
     assert len(blinks) == 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,13 +26,6 @@ def test_little_overlap_is_no_match() -> None:
 def test_points_match_inside_and_near() -> None:
     match = match_blinks_to_points([(10, 12), (50, 55)], [4, 11, 60], tolerance=5)
     assert match.pairs == ((0, 1), (1, 2))
-
-
-def test_counts_of_nothing_are_not_a_number() -> None:
-    match = match_blinks([], [])
-    assert math.isnan(match.precision)
-    assert math.isnan(match.recall)
-    assert math.isnan(match.f1)
 
 
 INTERVALS = st.lists(

@@ -379,14 +379,6 @@ def test_any_trace_gives_a_result(data: st.DataObject) -> None:
 # --- tables, pictures, errors -----------------------------------------------------------------
 
 
-def test_rows_leave_cells_of_trials_without_cr_empty() -> None:
-    rows = trial_rows(LAW_RESULT.trials)
-    assert {row["trial_type"] for row in rows} <= {"cs_only", "us_only", "paired"}
-    assert all(row["cr_onset_ms"] is None for row in rows if not row["cr"])
-    assert all(row["cr_onset_ms"] is not None for row in rows if row["cr"])
-    assert all(column.description for column in TRIAL_COLUMNS)
-
-
 def test_aligned_trials_show_the_response() -> None:
     session, result = analysed(3, 200, ConditioningDesign(blinks_per_min=0.0))
     aligned = align_trials(session.timestamps_s, session.fec, result.trials)

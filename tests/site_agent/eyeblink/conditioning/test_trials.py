@@ -157,12 +157,6 @@ def test_pulses_become_trials(tmp_path: Path, kind: str) -> None:
     assert found.trials[0].us_onset_s == pytest.approx(1.45)
 
 
-def test_sampled_states_give_one_onset_a_pulse(tmp_path: Path) -> None:
-    samples = [f"{n / 10},CS,{int(n % 100 > 90)}" for n in range(300)]
-    sampled = read_log(tmp_path, "\n".join(["time_s,channel,state", *samples]) + "\n")
-    assert [t.cs_onset_s for t in sampled.trials] == [9.1, 19.1, 29.1]
-
-
 def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
     text = "time_s,channel,state\n" + "".join(
         f"{time},{channel},{state}\n"
@@ -207,7 +201,7 @@ def test_every_cs_becomes_one_trial_and_no_us_is_used_twice(cs: list[int], us: l
 
 
 def lit_trace(
-    rate_hz: float, onsets_s: np.ndarray, *, noise: float, seed: int, drift: float = 0.0
+    rate_hz: float, onsets_s: np.ndarray, *, noise: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Brightness of a lamp that burns for 0.4 s, seen by a camera that exposes all the time."""
     random = np.random.default_rng(seed)
@@ -215,15 +209,13 @@ def lit_trace(
     edges_s = np.concatenate([times_s - 0.5 / rate_hz, [times_s[-1] + 0.5 / rate_hz]])
     lit_s = sum(np.clip(edges_s - onset_s, 0, 0.4) for onset_s in onsets_s)
     share = np.diff(lit_s) * rate_hz
-    room = 60 + drift * np.sin(2 * np.pi * times_s / 90)
-    return room + 40 * share + noise * random.standard_normal(len(times_s)), times_s
+    return 60 + 40 * share + noise * random.standard_normal(len(times_s)), times_s
 
 
 @pytest.mark.parametrize("rate_hz", [30, 500])
-@pytest.mark.parametrize("drift", [0.0, 45.0])
-def test_a_light_is_found_to_a_part_of_a_frame(rate_hz: float, drift: float) -> None:
+def test_a_light_is_found_to_a_part_of_a_frame(rate_hz: float) -> None:
     onsets_s = 3 + np.cumsum(np.random.default_rng(4).uniform(5, 9, 25))
-    brightness, times_s = lit_trace(rate_hz, onsets_s, noise=1.0, seed=5, drift=drift)
+    brightness, times_s = lit_trace(rate_hz, onsets_s, noise=1.0, seed=5)
     found = detect_led_onsets(brightness, times_s)
     assert len(found.onsets_s) == 25
     errors_ms = (found.onsets_s - onsets_s) * 1000

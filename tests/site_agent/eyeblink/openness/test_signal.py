@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from site_agent.eyeblink.openness.signal import (
-    CalibrationSettings,
     both_eye_aspect_ratios,
     calibrate,
     closed_ear_at_puffs,
@@ -84,16 +83,6 @@ def test_the_closed_eye_by_air_puffs() -> None:
     calibration = calibrate(ear, closed_ear=0.095)
     assert calibration.open_ear == pytest.approx(0.30)
     assert calibration.closed_ear == 0.095
-
-
-def test_the_upper_edge_of_the_open_eye() -> None:
-    rng = np.random.default_rng(0)
-    ear = 0.3 + rng.normal(0, 0.01, 5000)
-    ear[::100] = 0.05
-    usual = calibrate(ear)
-    edge = calibrate(ear, CalibrationSettings(open_from="percentile", open_percentile=99.0))
-    assert usual.open_ear == pytest.approx(0.30, abs=0.002)
-    assert edge.open_ear == pytest.approx(0.323, abs=0.003)
 
 
 DRAWINGS = {

@@ -85,14 +85,6 @@ def test_ctrl_c_ends_the_recording_and_not_the_program(device: str) -> None:
     camera.close()
 
 
-def test_a_session_from_a_camera(device: str, tmp_path: Path, landmark_file: Path) -> None:
-    camera = CameraReader(device, record=tmp_path / "kept.mkv")
-    summary = run_blink_analysis(camera, landmarks=landmark_file, out_dir=tmp_path / "out")
-    assert summary.frames == 90
-    assert (tmp_path / "out" / "frames.csv").is_file()
-    assert any("no more pictures" in warning for warning in summary.warnings)
-
-
 def test_an_earlier_recording_stays_until_there_is_a_picture(device: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept.mkv"
     kept.write_bytes(b"an hour of a participant")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aggregators.formats import write_model
 from site_agent.errors import TableFileError, VideoFileError
-from site_agent.eyeblink.batch.batch import run_batch
-from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.eyeblink.video.times import FrameClock
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_detector import small_detector, small_predictor
 
@@ -55,12 +51,6 @@ def test_a_rate_or_a_table_overrides_the_times_in_the_file(slow_motion: Path) ->
     assert times_of(Recording(slow_motion, table, 25.0)) == pytest.approx(TAKEN_S, abs=1e-9)
     with pytest.raises(VideoFileError, match="expected frames per second, more than 0"):
         Recording(slow_motion, frame_rate_hz=0.0).open()
-
-
-def test_frames_that_cannot_be_decoded_shift_no_others() -> None:
-    clock = FrameClock([0, 512, 1024, 1536, 2048], frame_rate_hz=100.0, source="")
-    # The second picture is damaged, the fourth has no time of its own.
-    assert [clock.time_s(pts) for pts in (0, 1024, None, 2048)] == [0.0, 0.02, 0.03, 0.04]
 
 
 @pytest.mark.parametrize(
@@ -106,27 +96,3 @@ def test_all_outputs_and_the_review_use_the_given_times(slow_motion: Path) -> No
         for frame in (45, 3, 59):
             grey = review.video.picture(frame)[:, 5:40].mean()
             assert grey == pytest.approx(40 + 2 * frame, abs=3)
-
-
-def test_batches_take_both_from_columns(slow_motion: Path) -> None:
-    folder = slow_motion.parent
-    rows = [
-        "session,video,timestamps,frame_rate_hz",
-        "rate,slow.mp4,,500",
-        "table,slow.mp4,times.csv,",
-    ]
-    (folder / "sessions.csv").write_text("\n".join([*rows, "file,slow.mp4,,"]) + "\n")
-    models = {"landmarks": str(folder / "points.dat"), "detector": str(folder / "faces.svm")}
-    listed = read_session_table(folder / "sessions.csv").sessions
-    sessions = [replace(each, **models) for each in listed]
-    result = run_batch(sessions, folder / "study", workers=1)
-    assert result.count("done") == 3, result
-    lengths = [record.summary["seconds"] for record in result.records]
-    assert lengths == pytest.approx([0.12, 0.22, 2.0], abs=0.05)
-    assert "timestamps" in result.records[1].request.sources
-    retimed = ["not from the video file" in " ".join(each.warnings) for each in result.records]
-    assert retimed == [True, True, False]
-    # A table that has changed is another request.
-    write_times(folder / "times.csv", [2 * time_s for time_s in TAKEN_S])
-    again = run_batch(sessions, folder / "study", workers=1)
-    assert [outcome.state for outcome in again.outcomes] == ["skipped", "done", "skipped"]
