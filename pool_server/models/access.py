@@ -78,10 +78,7 @@ def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
 def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:
     """Return a condition as `readable_by`: the versions that a listing shows to the caller.
 
-    Parameters
-    ----------
-    state : StateChoice, optional
-        Only versions in this state, or all with ``any``. When None, all that are not withdrawn.
+    Without `state`, all that are not withdrawn.
     """
     if state is None:
         return and_(readable_by(caller), ModelVersionRecord.state != WITHDRAWN)
@@ -132,15 +129,7 @@ def may(caller: Caller, model: ModelRecord, right: Right) -> bool:
 
 
 def require_right(caller: Caller, model: ModelRecord, right: Right) -> None:
-    """Raise unless the caller has a right to a model that it may see.
-
-    `model` was loaded with its site and grants, by a query limited by `visible_to`.
-
-    Raises
-    ------
-    NotAllowedError
-        Naming the right, and whom to ask.
-    """
+    """Raise unless the caller has a right to a model, which was loaded by `visible_to`."""
     if may(caller, model, right):
         return
     address = f"{model.site.name}/{model.name}"

@@ -41,16 +41,7 @@ HIDDEN = (DRAFT, QUARANTINED)
 
 @dataclass(frozen=True)
 class Step:
-    """A change of state that has a name.
-
-    Attributes
-    ----------
-    word : str
-        What was done, as the audit and messages say it (``"published"``).
-    starts : tuple of str
-        States from which it is possible.
-    end : str
-    """
+    """A change of state, named by a word such as ``"published"``, and where it may start."""
 
     word: str
     starts: tuple[str, ...]
@@ -65,20 +56,7 @@ DELETE = Step("deleted", (DRAFT, AVAILABLE, WITHDRAWN), DELETED)
 
 
 def move(version: ModelVersionRecord, step: Step, actor: str, reason: str = "") -> None:
-    """Change a version's state.
-
-    Parameters
-    ----------
-    actor : str
-        Site and token of who does it.
-    reason : str
-        Shown with the state; empty for none.
-
-    Raises
-    ------
-    ConflictError
-        The step does not begin where the version is.
-    """
+    """Change a version's state, or raise `ConflictError` if the step does not start there."""
     if version.state not in step.starts:
         raise ConflictError(
             f"version {version.number} is {version.state} and cannot be {step.word}; expected it "

@@ -25,18 +25,10 @@ _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
 def trace_lineage(
     session: Session, caller: Caller, root: str, *, with_recipes: bool = False
 ) -> Lineage:
-    """Return all ancestors and descendants of a file, known to the pool or not.
+    """Return the ancestors and descendants of a file along recipes that the caller may see.
 
-    Only along recipes that the caller may see. Gives the fields of a `LineageResponse`: to make
-    thousands of objects, and to check what the pool itself has checked, takes as long as to find
-    them.
-
-    Parameters
-    ----------
-    root : str
-        The file's digest.
-    with_recipes : bool
-        Give the recipe of every node, not only that of the root.
+    The result has the fields of a `LineageResponse`: making thousands of objects would take as
+    long as finding them. `with_recipes` gives the recipe of every node, not only of the root.
     """
     above, below = repository.steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
@@ -88,13 +80,7 @@ def trace_lineage(
 def trace_digest(
     session: Session, caller: Caller, digest: str, *, with_recipes: bool = False
 ) -> Lineage:
-    """Return the lineage of a file, which need not be in the pool itself.
-
-    Raises
-    ------
-    MissingError
-        Neither a version nor a recipe that the caller may see has this digest.
-    """
+    """Return the lineage of a file, which need not be in the pool itself."""
     if not repository.knows(session, caller, digest):
         raise MissingError(
             f"the pool knows neither a model with digest {digest} nor one that was made from it",

@@ -20,16 +20,11 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals import repository
 from pool_server.models.registry.repository import hold_families
-from pool_server.models.registry.standing import address_of, name_for_site
+from pool_server.models.registry.standing import address_of, name_for_site, subject_of
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
 
 WITHDRAWN_EVENT = "version.withdrawn"
 FLAGGED_EVENT = "version.flagged"
-
-
-def subject_of(version: ModelVersionRecord) -> str:
-    """Return what the audit calls a version."""
-    return address_of(version).removeprefix("pool://")
 
 
 @dataclass
@@ -43,14 +38,7 @@ class _SitePart:
 
 
 class Reach:
-    """What a withdrawal of one file reaches: versions to be flagged, sites to be notified.
-
-    Parameters
-    ----------
-    session : Session
-    root : ModelVersionRecord
-        The version that is withdrawn; it is not itself flagged.
-    """
+    """What a withdrawal of one file reaches: versions to be flagged, sites to be notified."""
 
     def __init__(self, session: Session, root: ModelVersionRecord) -> None:
         self.root = root
@@ -163,11 +151,6 @@ def flag_published(session: Session, caller: Caller, version: ModelVersionRecord
 
     So is everything that was made of it before it was here itself: its recipe may be what
     connects that with a withdrawn file. Called with the version, its recipe and parents written.
-
-    Raises
-    ------
-    ConflictError
-        The bytes themselves were withdrawn, and for a reason for which nobody shall have them.
     """
     hold_families(session)
     require_bytes_not_withdrawn(session, version.digest)

@@ -14,7 +14,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.lineage.withdrawals import repository
-from pool_server.lineage.withdrawals.flagging import Reach, set_flags, subject_of
+from pool_server.lineage.withdrawals.flagging import Reach, set_flags
 from pool_server.lineage.withdrawals.successors import link_successor
 from pool_server.models import states
 from pool_server.models.registry import repository as registry
@@ -25,6 +25,7 @@ from pool_server.models.registry.standing import (
     describe_withdrawal,
     flag_without_name,
     flags_of,
+    subject_of,
     successors_of,
     without_name,
 )
@@ -50,14 +51,7 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 def find_own(
     session: Session, caller: Caller, site: str, name: str, reference: str
 ) -> ModelVersionRecord:
-    """Return a version that the caller may withdraw.
-
-    Raises
-    ------
-    NotAllowedError
-        The caller may not upload for the version's site, and looks not after the whole pool; or
-        another site published the same file before.
-    """
+    """Return a version that the caller may withdraw."""
     version = resolve_version(session, caller, site, name, reference)
     caller.require_role("contributor", version.model.site.name)
     _require_first(session, caller, version)
@@ -80,20 +74,10 @@ def preview(session: Session, caller: Caller, version: ModelVersionRecord) -> Wi
 def withdraw(
     session: Session, caller: Caller, version: ModelVersionRecord, request: WithdrawalRequest
 ) -> WithdrawalResponse:
-    """Withdraw a version, flag all that holds it, and tell everybody concerned.
+    """Withdraw a version, flag all that holds it, and notify everybody concerned.
 
-    All of it is one transaction. It cannot be taken back; but a version that was withdrawn with a
-    warning can be withdrawn again for a stricter reason. What was in quarantine is given to nobody
-    any more.
-
-    Raises
-    ------
-    ConflictError
-        It was withdrawn before, as strictly.
-    ConflictError
-        It is a draft, or was deleted at this moment.
-    RefusedError
-        The effect is weaker than the reason or the state demands, or the successor cannot be one.
+    All of it is one transaction and cannot be taken back; but a version that was withdrawn with a
+    warning can be withdrawn again for a stricter reason.
     """
     registry.hold_families(session)
     registry.lock_state(session, version)
@@ -138,18 +122,7 @@ def withdraw(
 def name_successor(
     session: Session, caller: Caller, version: ModelVersionRecord, address: str
 ) -> SuccessorResponse:
-    """Say that a version replaces another: for those who answer for that one; again is no error.
-
-    Raises
-    ------
-    MissingError, QueryError
-        There is no such successor that the caller may see.
-    NotAllowedError
-        The caller may not upload for the replaced version's site, and does not look after the
-        whole pool.
-    RefusedError
-        The one cannot replace the other.
-    """
+    """Record the successor of a version of the caller's own site; again is no error."""
     caller.require_role("contributor", version.model.site.name)
     registry.hold_families(session)
     registry.lock_state(session, version)
@@ -170,11 +143,6 @@ def choose_effect(request: WithdrawalRequest, state: str) -> WithdrawalEffect:
 
     Whoever may withdraw need not be allowed to release: no withdrawal gives out what is in
     quarantine.
-
-    Raises
-    ------
-    RefusedError
-        It would be weaker than the reason or the state demands.
     """
     is_hidden = state == states.QUARANTINED
     least = "refuse" if is_hidden else EFFECT_OF_REASON[request.reason]
@@ -295,7 +263,6 @@ def _tighten(
     effect: WithdrawalEffect,
     address: str,
 ) -> None:
-    """Make a withdrawal stricter; what it was before stands in the audit."""
     if _STRICTNESS[effect] <= _STRICTNESS[withdrawal.effect]:
         raise ConflictError(
             f"{address} was withdrawn at {withdrawal.created_at:%Y-%m-%d %H:%M} UTC "
@@ -312,13 +279,6 @@ def _tighten(
 def _find_successor(
     session: Session, caller: Caller, version: ModelVersionRecord, address: str
 ) -> ModelVersionRecord:
-    """Return the version of that address, if it can replace another one.
-
-    Raises
-    ------
-    RefusedError
-        It cannot.
-    """
     choice = ModelChoice.parse(address).address
     if choice is None:
         raise RefusedError(

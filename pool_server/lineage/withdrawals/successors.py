@@ -19,9 +19,8 @@ from pool_server.database.records import ModelVersionRecord, SuccessorRecord
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals import repository
-from pool_server.lineage.withdrawals.flagging import subject_of
 from pool_server.models.access import rights_of_site
-from pool_server.models.registry.standing import address_of, name_for_site
+from pool_server.models.registry.standing import address_of, name_for_site, subject_of
 from pool_server.models.states import AVAILABLE
 
 if TYPE_CHECKING:

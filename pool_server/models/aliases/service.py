@@ -23,22 +23,7 @@ _ALIAS = re.compile(ALIAS_PATTERN)
 def set_alias(
     session: Session, caller: Caller, place: tuple[str, str], alias: str, reference: str
 ) -> ModelVersionResponse:
-    """Let an alias of a model mean a version from now on.
-
-    Parameters
-    ----------
-    place : tuple of str
-        Site and name of the model.
-    reference : str
-        The version; another alias will do.
-
-    Raises
-    ------
-    RefusedError
-        No alias can have this name.
-    ConflictError
-        The version is a draft, quarantined or withdrawn.
-    """
+    """Let an alias of the model at `place` (site and name) mean a version from now on."""
     site, name = place
     model = get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)

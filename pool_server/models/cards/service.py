@@ -13,6 +13,7 @@ from pool_server.http.identity import Caller
 from pool_server.models.cards.default_card import front_matter, make_card
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
+from pool_server.models.registry.standing import subject_of
 from pool_server.models.states import WITHDRAWN
 from pool_server.wire.models.cards import CardResponse, read_card, write_card
 from pool_server.wire.models.models import ModelVersionResponse
@@ -46,17 +47,7 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
 
 
 def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord, text: str) -> None:
-    """Write a version's card; an empty one brings back what the pool makes of the record.
-
-    Raises
-    ------
-    NotAllowedError
-        The caller may not upload to the version's site.
-    RefusedError
-        The front matter cannot be read.
-    ConflictError
-        The version is withdrawn: what is said of it is the withdrawal's explanation.
-    """
+    """Write a version's card; an empty one brings back what the pool makes of the record."""
     caller.require_upload_to(version.model.site.name)
     require_card(text)
     if version.state == WITHDRAWN:
@@ -70,7 +61,7 @@ def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord,
         session,
         caller,
         "card.write",
-        f"{version.model.site.name}/{version.model.name}@{version.number}",
+        subject_of(version),
         digest=version.digest,
         characters=len(text),
     )

@@ -26,17 +26,8 @@ OPEN_ROUNDS = ("open", "closed")
 def list_waiting(
     session: Session, caller: Caller, *, site_id: int | None, before_id: int | None, limit: int
 ) -> Sequence[ModelVersionRecord]:
-    """Return drafts and quarantined versions, newest first, one more than `limit`.
-
-    Parameters
-    ----------
-    site_id : int or None
-        Only of this site.
-    """
-    conditions = [
-        readable_by(caller),
-        ModelVersionRecord.state.in_(HIDDEN),
-    ]
+    """Return drafts and quarantined versions, newest first, one more than `limit`."""
+    conditions = [readable_by(caller), ModelVersionRecord.state.in_(HIDDEN)]
     if site_id is not None:
         conditions.append(ModelRecord.site_id == site_id)
     if before_id is not None:
@@ -57,13 +48,7 @@ def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRec
 
 
 def heirs_of(session: Session, digest: str, other_than_model: int | None = None) -> Sequence[str]:
-    """Return the digests of what was made from a file and is in the pool, whoever may see it.
-
-    Parameters
-    ----------
-    other_than_model : int, optional
-        A model whose versions do not count.
-    """
+    """Return the digests of what was made from a file and is in the pool, whoever may see it."""
     tree = descendants_of(literal(digest))
     query = (
         select(ModelVersionRecord.digest)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import write_event
-from pool_server.database.records import ModelRecord, ModelVersionRecord
+from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
@@ -17,20 +17,12 @@ from pool_server.models.curation import repository
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.service import get_model
-from pool_server.models.states import (
-    DELETE,
-    PUBLISH,
-    QUARANTINE,
-    RELEASE,
-    Step,
-    move,
-)
+from pool_server.models.registry.standing import address_of, subject_of
+from pool_server.models.states import DELETE, PUBLISH, QUARANTINE, RELEASE, Step, move
 from pool_server.settings import PoolSettings
 from pool_server.signatures.statements import require_signed
 from pool_server.wire.models.curation import DeletionResponse
 from pool_server.wire.models.models import ModelPage, ModelVersionResponse
-
-MOST_NAMED = 20
 
 
 def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit: int) -> ModelPage:
@@ -52,15 +44,7 @@ def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit
 def publish(
     session: Session, caller: Caller, settings: PoolSettings, version: ModelVersionRecord
 ) -> ModelVersionResponse:
-    """Show a draft to everybody who may see its model.
-
-    In a curated pool that is for curators; elsewhere for whoever may upload to the site.
-
-    Raises
-    ------
-    RefusedError
-        It is not signed, at a pool that demands it.
-    """
+    """Show a draft to everybody who may see its model; in a curated pool only curators may."""
     site = version.model.site.name
     caller.require_role("curator" if settings.curated else "contributor", site)
     _require_not_doubted(session, caller, version)
@@ -71,21 +55,13 @@ def publish(
 def quarantine(
     session: Session, caller: Caller, version: ModelVersionRecord, reason: str
 ) -> ModelVersionResponse:
-    (
-        """Hide a published version from other sites until it has been looked into.
-    """
-        ""
-    )
+    """Hide a published version from other sites until it has been looked into."""
     caller.require_role("curator", version.model.site.name)
     return _take_step(session, caller, version, QUARANTINE, "version.quarantine", reason=reason)
 
 
 def release(session: Session, caller: Caller, version: ModelVersionRecord) -> ModelVersionResponse:
-    (
-        """Show a quarantined version again.
-    """
-        ""
-    )
+    """Show a quarantined version again."""
     caller.require_role("curator", version.model.site.name)
     registry.lock_state(session, version)
     _require_not_doubted(session, caller, version)
@@ -95,17 +71,7 @@ def release(session: Session, caller: Caller, version: ModelVersionRecord) -> Mo
 def delete_version(
     session: Session, caller: Caller, version: ModelVersionRecord, *, force: bool
 ) -> DeletionResponse:
-    """Delete a version: its number and digest stay in the records, its file becomes garbage.
-
-    Raises
-    ------
-    NotAllowedError
-    ConflictError
-        Something in the pool was made from it, and `force` is false.
-    ConflictError
-        A round that goes on refines it; or it is quarantined: sent again under another name it
-        would be out of quarantine.
-    """
+    """Delete a version: its number and digest stay in the records, its file becomes garbage."""
     site = version.model.site.name
     caller.require_role("contributor", site)
     # First the model, whose aliases go with the version.
@@ -115,12 +81,10 @@ def delete_version(
     _require_deletable(session, subject_of(version), [version.id], heirs, force=force)
     _delete(session, caller, version)
     if caller.site != site:
-        write_event(
-            session, version.model.site_id, "version.deleted", f"pool://{subject_of(version)}"
-        )
+        write_event(session, version.model.site_id, "version.deleted", address_of(version))
     return DeletionResponse(
-        deleted=[f"pool://{subject_of(version)}"],
-        descendants=_visible(session, caller, heirs),
+        deleted=[address_of(version)],
+        descendants=sorted(registry.visible_homes(session, caller, heirs)),
         file_remains=repository.is_elsewhere(session, version),
     )
 
@@ -155,15 +119,10 @@ def delete_model(
     if caller.site != site:
         write_event(session, model.site_id, "model.deleted", f"pool://{site}/{name}")
     return DeletionResponse(
-        deleted=[f"pool://{subject_of(version)}" for version in versions],
-        descendants=_visible(session, caller, heirs),
+        deleted=[address_of(version) for version in versions],
+        descendants=sorted(registry.visible_homes(session, caller, heirs)),
         file_remains=remains,
     )
-
-
-def subject_of(version: ModelVersionRecord) -> str:
-    model: ModelRecord = version.model
-    return f"{model.site.name}/{model.name}@{version.number}"
 
 
 def _take_step(
@@ -184,7 +143,7 @@ def _take_step(
             session,
             version.model.site_id,
             f"version.{step.word}",
-            f"pool://{subject_of(version)}",
+            address_of(version),
             **details,
         )
     session.flush()
@@ -199,9 +158,9 @@ def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> No
 
 
 def _require_not_doubted(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    """Raise if others quarantined a version's file, under any name, and the caller may not decide.
+    """Raise if others than the site quarantined a version's file, under any name.
 
-    Curators of the pool may; a site may where it quarantined the file itself.
+    Curators of the pool pass all the same.
     """
     own = f"{version.model.site.name}/"
     others = [
@@ -236,7 +195,3 @@ def _require_deletable(
             "their owners told. To delete it all the same, give `force`.",
             details={"descendants": len(heirs)},
         )
-
-
-def _visible(session: Session, caller: Caller, digests: Sequence[str]) -> list[str]:
-    return sorted(registry.visible_homes(session, caller, digests))

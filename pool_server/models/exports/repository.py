@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 from pool_server.database.records import ModelRecord, ModelVersionRecord, ParentRecord, SiteRecord
 from pool_server.http.identity import Caller
 from pool_server.models.access import readable_by
-from pool_server.models.registry.repository import MOST_VALUES, whole_versions
+from pool_server.models.registry.repository import whole_versions
+from pool_server.models.registry.sql import among
 
 Place = tuple[str, str, int]
 """Site, name and number of a version."""
@@ -42,14 +43,9 @@ def find_places(
 def ancestor_digests(
     session: Session, caller: Caller, digests: Collection[str], most: int
 ) -> set[str]:
-    """Return the digests of all ancestors that recipes name which the caller may see.
+    """Return `digests` and those of all ancestors in recipes that the caller may see.
 
-    Parameters
-    ----------
-    digests : collection of str
-        Where to begin; they are among what is returned.
-    most : int
-        No more than one beyond so many are looked for.
+    At most one more than `most`.
     """
     tree = (
         select(ModelVersionRecord.digest.label("digest"))
@@ -71,15 +67,9 @@ def find_digests(
     session: Session, caller: Caller, digests: Collection[str]
 ) -> Sequence[ModelVersionRecord]:
     """Return all versions with these digests that the caller may see, oldest first."""
-    wanted = sorted(digests)
-    found: list[ModelVersionRecord] = []
-    for start in range(0, len(wanted), MOST_VALUES):
-        found += session.scalars(
-            whole_versions()
-            .where(
-                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
-                readable_by(caller),
-            )
-            .order_by(ModelVersionRecord.id)
-        ).all()
-    return found
+    return session.scalars(
+        whole_versions()
+        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .order_by(ModelVersionRecord.id),
+        {"digests": sorted(digests)},
+    ).all()

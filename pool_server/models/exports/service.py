@@ -24,7 +24,7 @@ from pool_server.models.exports import repository
 from pool_server.models.exports.repository import Place
 from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
-from pool_server.models.registry.standing import address_of
+from pool_server.models.registry.standing import address_of, subject_of
 from pool_server.models.registry.terms import require_redistributable
 from pool_server.models.states import AVAILABLE
 from pool_server.signatures.repository import find_statement
@@ -51,19 +51,7 @@ _MOST_TOLD = 200
 
 
 def grant_export(session: Session, caller: Caller, request: ExportRequest) -> ExportResponse:
-    """Decide whether models may leave the pool, and write down that they do.
-
-    The sites whose models they are hear of it.
-
-    Raises
-    ------
-    QueryError
-        An address names no version by its number.
-    MissingError
-        There is no such version that the caller may see.
-    NotAllowedError
-        Some may not leave; each is named with the reason.
-    """
+    """Decide whether models may leave the pool, record that they do, and notify their owners."""
     versions = _find_asked(session, caller, [_place_of(text) for text in request.addresses])
     if request.with_parents:
         versions = _with_ancestors(session, caller, versions)
@@ -74,7 +62,7 @@ def grant_export(session: Session, caller: Caller, request: ExportRequest) -> Ex
             session,
             caller,
             "version.export",
-            address_of(version).removeprefix("pool://"),
+            subject_of(version),
             digest=version.digest,
             together=len(ordered),
         )
@@ -93,13 +81,7 @@ def grant_export(session: Session, caller: Caller, request: ExportRequest) -> Ex
 def describe_portable(
     session: Session, caller: Caller, version: ModelVersionRecord, *, evaluations: bool
 ) -> PortableVersion:
-    """Return all that goes with a version when it leaves the pool.
-
-    Raises
-    ------
-    NotAllowedError
-        It may not leave.
-    """
+    """Return all that goes with a version when it leaves the pool."""
     _require_exportable(caller, [version])
     scores = list_evaluations(session, version, limit=MOST_EVALUATIONS) if evaluations else None
     signed = find_statement(session, version.id)

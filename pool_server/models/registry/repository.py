@@ -20,12 +20,10 @@ from pool_server.database.records import (
 )
 from pool_server.http.identity import Caller
 from pool_server.models.access import readable_by, visible_to
+from pool_server.models.registry.sql import among
 from pool_server.models.registry.standing import standing_options
 from pool_server.models.states import AVAILABLE, DELETED, QUARANTINED
 from pool_server.wire.names import ModelAddress
-
-# How many values one statement may name; SQLite takes 32766.
-MOST_VALUES = 10_000
 
 Versions = Callable[[], Select[ModelVersionRecord]]
 """What is read of a version along with it: `whole_versions`, `brief_versions`, `bare_versions`."""
@@ -164,14 +162,9 @@ def find_anywhere(
 def first_version(
     session: Session, digest: str, *, other_than: int | None = None
 ) -> ModelVersionRecord | None:
-    """Return the oldest version of a file that is not deleted, whoever may see it.
+    """Return the oldest version of a file that is not deleted, with its model and parents.
 
-    It comes with its model and parents.
-
-    Parameters
-    ----------
-    other_than : int, optional
-        A version that does not count.
+    Whoever may see it; `other_than` is the id of a version that does not count.
     """
     query = (
         select(ModelVersionRecord)
@@ -203,47 +196,38 @@ def visible_homes(
     The models come with their sites and grants; digests of none are left out.
     """
     homes: dict[str, list[ModelRecord]] = defaultdict(list)
-    wanted = sorted(set(digests))
-    for start in range(0, len(wanted), MOST_VALUES):
-        rows = session.execute(
-            select(ModelVersionRecord.digest, ModelRecord)
-            .join(ModelVersionRecord.model)
-            .join(ModelRecord.site)
-            .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
-            .where(
-                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
-                readable_by(caller),
-            )
-            .order_by(ModelVersionRecord.id)
-        )
-        for digest, model in rows:
-            homes[digest].append(model)
+    rows = session.execute(
+        select(ModelVersionRecord.digest, ModelRecord)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
+        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .order_by(ModelVersionRecord.id),
+        {"digests": list(digests)},
+    )
+    for digest, model in rows:
+        homes[digest].append(model)
     return dict(homes)
 
 
 def visible_addresses(session: Session, caller: Caller, digests: Collection[str]) -> dict[str, str]:
     """Return the address of the oldest version with each digest, of those the caller may see."""
-    addresses: dict[str, str] = {}
-    wanted = sorted(set(digests))
-    for start in range(0, len(wanted), MOST_VALUES):
-        rows = session.execute(
-            select(
-                ModelVersionRecord.digest,
-                SiteRecord.name,
-                ModelRecord.name,
-                ModelVersionRecord.number,
-            )
-            .join(ModelVersionRecord.model)
-            .join(ModelRecord.site)
-            .where(
-                ModelVersionRecord.digest.in_(wanted[start : start + MOST_VALUES]),
-                readable_by(caller),
-            )
-            .order_by(ModelVersionRecord.id)
+    rows = session.execute(
+        select(
+            ModelVersionRecord.digest,
+            SiteRecord.name,
+            ModelRecord.name,
+            ModelVersionRecord.number,
         )
-        for digest, site, name, number in rows:
-            addresses.setdefault(digest, str(ModelAddress(site, name, str(number))))
-    return addresses
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .where(among(ModelVersionRecord.digest, "digests"), readable_by(caller))
+        .order_by(ModelVersionRecord.id.desc()),
+        {"digests": list(digests)},
+    )
+    return {
+        digest: str(ModelAddress(site, name, str(number))) for digest, site, name, number in rows
+    }
 
 
 def get_version(session: Session, version_id: int) -> ModelVersionRecord:

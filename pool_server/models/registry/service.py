@@ -26,13 +26,7 @@ _ALIAS = re.compile(ALIAS_PATTERN)
 
 
 def get_model(session: Session, caller: Caller, site: str, name: str) -> ModelRecord:
-    """Return a model that the caller may see, with its site and grants.
-
-    Raises
-    ------
-    MissingError
-        It does not exist, or the caller may not see it.
-    """
+    """Return a model that the caller may see, with its site and grants."""
     model = repository.find_visible_model(session, caller, site, name)
     if model is None:
         raise _no_model(site, name)
@@ -59,15 +53,7 @@ def resolve_version(
     """Return the version that a reference means.
 
     A number, ``latest`` or nothing (the newest that is available), ``sha256:DIGEST``, or an
-    alias. What is deleted, or of no business of the caller's yet, is answered for as if it were
-    not there.
-
-    Raises
-    ------
-    MissingError
-        There is no such model or version that the caller may see.
-    QueryError
-        `reference` cannot be any of them.
+    alias. What is deleted, or not for the caller to see, is answered for as if it were not there.
     """
     model_id = repository.find_visible_id(session, caller, site, name)
     if model_id is None:
@@ -130,7 +116,7 @@ def _merge_groups(
     partner: ModelVersionRecord | None = None
     if query.mergeable_with is not None:
         partner = _find_partner(session, caller, query.mergeable_with)
-        groups.append(_keys_of(partner))
+        groups.append([MergeKey(each.method, each.key) for each in partner.merge_keys])
     if query.mergeable_keys:
         groups.append(query.mergeable_keys)
     # Nobody looks for a model to merge with itself.
@@ -167,7 +153,3 @@ def _find_partner(session: Session, caller: Caller, choice: ModelChoice) -> Mode
             hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
         )
     return version
-
-
-def _keys_of(version: ModelVersionRecord) -> list[MergeKey]:
-    return [MergeKey(each.method, each.key) for each in version.merge_keys]

@@ -15,7 +15,6 @@ All of it is read from what `pool_server.models.registry.repository.whole_versio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 from sqlalchemy.orm import joinedload, selectinload
@@ -28,8 +27,8 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.errors import VersionWithdrawnError
-from pool_server.models.access import rights_of_site
-from pool_server.models.states import AVAILABLE, WITHDRAWN
+from pool_server.models.access import CONSORTIUM, rights_of_site
+from pool_server.models.states import AVAILABLE, PUBLIC
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.withdrawals import (
     Withdrawal,
@@ -37,8 +36,6 @@ from pool_server.wire.withdrawals import (
     WithdrawalFlag,
     WithdrawalReason,
 )
-
-CONSORTIUM = "consortium"
 
 
 def standing_options() -> tuple[Any, ...]:
@@ -64,6 +61,11 @@ def address_of(version: ModelVersionRecord) -> str:
     return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
 
 
+def subject_of(version: ModelVersionRecord) -> str:
+    """Return what the audit calls a version."""
+    return address_of(version).removeprefix("pool://")
+
+
 def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
     """Return the name of a version for a site: its address, or a digest if it may not see it.
 
@@ -71,13 +73,8 @@ def name_for_site(site_id: int, version: ModelVersionRecord) -> str:
     its site and grants.
     """
     is_own = version.model.site_id == site_id
-    is_shown = _is_public(version) and "see" in rights_of_site(site_id, version.model)
+    is_shown = version.state in PUBLIC and "see" in rights_of_site(site_id, version.model)
     return address_of(version) if is_own or is_shown else f"sha256:{version.digest}"
-
-
-def _is_public(version: ModelVersionRecord) -> bool:
-    """Return whether the state of a version lets every site see it that may see the model."""
-    return version.state in {AVAILABLE, WITHDRAWN}
 
 
 def withdrawal_of(version: ModelVersionRecord) -> Withdrawal | None:
@@ -114,17 +111,14 @@ def flag_without_name(flag: WithdrawalFlag) -> WithdrawalFlag:
 
 def flags_of(version: ModelVersionRecord) -> list[WithdrawalFlag]:
     """Return what was withdrawn of the things that a version holds."""
-    return [describe_flag(flag, version) for flag in version.flags]
+    return [_describe_flag(flag, version) for flag in version.flags]
 
 
-def describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> WithdrawalFlag:
-    """Return a flag as clients see it.
-
-    Who sees a version may not see what it was made of; that has no name then, only a digest.
-    """
+def _describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> WithdrawalFlag:
+    """Return a flag, naming what was withdrawn by its digest where not everybody may see it."""
     withdrawn = flag.withdrawal.version
     is_known = withdrawn.model.site_id == version.model.site_id or (
-        withdrawn.model.visibility == CONSORTIUM and _is_public(withdrawn)
+        withdrawn.model.visibility == CONSORTIUM and withdrawn.state in PUBLIC
     )
     return WithdrawalFlag(
         address=address_of(withdrawn) if is_known else f"sha256:{flag.withdrawal.digest}",
@@ -167,21 +161,18 @@ def refusal_of(version: ModelVersionRecord) -> WithdrawalRecord | None:
 
 
 def require_not_withdrawn(version: ModelVersionRecord) -> None:
-    """Raise if the version's bytes are not given out any more.
-
-    Raises
-    ------
-    VersionWithdrawnError
-        Naming the reason, and what to use instead.
-    """
+    """Raise if the version's bytes are not given out any more."""
     withdrawal = refusal_of(version)
     if withdrawal is None:
         return
     address, successors = address_of(version), successors_of(version)
     explanation = f": {withdrawal.explanation}" if withdrawal.explanation else ""
+    hint = "Delete the copies that you have; `poolctl models check FILES` finds what holds it."
+    if successors:
+        hint = f"Use {successors[0]} instead, and delete the copies that you have."
     raise VersionWithdrawnError(
         f"{address} was withdrawn ({withdrawal.reason}) and cannot be used any more{explanation}",
-        hint=_instead(successors),
+        hint=hint,
         details={
             "address": address,
             "digest": version.digest,
@@ -198,9 +189,3 @@ def warning_of(version: ModelVersionRecord) -> str:
         return f"withdrawn; reason={version.withdrawal.reason}"
     reasons = sorted({flag.withdrawal.reason for flag in version.flags})
     return f"flagged; reason={','.join(reasons)}" if reasons else ""
-
-
-def _instead(successors: Sequence[str]) -> str:
-    if successors:
-        return f"Use {successors[0]} instead, and delete the copies that you have."
-    return "Delete the copies that you have; `poolctl models check FILES` finds what holds it."

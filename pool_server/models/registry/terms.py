@@ -25,6 +25,7 @@ from pool_server.database.records import (
     TermRecord,
 )
 from pool_server.errors import RefusedError, TermsForbidError
+from pool_server.models.registry.sql import among
 from pool_server.wire.models.data_use import CLINICAL_CARE, Term
 from pool_server.wire.models.data_use_rules import (
     PERMISSIVE,
@@ -38,9 +39,6 @@ from pool_server.wire.models.data_use_rules import (
     sort_terms,
 )
 
-# How many values one statement may name; SQLite takes 32766.
-MOST_VALUES = 10_000
-
 
 def today_utc() -> date:
     return datetime.now(UTC).date()
@@ -53,13 +51,11 @@ def known_terms(session: Session, digests: Collection[str], site_id: int) -> dic
     empty set.
     """
     found: dict[str, set[Term]] = {}
-    wanted = sorted(set(digests))
-    for start in range(0, len(wanted), MOST_VALUES):
-        rows = session.execute(_terms_that_count(wanted[start : start + MOST_VALUES], site_id))
-        for digest, code, detail in rows:
-            terms = found.setdefault(digest, set())
-            if code is not None:
-                terms.add(Term(code=code, detail=detail or ""))
+    rows = session.execute(_terms_that_count(site_id), {"digests": list(digests)})
+    for digest, code, detail in rows:
+        terms = found.setdefault(digest, set())
+        if code is not None:
+            terms.add(Term(code=code, detail=detail or ""))
     return found
 
 
@@ -81,15 +77,6 @@ def require_terms(
         Digests of a merged model's inputs, and what to call each; empty for any other model.
     site : SiteRecord
         Whose model it becomes.
-    use : IntendedUse, optional
-        What the uploader says that it is for.
-
-    Raises
-    ------
-    RefusedError
-        The declared terms contradict each other.
-    TermsForbidError
-        The terms of the inputs forbid the merge, or what was declared of it.
     """
     if problems := contradictions(own, "the declared terms"):
         raise RefusedError(
@@ -182,7 +169,8 @@ def _terms_of_copies(
 ) -> set[Term] | None:
     """Return the terms of the same file elsewhere in the pool; None where it is nowhere else."""
     rows = session.execute(
-        _terms_that_count([version.digest], site_id).where(ModelVersionRecord.id != version.id)
+        _terms_that_count(site_id).where(ModelVersionRecord.id != version.id),
+        {"digests": [version.digest]},
     ).all()
     if not rows:
         return None
@@ -191,16 +179,15 @@ def _terms_of_copies(
     }
 
 
-def _terms_that_count(
-    digests: Collection[str], site_id: int
-) -> Select[str, str | None, str | None]:
+def _terms_that_count(site_id: int) -> Select[str, str | None, str | None]:
     """Select (digest, code, detail): what the first site said of files, and what a site itself.
 
-    A version without terms has one row without a code.
+    The files are those of the parameter ``digests``. A version without terms has one row without
+    a code.
     """
     oldest = (
         select(ModelVersionRecord.digest, func.min(ModelVersionRecord.id).label("version_id"))
-        .where(ModelVersionRecord.digest.in_(digests))
+        .where(among(ModelVersionRecord.digest, "digests"))
         .group_by(ModelVersionRecord.digest)
         .subquery()
     )

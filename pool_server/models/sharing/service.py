@@ -78,7 +78,7 @@ def share_model(
     session.execute(select(ModelRecord.id).where(ModelRecord.id == model.id).with_for_update())
     session.refresh(model, ["visibility", "rights", "grants"])
     sites = {site.name: site for site in list_sites(session)}
-    before = _rights_by_site(model, sites.values())
+    before = {site.id: rights_of_site(site.id, model) for site in sites.values()}
     rights = settings.rights_of_new_models if request.rights is None else request.rights
     model.visibility = request.visibility
     model.rights = without_see(rights)
@@ -170,17 +170,13 @@ def _replace_grants(session: Session, model: ModelRecord, wanted: dict[int, list
     session.refresh(model, ["grants"])
 
 
-def _rights_by_site(model: ModelRecord, sites: Iterable[SiteRecord]) -> dict[int, frozenset[Right]]:
-    return {site.id: rights_of_site(site.id, model) for site in sites}
-
-
 def _tell_gains(
     session: Session,
     model: ModelRecord,
     before: dict[int, frozenset[Right]],
     sites: Iterable[SiteRecord],
 ) -> None:
-    """Tell sites that are listed by name what they may now do and could not before."""
+    """Notify sites that are listed by name and gained a right."""
     listed = {grant.site_id for grant in model.grants}
     news: list[NewEvent] = []
     for site in sites:

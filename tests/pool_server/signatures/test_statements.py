@@ -171,17 +171,6 @@ def test_a_key_revoked_while_the_file_travels_signs_nothing(pool: PoolDriver) ->
     assert version["signed_by"]["key_id"] == successor.public.key_id
 
 
-def test_what_was_signed_before_a_revocation_tells_of_it(pool: PoolDriver) -> None:
-    key = PrivateKey.generate()
-    client = pool.member("retired")
-    register(client, "retired", key)
-    upload_signed(client, "retired/face", key)
-    revoke(client, "retired", key, "compromised")
-    version = client.get("/api/v1/models/retired/face/versions/1").json()
-    assert version["signed_by"]["revoked_as"] == "compromised"
-    assert client.get(statement_path(version)).json()["key"]["revoked_as"] == "compromised"
-
-
 def test_a_version_is_signed_later_and_once(pool: PoolDriver) -> None:
     key, content = PrivateKey.generate(), network_bytes()
     client = pool.member("late")
@@ -205,16 +194,6 @@ def test_a_version_is_signed_later_and_once(pool: PoolDriver) -> None:
     assert client.put(path, json=anew).status_code == 200
     found = client.get("/api/v1/models/late/face/versions/1").json()["signed_by"]
     assert (found["key_id"], found["revoked_as"]) == (successor.public.key_id, None)
-
-
-def test_sending_a_file_again_can_sign_it(pool: PoolDriver, site: str) -> None:
-    content = network_bytes()
-    client = pool.member(site)
-    upload(client, "signer/again", content, labels={"population": "infant"})
-    unfit = upload_signed(client, "signer/again", KEY, content, labels={"population": "adult"})
-    assert unfit["signed_by"] is None, "the version says something else"
-    fit = upload_signed(client, "signer/again", KEY, content, labels={"population": "infant"})
-    assert (fit["version"], fit["signed_by"]["key_id"]) == (1, KEY.public.key_id)
 
 
 def test_bytes_that_the_pool_has_are_signed_too(pool: PoolDriver, site: str) -> None:

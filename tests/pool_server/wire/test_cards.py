@@ -46,17 +46,11 @@ def test_front_matter_holds_only_what_json_can() -> None:
     [
         ("a: &x [1]\nb: *x", "line 2: anchors"),
         ("a: !!python/object/apply:os.system [ls]", "line 2: tags"),
-        ("a: !!binary aGFsbG8=", "line 2: tags"),
-        ("a: [", "line 3 of the card is no YAML"),
         ("just words", "expected 'key: value' lines"),
         ("a: " + "[" * 40 + "]" * 40, "levels deep"),
         ("a: [" + "1," * 6000 + "]", "more than 5,000 entries"),
         ("a: " + "x" * 70_000, "expected at most 64,000"),
-        ("a: 2026-13-45", "month"),
-        ("a: " + "9" * 5000, "the card"),
-        ("{[1]: 2}", "no YAML"),
         (r'a: "\ud800"', r"\\ud800 is half of a character"),
-        (r'a: {"\udfff": 1}', r"\\udfff is half of a character"),
     ],
     ids=lambda text: text[:20],
 )

@@ -66,15 +66,6 @@ def test_a_statement_is_an_in_toto_statement() -> None:
     assert sign_statement(STATEMENT, KEY) == envelope, "the same statement, the same bytes"
 
 
-def test_fields_of_later_versions_are_passed_over() -> None:
-    content = json.loads(STATEMENT.to_bytes())
-    content["extension"] = 1
-    content["subject"][0]["mediaType"] = "application/octet-stream"
-    content["predicate"]["mood"] = "cheerful"
-    sealed = seal(PAYLOAD_TYPE, json.dumps(content).encode(), KEY)
-    assert open_statement(sealed, KEY.public) == STATEMENT
-
-
 def without(path: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(STATEMENT.to_bytes())
     *steps, last = path.split(".")
@@ -90,20 +81,15 @@ def without(path: str) -> dict[str, Any]:
     [
         (without("subject"), "subject"),
         (without("predicate.site"), "predicate.site"),
-        (without("predicate.signed_at"), "predicate.signed_at"),
-        (without("predicate") | {"predicate": []}, "predicate"),
-        (without("_type") | {"_type": "https://in-toto.io/Statement/v0.1"}, "_type"),
         (
             without("predicateType") | {"predicateType": "https://slsa.dev/provenance/v1"},
             "predicateType",
         ),
-        (without("subject") | {"subject": []}, "subject"),
         (without("subject") | {"subject": [{"name": "a", "digest": {"sha1": "0" * 40}}]}, "sha256"),
         (
             without("subject") | {"subject": [{"name": "../a", "digest": {"sha256": "0" * 64}}]},
             "name",
         ),
-        ([], "whole"),
     ],
 )
 def test_what_is_no_statement_is_refused_with_the_field(content: Any, named: str) -> None:

@@ -48,7 +48,6 @@ class Finder:
 
     Parameters
     ----------
-    session : Session
     first_walked : int
         How many versions the first query looks at; more for long pages.
     most_counted : int

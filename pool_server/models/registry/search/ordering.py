@@ -71,13 +71,7 @@ class Order:
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     def read_cursor(self, cursor: str) -> Position:
-        """Return where the page before has ended, from a cursor that `write_cursor` made.
-
-        Raises
-        ------
-        QueryError
-            It was made by something else, or for another order.
-        """
+        """Return where the page before has ended, from a cursor of this order."""
         try:
             text = base64.b64decode(
                 cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True

@@ -37,14 +37,10 @@ class SearchPlan:
         Of each group, one of the terms.
     parts : tuple of str
         What the words contain, in upper or lower case.
-    ranges : tuple of RangeFilter
-    other_than : str, optional
-        A digest that is left out.
-    order : Order
     after : Position, optional
         Where the page before ended.
-    limit : int
-        Most versions to return.
+    other_than : str, optional
+        A digest that is left out.
     with_facets : bool
         Return the terms that are counted.
     """
@@ -78,16 +74,7 @@ def plan_search(
 ) -> SearchPlan:
     """Return what finds the versions that pass every filter and that the caller may see.
 
-    Parameters
-    ----------
-    merge_groups : sequence of sequences of MergeKey
-        Of each group, a version must have at least one key.
-    other_than : str, optional
-        A digest to leave out.
-    limit : int
-        Most versions to find.
-    with_facets : bool
-        Return the terms that are counted.
+    A version must have at least one key of each of `merge_groups`.
     """
     ranges = [
         RangeFilter("labels", "key", "number", each.key, each.relation, each.bound)

@@ -97,12 +97,3 @@ def test_filters_and_pages(pool: PoolDriver) -> None:
         if cursor is None:
             break
     assert collected == read(pool.admin, site=site, limit=200)
-
-
-@pytest.mark.parametrize(
-    "moment", ["yesterday", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"]
-)
-def test_moments_that_are_none(pool: PoolDriver, moment: str) -> None:
-    for name in ("since", "until"):
-        answer = pool.admin.get("/api/v1/audit", params={name: moment})
-        assert error_of(answer) == (422, "invalid_request")

@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from pool_server.app import create_first_admin, open_parts
-from pool_server.database.records import (
-    ModelRecord,
-    ModelVersionRecord,
-    ParentRecord,
-    RecipeRecord,
-    SiteRecord,
-    TokenRecord,
-)
+from pool_server.database.engine import Database
+from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
 from pool_server.lineage.family.service import trace_lineage
 from pool_server.models.registry.service import resolve_version
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.models import LineageResponse
+from pool_server.wire.names import ModelAddress
+from tests.benchmarks.large_pool import fill_pool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
@@ -94,58 +89,19 @@ def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:
 
 def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path)
-    create_first_admin(settings)
-    parts = open_parts(settings)
-    write_chain(parts.database, 1000)
+    upgrade_database(settings)
+    database = Database.open(settings)
+    with database.writing_engine.begin() as connection:
+        youngest = ModelAddress.parse(fill_pool(connection, 1001).youngest)
     statements: list[str] = []
     event.listen(
-        parts.database.engine,
-        "before_cursor_execute",
-        lambda _c, _cur, statement, *_rest: statements.append(statement),
+        database.engine, "before_cursor_execute", lambda *given: statements.append(given[2])
     )
-    with parts.database.read() as session:
-        version = resolve_version(session, ADMIN, "admin", "chain", "latest")
+    with database.read() as session:
+        version = resolve_version(session, ADMIN, youngest.site, youngest.name, youngest.reference)
         statements.clear()
         tree = trace_lineage(session, ADMIN, version.digest)
-    parts.database.close()
+    database.close()
     assert LineageResponse.model_validate(tree).model_dump() == tree
     assert len(tree["nodes"]) == 1001
-    assert min(node["depth"] for node in tree["nodes"]) == -1000
     assert len(statements) <= 4
-
-
-def write_chain(database: Any, length: int) -> None:
-    """Write versions each of which has the one before as its parent."""
-    with database.write() as session:
-        site, token = session.query(SiteRecord).one(), session.query(TokenRecord).one()
-        model = ModelRecord(site_id=site.id, name="chain", kind="network")
-        session.add(model)
-        session.flush()
-        for number in range(1, length + 2):
-            digest = sha256(b"%d" % number)
-            version = ModelVersionRecord(
-                model_id=model.id,
-                number=number,
-                digest=digest,
-                size_bytes=1,
-                kind="network",
-                format="safetensors",
-                file_name="a",
-                fingerprint={},
-                created_by="admin/first-admin",
-                token_id=token.id,
-            )
-            session.add(version)
-            session.flush()
-            if number > 1:
-                session.add(RecipeRecord(version_id=version.id, method="fedavg", document={}))
-                session.add(
-                    ParentRecord(
-                        version_id=version.id,
-                        position=0,
-                        child_digest=digest,
-                        parent_digest=sha256(b"%d" % (number - 1)),
-                        weight=1.0,
-                        method="fedavg",
-                    )
-                )

@@ -57,6 +57,11 @@ class Family:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}/content"
         return self.member(by).get(path)
 
+    def events(self, site: str, **parameters: str) -> list[dict[str, Any]]:
+        answer = self.member(site).get("/api/v1/events", params=parameters)
+        found: list[dict[str, Any]] = answer.json()["items"]
+        return found
+
     def withdraw(
         self, name: str, reason: str, *, client: httpx.Client | None = None, **fields: Any
     ) -> httpx.Response:

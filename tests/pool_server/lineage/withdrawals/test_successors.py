@@ -36,12 +36,6 @@ def claim(family: Family, name: str, address: str, **fields: Any) -> dict[str, A
     )
 
 
-def events_of(family: Family, site: str, kind: str) -> list[dict[str, Any]]:
-    answer = family.member(site).get("/api/v1/events", params={"kind": kind})
-    found: list[dict[str, Any]] = answer.json()["items"]
-    return found
-
-
 def name_successor(family: Family, name: str, successor: str, by: str) -> Any:
     path = f"/api/v1/models/{family.address(name)}/versions/1/successors"
     return family.member(by).post(path, json={"successor": successor})
@@ -53,8 +47,8 @@ def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
     forged = claim(family, "c/third", "d/evil")
     assert forged["has_recipe"], "it is taken, as what its site says of its own file"
     assert family.version("c/third")["successors"] == []
-    assert events_of(family, "c", "version.replaced") == []
-    [offer] = events_of(family, "c", "version.successor-offered")
+    assert family.events("c", kind="version.replaced") == []
+    [offer] = family.events("c", kind="version.successor-offered")
     assert offer["subject"] == family.version("c/third")["address"]
     assert offer["details"] == {
         "successor": forged["address"],
@@ -71,7 +65,7 @@ def test_a_site_links_its_own(pool: PoolDriver) -> None:
     family.withdraw("a/bad", "quality")
     own = claim(family, "c/third", "c/third")
     assert family.version("c/third")["successors"] == [own["address"]]
-    assert events_of(family, "c", "version.successor-offered") == []
+    assert family.events("c", kind="version.successor-offered") == []
     again = claim(family, "c/third", "c/other")
     assert family.version("c/third")["successors"] == [again["address"], own["address"]]
 
@@ -84,7 +78,7 @@ def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
     own = claim(family, "c/third", "d/heir")
     assert family.version("d/copy")["successors"] == [own["address"]]
     assert family.version("c/third")["successors"] == []
-    assert [each["subject"] for each in events_of(family, "c", "version.successor-offered")] == [
+    assert [each["subject"] for each in family.events("c", kind="version.successor-offered")] == [
         family.version("c/third")["address"]
     ]
     assert copy["digest"] == family.digest("c/third")
@@ -103,11 +97,11 @@ def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
     assert (done.json()["successor"], done.json()["successors"]) == (offered, [offered])
     assert family.version("c/third")["successors"] == [offered]
     for site in "bc":
-        [event] = events_of(family, site, "version.replaced")
+        [event] = family.events(site, kind="version.replaced")
         assert event["details"]["successor"] == offered
     path = f"/api/v1/models/{family.address('c/third')}/versions/1/successors"
     assert pool.admin.post(path, json={"successor": offered}).status_code == 200
-    assert len(events_of(family, "b", "version.replaced")) == 1, "said once"
+    assert len(family.events("b", kind="version.replaced")) == 1, "said once"
 
 
 @pytest.mark.parametrize("unfit", ["c/third", "c/again", "a/bad", "b/second"])
@@ -136,7 +130,7 @@ def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
     family.add("c/secret", "b/good", "a/bad", visibility="private")
     family.withdraw("a/bad", "quality")
     assert claim(family, "c/secret", "d/other")["has_recipe"]
-    assert events_of(family, "c", "version.successor-offered") == []
+    assert family.events("c", kind="version.successor-offered") == []
     assert family.version("c/secret")["successors"] == []
 
 
@@ -145,6 +139,6 @@ def test_who_fetched_it_is_not_told_the_name_of_a_private_successor(pool: PoolDr
     family.download("c/third", by="b")
     family.withdraw("a/bad", "quality")
     heir = claim(family, "c/third", "c/heir", visibility="private")
-    [own], [told] = (events_of(family, site, "version.replaced") for site in "cb")
+    [own], [told] = (family.events(site, kind="version.replaced") for site in "cb")
     assert own["details"]["successor"] == heir["address"]
     assert told["details"]["successor"] == f"sha256:{heir['digest']}"

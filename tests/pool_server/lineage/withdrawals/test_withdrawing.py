@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
@@ -137,7 +137,7 @@ def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
     family.add("b/middle", "a/bad")
     assert len(family.version("b/middle")["flags"]) == 1
     assert len(family.version("c/end")["flags"]) == 1
-    told = events_of(family, "c")
+    told = family.events("c")
     assert [event["kind"] for event in told] == ["version.flagged"]
     assert told[0]["details"]["versions"] == [family.version("c/end")["address"]]
 
@@ -156,53 +156,27 @@ def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
 
 
-@pytest.mark.parametrize(
-    ("site", "role", "status"),
-    [("a", "viewer", 403), ("a", "contributor", 200), ("a", "admin", 200), ("b", "admin", 403)],
-)
-def test_who_may_withdraw(pool: PoolDriver, site: str, role: str, status: int) -> None:
-    family = Family(pool, f"who-{site}-{role}")
-    family.add("a/model")
-    client = family.member(site, role)
-    path = f"/api/v1/models/{family.address('a/model')}/versions/1"
-    assert client.get(f"{path}/withdrawal-preview").status_code == status
-    answer = family.withdraw("a/model", "other", client=client)
-    assert answer.status_code == status, answer.text
-
-
-def test_a_successor_must_be_one(pool: PoolDriver) -> None:
-    family = three_merges(pool, "heir")
-    for unfit in ("a/first", "c/again", "a/bad"):
-        answer = family.withdraw("a/bad", "quality", successor=f"{family.address(unfit)}@1")
-        assert error_of(answer) == (422, "withdrawal_refused"), unfit
-    missing = family.withdraw("a/bad", "quality", successor=f"{family.address('a/none')}@1")
-    assert error_of(missing) == (404, "model_not_found")
-    assert family.version("a/bad")["state"] == "available", "nothing happened"
-
-
 def test_owners_and_those_who_fetched_hear_of_it(pool: PoolDriver) -> None:
     family = three_merges(pool, "told")
     family.download("a/bad", by="d")
     family.download("c/again", by="d")
     family.download("c/again", by="d")
     family.withdraw("a/bad", "consent-withdrawn", explanation="Please delete it.")
-    kinds = {site: [event["kind"] for event in events_of(family, site)] for site in "abcd"}
+    kinds = {site: [event["kind"] for event in family.events(site)] for site in "abcd"}
     assert kinds == {
         "a": ["version.withdrawn", "version.flagged"],
         "b": ["version.flagged"],
         "c": ["version.flagged"],
         "d": ["version.withdrawn", "version.flagged"],
     }
-    [of_c] = events_of(family, "c")
+    [of_c] = family.events("c")
     assert of_c["subject"] == family.version("a/bad")["address"]
     assert of_c["details"]["explanation"] == "Please delete it."
     assert of_c["details"]["versions"] == [
         family.version("c/third")["address"],
         family.version("c/again")["address"],
     ]
-    assert events_of(family, "d")[1]["details"]["downloaded"] == [
-        family.version("c/again")["address"]
-    ]
+    assert family.events("d")[1]["details"]["downloaded"] == [family.version("c/again")["address"]]
 
 
 def test_the_list_of_withdrawals(pool: PoolDriver) -> None:
@@ -220,19 +194,6 @@ def test_the_list_of_withdrawals(pool: PoolDriver) -> None:
         family.version("a/bad")["address"],
         family.version("b/good")["address"],
     ]
-
-
-def test_asking_about_copies(pool: PoolDriver) -> None:
-    family = three_merges(pool, "copies")
-    family.withdraw("a/bad", "quality")
-    asked = [family.digest(name) for name in ("b/good", "c/again", "a/bad")] + ["0" * 64]
-    answer = family.member("d", "viewer").post("/api/v1/withdrawals/check", json={"digests": asked})
-    again, bad = answer.json()["items"]
-    assert (again["digest"], bad["digest"]) == (family.digest("c/again"), family.digest("a/bad"))
-    assert again["withdrawals"] == []
-    assert [flag["digest"] for flag in again["flags"]] == [family.digest("a/bad")]
-    assert [each["reason"] for each in bad["withdrawals"]] == ["quality"]
-    assert bad["flags"] == []
 
 
 def test_a_private_family_is_flagged_and_stays_private(pool: PoolDriver) -> None:
@@ -275,7 +236,7 @@ def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriv
         family.withdraw(name, "quality", explanation="Swapped eyes.")
     family.add("b/late", "a/secret")
     secret, shown = family.digest("a/secret"), family.version("a/shown")["address"]
-    told = [event for event in events_of(family, "b") if event["kind"] == "version.flagged"]
+    told = [event for event in family.events("b") if event["kind"] == "version.flagged"]
     assert [event["subject"] for event in told] == [
         f"sha256:{secret}", shown, f"sha256:{secret}",
     ]  # fmt: skip
@@ -283,7 +244,7 @@ def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriv
         "", f"{family.site('a')}/test-contributor", "",
     ]  # fmt: skip
     assert [event["details"]["explanation"] for event in told] == ["", "Swapped eyes.", ""]
-    own = events_of(family, "a")
+    own = family.events("a")
     assert [event["subject"] for event in own] == [family.version("a/secret")["address"], shown]
     audit = family.member("b", "admin").get("/api/v1/audit", params={"action": "version.flag"})
     assert family.address("a/secret") not in audit.text
@@ -338,6 +299,20 @@ def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
     assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
 
 
+def test_two_processes_neither_miss_a_version_nor_flag_it_twice(pool: PoolDriver) -> None:
+    """A version published while its ancestor is withdrawn is flagged by one or the other."""
+    family = three_merges(pool, "race")
+    names = [f"c/racer-{number}" for number in range(4)]
+    with ThreadPoolExecutor(len(names) + 1) as workers:
+        done = [workers.submit(family.add, name, "c/third", "b/good") for name in names]
+        withdrawn = workers.submit(family.withdraw, "a/bad", "quality")
+        assert withdrawn.result().status_code == 200
+        for each in done:
+            each.result()
+    for name in names:
+        assert [flag["reason"] for flag in family.version(name)["flags"]] == ["quality"], name
+
+
 def make_private(pool: PoolDriver, site: str) -> None:
     """Let nobody but a site see its models."""
     database = Database.open(pool.settings)
@@ -347,8 +322,3 @@ def make_private(pool: PoolDriver, site: str) -> None:
             update(ModelRecord).where(ModelRecord.site_id == of_site).values(visibility="private")
         )
     database.close()
-
-
-def events_of(family: Family, site: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = family.member(site).get("/api/v1/events").json()["items"]
-    return found

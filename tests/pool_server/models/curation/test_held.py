@@ -49,18 +49,3 @@ def test_what_is_quarantined_is_not_deleted(pool: PoolDriver) -> None:
     assert home.delete(at("held-a", "kept")).status_code == 200
     once_more = announce(home, "held-a/kept-again", content)
     assert error_of(once_more) == (409, "bytes_withdrawn")
-
-
-def test_what_a_site_quarantined_itself_it_releases(pool: PoolDriver) -> None:
-    curator, path = pool.member("held-own", "curator"), at("held-own", "face")
-    upload(pool.member("held-own"), "held-own/face")
-    assert curator.post(f"{path}/quarantine", json=REASON).status_code == 200
-    again = pool.admin.post(f"{path}/quarantine", json=REASON)
-    assert error_of(again) == (409, "wrong_state")
-    assert curator.post(f"{path}/release").json()["state"] == "available"
-
-
-def test_a_draft_is_not_quarantined(pool: PoolDriver) -> None:
-    upload(pool.member("held-own"), "held-own/early", draft=True)
-    refused = pool.admin.post(f"{at('held-own', 'early')}/quarantine", json=REASON)
-    assert error_of(refused) == (409, "wrong_state")

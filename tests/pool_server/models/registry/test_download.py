@@ -7,7 +7,6 @@ import hashlib
 
 import pytest
 
-from pool_server.storage import open_storage
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
@@ -77,22 +76,3 @@ def test_behind_the_end(embedded_pool: PoolDriver) -> None:
     answer = pool.admin.get(ADDRESS, headers={"Range": f"bytes={len(CONTENT)}-"})
     assert error_of(answer) == (416, "range_not_satisfiable")
     assert answer.headers["content-range"] == f"bytes */{len(CONTENT)}"
-
-
-def test_a_file_lost_by_the_storage_is_named(pool: PoolDriver) -> None:
-    content = network_bytes()
-    upload(pool.member("down"), "down/lost", content)
-    digest = sha256(content)
-    open_storage(pool.settings).remove_content(digest)
-    answer = pool.admin.get("/api/v1/models/down/lost/versions/1/content")
-    assert error_of(answer) == (500, "content_missing")
-    assert digest in answer.json()["error"]["message"]
-
-
-def test_a_file_lost_by_the_storage_is_taken_again_under_another_name(pool: PoolDriver) -> None:
-    content = network_bytes()
-    upload(pool.member("down"), "down/lost-too", content)
-    digest = sha256(content)
-    open_storage(pool.settings).remove_content(digest)
-    upload(pool.member("down"), "down/found", content)
-    assert pool.admin.get("/api/v1/models/down/lost-too/versions/1/content").content == content

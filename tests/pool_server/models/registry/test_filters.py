@@ -16,7 +16,6 @@ from pool_server.models.registry.filters import (
     MergeKey,
     MetricFilter,
     ModelChoice,
-    read_digest,
     read_label,
 )
 from pool_server.models.registry.search.ordering import Order, Position
@@ -48,16 +47,6 @@ def test_values_may_have_anything_after_the_first_equals_sign() -> None:
     assert read_label("a=b>5") == LabelFilter("a", "b>5")
     assert read_label("a>=5") == LabelBound("a", ">=", 5.0)
     assert MergeKey.parse("m:k:1") == MergeKey("m", "k:1")
-
-
-@pytest.mark.parametrize(
-    ("parse", "text"),
-    [(read_digest, "0" * 64), (read_label, "species"), (Order.parse, "metric.mean_error")],
-)
-def test_what_ends_in_a_line_end_is_refused(parse: Callable[[str], object], text: str) -> None:
-    parse(text)
-    with pytest.raises(QueryError):
-        parse(f"{text}\n")
 
 
 @given(

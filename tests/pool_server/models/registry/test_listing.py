@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,62 +60,32 @@ ALL = ["lab_b/gaze@2", "lab_b/gaze@1", "lab_b/faces@1", "lab-a/faces@2", "lab-a/
     [
         ({}, ALL),
         ({"kind": "hog-svm"}, ALL[2:]),
-        ({"kind": "nonsense"}, []),
         ({"site": "lab_b"}, ALL[:3]),
-        ({"name": "faces"}, ALL[2:]),
         ({"label": "population=infant"}, ALL[3:]),
         ({"label": "population"}, ALL[1:]),
         ({"label": ["population=infant", "camera"]}, ALL[3:4]),
-        ({"label": ["population=infant", "population=adult"]}, []),
-        ({"label": "images"}, ALL[2:4]),
-        ({"label": "images=500"}, ALL[2:3]),
         ({"label": "images>=90"}, ALL[2:4]),
         ({"label": "images>90"}, ALL[2:3]),
-        ({"label": "images < 1e2"}, ALL[3:4]),
-        ({"label": ["images>90", "population=infant"]}, []),
         ({"label": "population>1"}, []),
-        ({"label": "camera=a<b"}, []),
         ({"metric": "recall<0.9"}, ALL[2:3]),
-        ({"metric": "recall<=0.9"}, ALL[2:4]),
-        ({"metric": "recall>0.8"}, ALL[3:4]),
-        ({"metric": "recall>=8e-1"}, ALL[2:4]),
         ({"metric": "recall=0.9"}, ALL[3:4]),
         ({"metric": ["recall>0", "precision>0.5"]}, ALL[2:3]),
-        ({"text": "hose"}, ALL[2:3]),
         ({"text": "HOSE air-puff"}, ALL[2:3]),
-        ({"text": "hose infant"}, []),
         ({"text": "infant"}, ALL[3:]),
-        ({"text": "lab_b"}, ALL[:3]),
         ({"text": "in"}, ALL[2:3]),
-        ({"text": "fants"}, []),
-        ({"text": "IN VIEW"}, ALL[2:3]),
         ({"text": "%"}, ALL[3:4]),
-        ({"text": "0%_d"}, ALL[3:4]),
         ({"text": "_"}, ALL[:4]),
-        ({"text": "\\"}, []),
         ({"text": "'; DROP TABLE models; --"}, []),
         ({"latest": "true"}, [ALL[0], ALL[2], ALL[3]]),
-        ({"latest": "true", "label": "population=adult"}, ALL[2:3]),
         ({"kind": "hog-svm", "label": "population=adult", "metric": "recall<1"}, ALL[2:3]),
         ({"mergeable_with": "lab-a/faces@1"}, ["lab_b/faces@1"]),
         ({"mergeable_with": "pool://lab-a/faces"}, []),
-        ({"mergeable_with": "lab-a/faces@1", "label": "population=infant"}, []),
         ({"mergeable_key": "mwma:nonsense"}, []),
     ],
     ids=str,
 )
 def test_filters(shelf: PoolDriver, query: dict[str, Any], expected: list[str]) -> None:
     assert found(shelf, **query) == expected
-
-
-def test_mergeable_with_a_file_that_the_pool_has_not(shelf: PoolDriver) -> None:
-    keys = _merge_keys(detector_bytes(80))
-    answer = shelf.admin.get("/api/v1/models", params={"mergeable_key": keys}).json()["items"]
-    assert [f"{each['site']}/{each['name']}@{each['version']}" for each in answer] == [
-        "lab_b/faces@1",
-        "lab-a/faces@1",
-    ]
-    assert {tuple(each["mergeable_by"]) for each in answer} == {("mwma",)}
 
 
 def test_mergeable_with_a_digest(shelf: PoolDriver) -> None:
@@ -127,57 +95,17 @@ def test_mergeable_with_a_digest(shelf: PoolDriver) -> None:
     assert error_of(unknown) == (404, "version_not_found")
 
 
-def _merge_keys(content: bytes) -> list[str]:
-    from aggregators.formats import decode_model, fingerprint
-    from aggregators.methods import merge_keys
-
-    return [
-        f"{method}:{key}" for method, key in merge_keys(fingerprint(decode_model(content))).items()
-    ]
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
-def test_pages_together_are_the_whole_list(shelf: PoolDriver, limit: int) -> None:
-    collected: list[str] = []
-    cursor: str | None = ""
-    pages = 0
-    while cursor is not None:
-        query = {"limit": limit} | ({"cursor": cursor} if cursor else {})
-        page = shelf.admin.get("/api/v1/models", params=query).json()
-        collected += [f"{each['site']}/{each['name']}@{each['version']}" for each in page["items"]]
-        assert 1 <= len(page["items"]) <= limit
-        cursor = page["next_cursor"]
-        pages += 1
-    assert collected == ALL
-    assert pages == -(-len(ALL) // limit)
-
-
-def cursor_of(*parts: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
-
-
 @pytest.mark.parametrize(
     "query",
     [
-        {"label": "=x"},
         {"label": "A=x"},
-        {"label": "a="},
-        {"label": "a>"},
-        {"label": "a>b"},
         {"label": "a<inf"},
         {"sort": "size"},
-        {"sort": "metric."},
-        {"sort": "metric.A"},
-        {"sort": "--name"},
         {"metric": "recall"},
         {"metric": "recall<nan"},
-        {"metric": "recall<"},
-        {"metric": "<1"},
         {"mergeable_key": "mwma"},
         {"mergeable_with": "not an address"},
-        {"mergeable_with": "sha256:12"},
         {"cursor": "nonsense"},
-        {"sort": "name", "cursor": cursor_of("v2", "name", "\ud800", 1)},
         {"text": "a b c d e f g h i"},
         {"label": ["a"] * 33},
     ],
@@ -188,11 +116,6 @@ def test_filters_that_cannot_be_read(shelf: PoolDriver, query: dict[str, Any]) -
     assert error_of(answer) == (422, "invalid_query")
 
 
-@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 201}, {"latest": "x"}, {"site": "A B"}])
-def test_queries_outside_the_description(shelf: PoolDriver, query: dict[str, Any]) -> None:
-    assert error_of(shelf.admin.get("/api/v1/models", params=query)) == (422, "invalid_request")
-
-
 BY_NAME = ["lab-a/faces@1", "lab-a/faces@2", "lab_b/faces@1", "lab_b/gaze@1", "lab_b/gaze@2"]
 
 
@@ -201,14 +124,8 @@ BY_NAME = ["lab-a/faces@1", "lab-a/faces@2", "lab_b/faces@1", "lab_b/gaze@1", "l
     [
         ("-created", ALL),
         ("created", ALL[::-1]),
-        (
-            "name",
-            ["lab-a/faces@1", "lab-a/faces@2", "lab_b/faces@1", "lab_b/gaze@1", "lab_b/gaze@2"],
-        ),
-        (
-            "-name",
-            ["lab_b/gaze@2", "lab_b/gaze@1", "lab_b/faces@1", "lab-a/faces@2", "lab-a/faces@1"],
-        ),
+        ("name", BY_NAME),
+        ("-name", BY_NAME[::-1]),
         ("metric.recall", ["lab_b/faces@1", "lab-a/faces@2"]),
         ("-metric.recall", ["lab-a/faces@2", "lab_b/faces@1"]),
         ("metric.absent", []),
@@ -256,11 +173,8 @@ def test_facets_count_what_a_listing_has(shelf: PoolDriver) -> None:
     "query",
     [
         {"label": "population=infant"},
-        {"text": "hose", "metric": "recall>0.1"},
         {"mergeable_with": "lab-a/faces@1"},
-        {"mergeable_key": "mwma:nonsense"},
         {"latest": "true"},
-        {"kind": "ert"},
     ],
     ids=str,
 )
@@ -280,13 +194,7 @@ def test_references_to_versions(shelf: PoolDriver) -> None:
     assert shelf.admin.get(f"{address}/2").json() == newest
     assert shelf.admin.get(f"{address}/sha256:{newest['digest']}").json() == newest
     assert error_of(shelf.admin.get(f"{address}/3")) == (404, "version_not_found")
-    assert error_of(shelf.admin.get(f"{address}/0")) == (404, "version_not_found")
     assert error_of(shelf.admin.get(f"{address}/-1")) == (422, "invalid_query")
-    assert error_of(shelf.admin.get(f"{address}/9999999999")) == (422, "invalid_query")
-    assert error_of(shelf.admin.get(f"{address}/sha256:{'0' * 64}")) == (404, "version_not_found")
-    assert error_of(shelf.admin.get("/api/v1/models/lab_b/none/versions/1")) == (
-        404, "model_not_found",
-    )  # fmt: skip
     assert error_of(shelf.admin.get("/api/v1/models/lab_b/none")) == (404, "model_not_found")
     assert [
         each["version"] for each in shelf.admin.get("/api/v1/models/lab_b/gaze").json()["items"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +9,6 @@ import pytest
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
-
-TOMORROW = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
-LAST_YEAR = (datetime.now(UTC) - timedelta(days=365)).date().isoformat()
 
 
 def term(code: str, detail: str = "") -> dict[str, str]:
@@ -98,10 +94,7 @@ def test_a_private_input_binds_all_the_same(pool: PoolDriver) -> None:
     ("first", "second", "fields", "word"),
     [
         ([term("0000007", "ataxia")], [term("0000007", "autism")], {}, "diseases"),
-        ([term("0000028", "terms-c")], [], {}, "institutions terms-c"),
-        ([term("0000025", LAST_YEAR)], [], {}, "time limit"),
         ([term("0000046")], [], {"intended_use": {"purposes": ["commercial"]}}, "commercial"),
-        ([term("0000042")], [], {"terms": [term("0000043")]}, "clinical"),
         ([term("0000046")], [], {"terms": [term("0000004")]}, "no restriction"),
     ],
     ids=str,
@@ -124,36 +117,7 @@ def test_merges_that_terms_forbid(
     assert announce(pool.member("terms-b"), "terms-b/plain", content).status_code == 201
 
 
-def test_what_is_for_one_institution_may_be_merged_there(pool: PoolDriver) -> None:
-    parent = upload(pool.member("terms-a"), "terms-a/ours", terms=[term("0000028", "terms-b, x")])
-    assert merge_of(pool, "terms-b", "ours-too", parent)["state"] == "available"
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        [term("0000004"), term("0000046")],
-        [term("0000028", "a"), term("0000028", "b")],
-    ],
-    ids=str,
-)
-def test_terms_that_contradict_each_other(pool: PoolDriver, terms: Any) -> None:
+def test_terms_that_contradict_each_other(pool: PoolDriver) -> None:
+    terms = [term("0000004"), term("0000046")]
     refused = announce(pool.member("terms-a"), "terms-a/x", network_bytes(), terms=terms)
     assert error_of(refused) == (422, "terms_refused")
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [[term("9999999")], [term("0000024", "soon")], [term("0000042", "x")], [{"detail": "x"}]],
-    ids=str,
-)
-def test_terms_that_nobody_knows(pool: PoolDriver, terms: Any) -> None:
-    refused = announce(pool.member("terms-a"), "terms-a/x", network_bytes(), terms=terms)
-    assert error_of(refused) == (422, "invalid_request")
-
-
-def test_a_moratorium_does_not_stop_a_merge(pool: PoolDriver) -> None:
-    parent = upload(pool.member("terms-a"), "terms-a/soon", terms=[term("0000024", TOMORROW)])
-    assert terms_of(merge_of(pool, "terms-b", "sooner", parent)) == {
-        ("DUO:0000024", TOMORROW): True
-    }

@@ -329,14 +329,6 @@ def test_sites_that_gain_a_right_are_told(pool: PoolDriver) -> None:
     assert told["details"]["rights"] == ["see", "download"]
 
 
-def test_only_the_own_site_shares_a_model(pool: PoolDriver) -> None:
-    upload(pool.member(OWNER), f"{OWNER}/own")
-    for client in (pool.member(FRIEND), pool.member(FRIEND, "admin"), pool.member(OWNER, "viewer")):
-        assert error_of(share(client, "own", "private")) == (403, "not_allowed")
-    assert share(pool.member(OWNER), "own", "private").status_code == 200
-    assert share(pool.admin, "own", "consortium").status_code == 200
-
-
 @pytest.fixture
 def reserved_pool(tmp_path: Path) -> Iterator[PoolDriver]:
     with pool_in_thread(tmp_path, default_visibility="private", default_rights="") as pool:

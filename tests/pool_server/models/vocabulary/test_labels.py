@@ -33,10 +33,7 @@ def test_each_key_takes_its_own_example_and_says_what_it_expects(label: object) 
     ("labels", "expected"),
     [
         ({"population": "babies"}, "one of infant, child"),
-        ({"population": "Infant"}, "one of infant, child"),
         ({"images": "many"}, "a whole number of images"),
-        ({"images": "-1"}, "a whole number of images"),
-        ({"subjects": "1e3"}, "a whole number of persons"),
         ({"age_min_months": "nan"}, "a number without sign of months"),
         ({"age_min_months": "9", "age_max_months": "4.5"}, "the youngest"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from pool_server.database.engine import Database
-from pool_server.database.records import AuditRecord, InvitationRecord, now_utc
+from pool_server.database.records import InvitationRecord, now_utc
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
 
@@ -137,34 +137,3 @@ def test_of_many_who_accept_at_once_one_gets_in(pool: PoolDriver) -> None:
     for thread in threads:
         thread.join()
     assert sorted(answers) == [201, 403, 403, 403, 403, 403]
-
-
-def test_the_newcomer_is_in_the_audit(pool: PoolDriver) -> None:
-    pool.secret("inv-7", "viewer")
-    accept(pool, invite(pool.admin, "inv-7")["secret"], "dora")
-    database = Database.open(pool.settings)
-    with database.read() as session:
-        entry = session.query(AuditRecord).filter_by(subject="inv-7/dora").one()
-    database.close()
-    assert (entry.action, entry.actor_site, entry.actor_token) == (
-        "invitation.accept", "inv-7", "dora",
-    )  # fmt: skip
-    assert entry.address == "127.0.0.1"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"name": "Ada"},
-        {"name": "a/b"},
-        {"email": "no address"},
-        {"display_name": "\x1b[31m"},
-        {"secret": ""},
-        {"role": "admin"},
-    ],
-    ids=str,
-)
-def test_acceptances_that_cannot_be(pool: PoolDriver, fields: dict[str, Any]) -> None:
-    request = {"secret": "invite_x", "name": "ada", **fields}
-    answer = pool.client(None).post("/api/v1/invitations/accept", json=request)
-    assert error_of(answer) == (422, "invalid_request")

@@ -37,16 +37,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """What a call is about.
-
-    Attributes
-    ----------
-    values : mapping
-        Of its path, beside PATH_VALUES.
-    body : dict or callable or None
-        What is sent, where the caller has to do with it as a function of the caller's client;
-        None: what BODIES says.
-    """
+    """What a call is about: values of its path beside PATH_VALUES, and its body beside BODIES."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     body: Body | Callable[[httpx.Client], Body] | None = None

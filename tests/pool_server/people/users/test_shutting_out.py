@@ -51,23 +51,6 @@ def test_what_is_made_for_machines_and_others_says_who_made_it(pool: PoolDriver)
         assert listed_token(pool.admin, made["token_id"])["made_by"] == "out-2/ada"
 
 
-def test_a_token_for_another_site_is_that_sites(pool: PoolDriver) -> None:
-    join(pool, "out-3", "bea")
-    ada = join(pool, "out-4", "ada", role="admin", pool_wide=True)
-    made = make(ada, "out-3", "desk")
-    assert (made["user"], made["made_by"]) == (None, "out-4/ada")
-    own = make(ada, "out-4", "desk", role="admin", pool_wide=True)
-    assert own["user"] == "ada"
-
-
-def test_a_token_is_of_one_or_the_other(pool: PoolDriver) -> None:
-    join(pool, "out-5", "ada")
-    request = {"site": "out-5", "name": "both", "user": "ada", "for_machine": True}
-    refused = pool.admin.post("/api/v1/tokens", json=request)
-    assert error_of(refused) == (422, "invalid_request")
-    assert "not both" in refused.json()["error"]["message"]
-
-
 def test_nobody_comes_in_by_an_invitation_of_who_is_shut_out(pool: PoolDriver) -> None:
     ada = join(pool, "out-6", "ada", role="admin")
     machine = pool.client(make(ada, "out-6", "m", role="admin", for_machine=True)["secret"])
