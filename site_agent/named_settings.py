@@ -44,29 +44,14 @@ class Setting:
 
 
 def list_settings(settings: Any, leave_out: Collection[str] = ()) -> dict[str, Setting]:
-    """Return every setting by its full name.
-
-    Parameters
-    ----------
-    settings : dataclass
-    leave_out : collection of str
-        Full names of settings, or of groups of them, that are not listed.
-    """
+    """Return every setting by its full name."""
     return dict(_walk(settings, "", leave_out))
 
 
 def with_values(settings: S, values: Mapping[str, Any], leave_out: Collection[str] = ()) -> S:
-    """Return the settings with some of them replaced.
+    """Return the settings with some replaced, by full names or the last parts of them.
 
-    Parameters
-    ----------
-    values : mapping of str to anything
-        By full name, or by the last part of one; text, or a value as TOML has it.
-
-    Raises
-    ------
-    SettingsError
-        There is no setting of a name, or a value has the wrong type.
+    The values are text, or what TOML has.
     """
     known = list_settings(settings, leave_out)
     changes: dict[str, Any] = {}
@@ -86,13 +71,7 @@ def with_values(settings: S, values: Mapping[str, Any], leave_out: Collection[st
 
 
 def find_name(known: Collection[str], name: str) -> str:
-    """Return the full name that `name` stands for.
-
-    Raises
-    ------
-    SettingsError
-        Naming the nearest settings.
-    """
+    """Return the full name that `name` stands for."""
     name = name.replace("-", "_")
     if name in known:
         return name
@@ -108,14 +87,7 @@ def find_name(known: Collection[str], name: str) -> str:
 
 
 def read_settings_file(path: Path, settings: S, leave_out: Collection[str] = ()) -> S:
-    """Return the settings with those of a TOML file.
-
-    Raises
-    ------
-    FileNotFoundError
-    SettingsError
-        Naming the file, and the setting that is at fault.
-    """
+    """Return the settings with those of a TOML file."""
     try:
         return with_values(settings, _flat(tomllib.loads(path.read_text("utf-8"))), leave_out)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import read_moment
 
 if TYPE_CHECKING:
     from pool_server.wire.audit import AuditEntry
 
 app = single()
-
-_SPAN = re.compile(r"^([0-9]{1,4})([mhdw])$")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @command(
@@ -90,24 +86,6 @@ def audit(
         empty="nothing was done",
     )
     return Reply({"items": found}, table, [str(entry.entry_id) for entry in found])
-
-
-def read_moment(text: str, option: str, now: datetime) -> datetime:
-    """Read a span before now (``12h``, ``30d``), a day, or a moment; UTC where no zone is named.
-
-    Raises
-    ------
-    UsageError
-    """
-    if match := _SPAN.fullmatch(text.strip()):
-        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise UsageError(
-            f"{option} {text!r}: expected a span such as 12h or 30d, or a day such as 2026-03-01"
-        ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _row(entry: AuditEntry) -> list[str]:

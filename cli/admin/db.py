@@ -127,13 +127,7 @@ def _planned(settings: PoolSettings) -> Reply:
 def chosen_settings(
     data: Path | None, database_url: str, config: Path | None = None
 ) -> PoolSettings:
-    """Return the settings of the database that options, or else environment or file, name.
-
-    Raises
-    ------
-    UsageError
-        `data` and `database_url` are given, or the address is none, or the file cannot be read.
-    """
+    """Return the settings of the database that options, or else environment or file, name."""
     use_config_file(config)
     if data is not None and database_url:
         raise UsageError(
@@ -146,13 +140,7 @@ def chosen_settings(
 
 
 def settings_of_pool(data: Path | None, database_url: str, config: Path | None) -> PoolSettings:
-    """Return the settings of a pool that should be there.
-
-    Raises
-    ------
-    UsageError
-        As `chosen_settings`; or nothing names a pool, and there is none where it would be then.
-    """
+    """Return the settings of a pool that should be there."""
     from site_agent.pool import profiles
 
     settings = chosen_settings(data, database_url, config)

@@ -13,13 +13,7 @@ if TYPE_CHECKING:
 
 
 def use_config_file(path: Path | None) -> None:
-    """Have settings read from this file, too, by this process and those that it starts.
-
-    Raises
-    ------
-    UsageError
-        The file is not there, or is no TOML.
-    """
+    """Have settings read from this file, too, by this process and those that it starts."""
     import tomllib
 
     from pool_server.settings import CONFIG_VARIABLE
@@ -40,18 +34,7 @@ def use_config_file(path: Path | None) -> None:
 
 
 def read_settings(**given: Any) -> PoolSettings:
-    """Return the settings that options give, or else the environment or a file.
-
-    Parameters
-    ----------
-    **given
-        Fields of `PoolSettings`; None for what was not said.
-
-    Raises
-    ------
-    UsageError
-        Names the field and what it should be; the value is not repeated, it may hold a password.
-    """
+    """Return the settings that options give, or else the environment or a file."""
     from pydantic import ValidationError
 
     from pool_server.settings import PoolSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,7 @@ from cli.frame.errors import VerificationError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
-
-if TYPE_CHECKING:
-    from pool_server.operations.checking import PoolCheck
+from cli.frame.quantities import first_lines
 
 # Part of the group `admin`, which has the help.
 app = typer.Typer()
@@ -214,34 +212,17 @@ def fsck(
     damage = [f"{each.subject}: {each.text}" for each in found.problems if each.is_damage]
     _refuse_problems(f"{len(damage)} problems", damage)
     rest = [f"{each.text}" for each in found.problems]
-    return Reply(_facts(found), [_summary(found), *rest[:_MOST_SHOWN]])
-
-
-def _facts(found: PoolCheck) -> dict[str, Any]:
-    return {
-        "versions": found.versions,
-        "files": found.files,
-        "size_bytes": found.size_bytes,
-        "problems": found.problems,
-    }
-
-
-def _summary(found: PoolCheck) -> TableText:
+    unknown = sum(problem.kind == "file-unknown" for problem in found.problems)
     rows = [
         ["versions", str(found.versions)],
         ["files", f"{found.files} ({size_words(found.size_bytes)})"],
         ["damaged or missing", "0"],
-        ["files without a record", str(_count(found, "file-unknown"))],
+        ["files without a record", str(unknown)],
     ]
-    return TableText(["what", "value"], rows)
-
-
-def _count(found: PoolCheck, kind: str) -> int:
-    return sum(problem.kind == kind for problem in found.problems)
+    return Reply(found, [TableText(["what", "value"], rows), *rest[:_MOST_SHOWN]])
 
 
 def _refuse_problems(subject: str, problems: list[str]) -> None:
     if not problems:
         return
-    more = [f"... and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
-    raise VerificationError("\n".join([f"{subject}:", *problems[:_MOST_SHOWN], *more]))
+    raise VerificationError("\n".join([f"{subject}:", *first_lines(problems, _MOST_SHOWN)]))

@@ -27,12 +27,7 @@ UserArgument = Annotated[
 
 
 def read_user(word: str) -> tuple[str, str]:
-    """Take ``SITE/USER`` apart.
-
-    Raises
-    ------
-    UsageError
-    """
+    """Take ``SITE/USER`` apart."""
     site, slash, user = word.partition("/")
     if not (site and slash and user) or "/" in user:
         raise UsageError(f"{word!r}: expected SITE/USER, for example infant-lab/ada")
@@ -138,16 +133,8 @@ def enable(invocation: Invocation, user: UserArgument) -> Reply:
 class Reach:
     """What a user can come in with, or has let others in with.
 
-    Attributes
-    ----------
-    user : str
-        SITE/USER.
-    tokens, invitations : sequences
-        Valid ones that are refused while the user is disabled.
-    others : sequence
-        Valid tokens that the user made, whose secrets the user may know: they stay.
-    people : sequence
-        Users who came by the user's invitations, and are not disabled: they stay.
+    Tokens and invitations are refused while the user is disabled. Tokens that the user made for
+    others, and people who came by the user's invitations, stay.
     """
 
     user: str

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink.inputs import NwbOption, OverlayOption
+from cli.blink.inputs import DetectorOption, LandmarksOption, NwbOption, OverlayOption
 from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.addresses import is_address, model_files
 from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
 from cli.frame.options import DryRunOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import first_lines
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from site_agent.eyeblink.study.study import StudySummary
 
 app = single()
-
-_MOST_SHOWN = 20
 
 
 @command(
@@ -52,16 +51,8 @@ def batch(
         Path,
         typer.Option("--output", "-o", metavar="STUDY", help="Folder of the results."),
     ],
-    detector: Annotated[
-        str,
-        typer.Option(metavar="FILE|ADDRESS", help="A face detector (.svm). Default: dlib's own."),
-    ] = "",
-    landmarks: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
-        ),
-    ] = "",
+    detector: DetectorOption = "",
+    landmarks: LandmarksOption = "",
     frame_rate_hz: Annotated[
         float | None,
         typer.Option(
@@ -243,9 +234,7 @@ def _check_complete(result: BatchResult) -> None:
     failed = [outcome for outcome in result.outcomes if outcome.state == "failed"]
     if not failed:
         return
-    lines = [f"{outcome.session}: {outcome.reason}" for outcome in failed[:_MOST_SHOWN]]
-    if len(failed) > _MOST_SHOWN:
-        lines.append(f"... and {len(failed) - _MOST_SHOWN} more")
+    lines = first_lines([f"{outcome.session}: {outcome.reason}" for outcome in failed])
     rest = len(result.outcomes) - len(failed)
     raise BatchIncompleteError(
         f"{len(failed)} of {len(result.outcomes)} sessions failed; the other {rest} are in "

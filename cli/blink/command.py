@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.blink import batch, criteria, review, settings
-from cli.blink.inputs import BlinkInput, NwbOption, OverlayOption, run_input
+from cli.blink.inputs import (
+    BlinkInput,
+    DetectorOption,
+    LandmarksOption,
+    NwbOption,
+    OverlayOption,
+    run_input,
+)
 from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.default_command import group_with_default
 from cli.frame.errors import InputMissingError
@@ -59,16 +66,8 @@ def analyse(
             "--output", "-o", metavar="DIR", help="Folder of the results. Default: VIDEO_blinks."
         ),
     ] = None,
-    detector: Annotated[
-        str,
-        typer.Option(metavar="FILE|ADDRESS", help="A face detector (.svm). Default: dlib's own."),
-    ] = "",
-    landmarks: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
-        ),
-    ] = "",
+    detector: DetectorOption = "",
+    landmarks: LandmarksOption = "",
     from_trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Start from eye aspect ratios instead of a video."),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,21 +14,6 @@ if TYPE_CHECKING:
     from site_agent.eyeblink.study.criteria import CriteriaComparison, CriterionRow
 
 app = single()
-
-
-class Question(StrEnum):
-    """What the study asks."""
-
-    LEARNING = "learning"
-    GROUPS = "groups"
-
-
-class Measure(StrEnum):
-    """The measure to compare."""
-
-    CR_PERCENT = "cr_percent"
-    AMPLITUDE_ALL = "amplitude_all"
-    AMPLITUDE_CR = "amplitude_cr"
 
 
 @command(
@@ -61,13 +45,16 @@ def compare(
         ),
     ] = [],  # noqa: B006  (typer makes a new list)
     question: Annotated[
-        Question,
+        Literal["learning", "groups"],
         typer.Option(
             help="Does the measure change over sessions (learning), or differ between two "
             "groups (groups)?"
         ),
-    ] = Question.LEARNING,
-    measure: Annotated[Measure, typer.Option(help="The measure to compare.")] = Measure.CR_PERCENT,
+    ] = "learning",
+    measure: Annotated[
+        Literal["cr_percent", "amplitude_all", "amplitude_cr"],
+        typer.Option(help="The measure to compare."),
+    ] = "cr_percent",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -95,9 +82,7 @@ def compare(
         read_criteria(criteria, study.settings) if criteria else default_criteria(study.settings)
     )
     with invocation.progress("compare criteria") as report:
-        found = compare_criteria(
-            study, chosen, question=question.value, measure=measure.value, progress=report
-        )
+        found = compare_criteria(study, chosen, question=question, measure=measure, progress=report)
     is_study = len(places) == 1 and (places[0] / "batch.csv").is_file()
     folder = output or (places[0] if is_study else Path("criteria"))
     files = write_criteria(folder, found, chosen)

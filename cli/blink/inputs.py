@@ -16,7 +16,15 @@ from cli.frame.output import Invocation
 if TYPE_CHECKING:
     from site_agent.eyeblink.session import BlinkSession
 
-
+DetectorOption = Annotated[
+    str, typer.Option(metavar="FILE|ADDRESS", help="A face detector (.svm). Default: dlib's own.")
+]
+LandmarksOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
+    ),
+]
 OverlayOption = Annotated[
     bool, typer.Option("--overlay", help="Write the video with landmarks and blinks drawn in.")
 ]
@@ -39,17 +47,7 @@ class BlinkInput:
     all_faces: bool = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
-        """Refuse what does not go together, and files that are not there.
-
-        Parameters
-        ----------
-        trials, overlay : bool
-            Whether these options were given, too.
-
-        Raises
-        ------
-        UsageError, InputMissingError
-        """
+        """Refuse what does not go together, and files that are not there."""
         named = [self.video, self.camera, self.from_trace]
         if sum(each is not None for each in named) != 1:
             raise UsageError("expected a VIDEO, or --camera NUMBER, or --from-trace FILE")
@@ -100,20 +98,7 @@ def run_input(
     models: Mapping[str, str],
     common: Mapping[str, Any],
 ) -> dict[str, BlinkSession]:
-    """Analyse what was named.
-
-    Parameters
-    ----------
-    models : mapping of str to str
-        The words for ``detector`` and ``landmarks``, empty where left out.
-    common : mapping
-        What all analyses take: ``out_dir``, ``settings``, and ``trials`` where there are any.
-
-    Returns
-    -------
-    dict of str to BlinkSession
-        By folder below the output; one of empty name but for all faces.
-    """
+    """Analyse what was named."""
     from site_agent.eyeblink import pipeline
     from site_agent.eyeblink.video.recording import Recording
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 app = single()
 
-_PERSON_COLUMN = "person"
 _MISSING_SHOWN = 5
 
 
@@ -40,6 +39,22 @@ class Together(StrEnum):
     IMAGE = "image"
     PERSON = "person"
     FOLDER = "folder"
+
+
+TogetherOption = Annotated[
+    Together,
+    typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
+]
+PersonPatternOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="The first group of this pattern, applied to file names, is the person.",
+    ),
+]
+PersonsOption = Annotated[
+    Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
+]
 
 
 class Target(StrEnum):
@@ -75,25 +90,9 @@ def split(
     test: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of the images for a test set.")
     ] = 0.0,
-    by: Annotated[
-        Together,
-        typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
-    ] = Together.IMAGE,
-    person_pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="The first group of this pattern, applied to file names, is the person.",
-        ),
-    ] = None,
-    persons: Annotated[
-        Path | None,
-        typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'."),
-    ] = None,
-    person_column: Annotated[
-        str, typer.Option(help="Name of this column in the table.")
-    ] = _PERSON_COLUMN,
-    file_column: Annotated[str, typer.Option(help="Name of this column in the table.")] = "file",
+    by: TogetherOption = Together.IMAGE,
+    person_pattern: PersonPatternOption = None,
+    persons: PersonsOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     out: Annotated[
         Path | None,
@@ -114,7 +113,7 @@ def split(
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
     faces = read_face_file(dataset, reading_from(images))
-    group_of = _grouping(faces, by, person_pattern, persons, (person_column, file_column))
+    group_of = grouping_by(faces, by, person_pattern, persons)
     parts = split_dataset(faces, site_shares(sites, test), group_of=group_of, seed=seed)
     folder = out or (dataset if dataset.is_dir() else dataset.parent)
     targets = {name: folder / f"{dataset.stem}-{name}.xml" for name in parts}
@@ -141,20 +140,8 @@ def split(
                     "digest": dataset_digest(part),
                 }
             )
-    columns = ["part", "images", "faces", f"{by.value}s", "file"]
-    rows = [
-        [
-            str(item["part"]),
-            str(item["images"]),
-            str(item["faces"]),
-            str(item["images"] if item["groups"] is None else item["groups"]),
-            str(item["dataset"]),
-        ]
-        for item in items
-    ]
-    if by is Together.IMAGE:
-        columns.pop(3)
-        rows = [[*row[:3], row[4]] for row in rows]
+    columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
+    rows = [[str(item[column]) for column in columns] for item in items]
     data = {"dataset": dataset, "by": by.value, "seed": seed, "items": items}
     return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
 
@@ -264,13 +251,10 @@ def convert(
     return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
 
 
-def _grouping(
-    faces: FaceDataset,
-    by: Together,
-    pattern: str | None,
-    table: Path | None,
-    columns: tuple[str, str],
+def grouping_by(
+    faces: FaceDataset, by: Together, pattern: str | None, table: Path | None
 ) -> GroupOf | None:
+    """Return what keeps images together in a split."""
     from site_agent.datasets import by_folder, by_pattern, by_table
 
     if by is not Together.PERSON:
@@ -284,7 +268,7 @@ def _grouping(
     assert table is not None
     if not table.is_file():
         raise InputMissingError(f"--persons {table}: no such file; expected a CSV table")
-    return by_table(faces, table, column=columns[0], file_column=columns[1])
+    return by_table(faces, table)
 
 
 def _require_free_targets(

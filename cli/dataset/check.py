@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.frame.errors import UsageError, VerificationError
-from cli.frame.existing_files import refuse_input, refuse_inputs
+from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.vision.face_files import FacesArgument, ImagesOption, read_face_file, reading_from
@@ -70,7 +70,7 @@ def check(
 
     reading = reading_from(images)
     if report_file is not None:
-        refuse_input(report_file, datasets, "--report")
+        refuse_inputs([report_file], datasets, "--report")
     read = [read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
         findings = check_datasets(read, report, expected_parts=parts)

@@ -28,17 +28,7 @@ SUFFIX_OF_FORMAT = {
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model that is on this machine.
-
-    Attributes
-    ----------
-    word : str
-        How the user named it.
-    path : Path
-        Where it is: the file itself, or the cache's copy.
-    version : ModelVersionResponse or None
-        What the pool says of it; None for a local file.
-    """
+    """A model that is on this machine."""
 
     word: str
     path: Path
@@ -65,13 +55,7 @@ def is_address(word: str) -> bool:
 
 
 def model_files(invocation: Invocation, words: Sequence[str]) -> list[ModelFile]:
-    """Return the files that the words name, fetched from the pool where need be.
-
-    Raises
-    ------
-    InputMissingError
-        When a word is neither a file nor an address.
-    """
+    """Return the files that the words name, fetched from the pool where need be."""
     found: dict[str, ModelFile] = {}
     addresses = []
     for word in words:

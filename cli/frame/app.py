@@ -149,19 +149,7 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        What stands behind ``poolctl``; those of this process when None.
-
-    Returns
-    -------
-    int
-        Exit code as `cli.frame.errors.ExitCode` lists them. Nothing that a command raises gets past
-        here: it becomes a message and an exit code.
-    """
+    """Run one command and return its exit code; errors become messages."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     try:

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 
 from aggregators import errors as aggregator_errors
 from cli.frame.terminal import print_json, printable, styled
@@ -270,16 +269,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def report_failure(error: BaseException, words: Sequence[str]) -> int:
-    """Tell the user of an error and return the exit code.
-
-    Parameters
-    ----------
-    error : BaseException
-        Whatever a command raised.
-    words : sequence of str
-        The command line: it may not have been possible to parse it, and yet ``--json`` and
-        ``--debug`` are to be heard.
-    """
+    """Print an error for the user and return the exit code; `words` is the whole command line."""
     options = list(words[: words.index("--")]) if "--" in words else list(words)
     if "--debug" in options or os.environ.get("POOL_DEBUG", "") not in {"", "0"}:
         traceback.print_exception(error, file=sys.stderr)
@@ -308,19 +298,12 @@ def _message_of(error: BaseException, outcome: Outcome) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, OSError) and error.strerror:
-        places = [_place(str(name)) for name in (error.filename, error.filename2) if name]
+        places = [str(name) for name in (error.filename, error.filename2) if name]
         return ": ".join([" -> ".join(places), error.strerror] if places else [error.strerror])
     text = str(error).strip()
     if outcome is _UNEXPECTED:
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text or type(error).__name__
-
-
-def _place(name: str) -> str:
-    """Name a file; the folder, where it is a half-written file that the user never named."""
-    path = Path(name)
-    is_unfinished = path.name.startswith(".") and path.suffix == ".partial"
-    return f"the folder {path.parent}" if is_unfinished else name
 
 
 def _print_failure(code: str, message: str, hint: str, *, as_json: bool) -> None:

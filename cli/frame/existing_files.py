@@ -17,42 +17,17 @@ from site_agent.runs.file_identity import file_identity
 
 
 def require_free(path: Path, *, force: bool) -> None:
-    """Refuse a path at which something is, before any work.
-
-    Raises
-    ------
-    OutputExistsError
-        A folder is there, or a file and `force` is false.
-    """
+    """Refuse a path at which something is, before any work."""
     if path.is_dir():
         raise OutputExistsError(f"{path}: is a folder; expected the name of a file")
     if path.exists() and not force:
         raise OutputExistsError(f"{path}: already exists")
 
 
-def refuse_input(
-    path: Path, inputs: Iterable[Path], option: str, *, what: str = "an input"
-) -> None:
-    """Refuse a path at which a file is that the command reads, under whatever name.
-
-    Raises
-    ------
-    UsageError
-        Naming the option, and what the file is.
-    """
-    refuse_inputs([path], inputs, option, what=what)
-
-
 def refuse_inputs(
     paths: Iterable[Path], inputs: Iterable[Path], option: str, *, what: str = "an input"
 ) -> None:
-    """Refuse several paths as `refuse_input` does one; each input is looked at once.
-
-    Raises
-    ------
-    UsageError
-        Naming the option, the first such path, and what the file is.
-    """
+    """Refuse paths at which files are that the command reads, under whatever name."""
     taken = {file_identity(other) for other in inputs} - {None}
     for path in paths:
         if file_identity(path) in taken:
@@ -63,13 +38,6 @@ def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> 
     """Refuse copies of files (source, target) that would replace others, before any is made.
 
     A target that is its source, or that holds the same bytes, is none that is replaced.
-
-    Raises
-    ------
-    UsageError
-        A target is the source of another copy: it would be lost before it is copied.
-    OutputExistsError
-        Another file is there, and `force` is false; or a folder.
     """
     copies = list(copies)
     sources = {file_identity(source) for source, _ in copies}
@@ -96,11 +64,6 @@ def place_for_model(target: Path, *, force: bool) -> Iterator[Path]:
 
     That is `target` where nothing is in the way. Otherwise it lies in a folder beside it, and what
     was made there, the recipe with it, takes its place at the end if the model is the same.
-
-    Raises
-    ------
-    OutputExistsError
-        Another model is there; it stays as it is.
     """
     if force or not target.is_file():
         yield target

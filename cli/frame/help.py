@@ -5,31 +5,9 @@ Typer's drawn pages cost a tenth of a second for loading rich alone, every time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
-
-# What people who know other programs type.
-_OTHER_WORDS: Mapping[str, tuple[str, ...]] = {
-    "show": ("info", "card", "ls"),
-    "describe": ("info", "inspect"),
-    "get": ("info", "download"),
-    "list": ("ls",),
-    "search": ("ls", "models"),
-    "find": ("ls", "models"),
-    "status": ("whoami", "current", "ls"),
-    "delete": ("rm", "revoke"),
-    "remove": ("rm", "revoke"),
-    "add": ("create",),
-    "new": ("create",),
-    "invite": ("invitations",),
-    "pull": ("download",),
-    "push": ("upload",),
-    "fetch": ("download",),
-    "check": ("check-config", "fsck", "verify"),
-    "view": ("inspect", "info"),
-}
 
 
 def write_panels(command: Any, ctx: Any, formatter: Any) -> None:
@@ -59,7 +37,7 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """A group whose commands stand in panels, and which knows what others call them."""
+    """A group whose commands stand in panels."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -67,14 +45,8 @@ class PlainGroup(TyperGroup):
         except Exception as error:
             message = getattr(error, "message", "")
             if message and "Did you mean" not in message and args:
-                error.message = f"{message.rstrip('.')}. {self._advice(args[0])}"  # type: ignore[attr-defined]
+                error.message = f"{message.rstrip('.')}. There are {', '.join(self.commands)}"  # type: ignore[attr-defined]
             raise
-
-    def _advice(self, word: str) -> str:
-        near = [name for name in _OTHER_WORDS.get(word, ()) if name in self.commands]
-        if near:
-            return f"Did you mean {' or '.join(map(repr, near))}?"
-        return f"There are {', '.join(self.commands)}"
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_panels(self, ctx, formatter)

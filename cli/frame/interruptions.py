@@ -10,12 +10,7 @@ from cli.frame.errors import ResumableError
 
 @contextmanager
 def goes_on_when_repeated() -> Iterator[None]:
-    """Turn Ctrl-C within the block into an error whose hint says that nothing is lost.
-
-    Raises
-    ------
-    ResumableError
-    """
+    """Turn Ctrl-C within the block into an error whose hint says that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt:

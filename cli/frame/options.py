@@ -79,16 +79,7 @@ def command(
 ) -> Callable[[CommandFunction], CommandFunction]:
     """Register a command with the conventions of all commands.
 
-    Parameters
-    ----------
-    app : Typer
-        The group, or the module's own app for a top-level command.
-    name : str
-        What the user types.
-    examples : sequence of str
-        Command lines shown at the end of ``--help``.
-    parameters : sequence of `inspect.Parameter`
-        Further options that the function takes as ``**settings``.
+    The further options in `parameters` reach the function as ``**settings``.
     """
 
     def register(function: CommandFunction) -> CommandFunction:
@@ -182,13 +173,7 @@ OutputFileOption = Annotated[
 
 
 def key_value_pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    """Take ``KEY=VALUE`` words apart.
-
-    Raises
-    ------
-    UsageError
-        Naming the word that has no ``=``, or a key given twice.
-    """
+    """Take ``KEY=VALUE`` words apart."""
     from cli.frame.errors import UsageError
 
     pairs: dict[str, str] = {}

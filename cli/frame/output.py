@@ -101,15 +101,7 @@ class Invocation:
         print(words, file=sys.stderr, flush=True)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:
-        """Ask before something is destroyed.
-
-        Raises
-        ------
-        UsageError
-            When nobody can be asked, because standard input is no terminal.
-        Cancelled
-            When the answer is no.
-        """
+        """Ask before something is destroyed."""
         if assume_yes:
             return
         from cli.frame.errors import CancelledError, UsageError

@@ -18,15 +18,7 @@ Report = Callable[[float | None, str], None]
 
 @contextmanager
 def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
-    """Show a bar while the block runs.
-
-    Parameters
-    ----------
-    title : str
-        What is being done.
-    shown : bool
-        False gives a function that does nothing.
-    """
+    """Show a bar while the block runs; nothing if `shown` is false."""
     if not shown:
         yield _silent
         return
@@ -56,25 +48,15 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
 
 
 @contextmanager
-def progress_lines(
-    title: str, *, first_s: float = FIRST_LINE_S, every_s: float = LINE_EVERY_S
-) -> Iterator[Report]:
-    """Print a line now and then while the block runs, for a log or a pipe.
-
-    Parameters
-    ----------
-    title : str
-        What is being done.
-    first_s, every_s : float
-        When the first line comes, and how long after each the next.
-    """
-    due_s = time.monotonic() + first_s
+def progress_lines(title: str) -> Iterator[Report]:
+    """Print a line now and then while the block runs, for a log or a pipe."""
+    due_s = time.monotonic() + FIRST_LINE_S
 
     def report(fraction: float | None, words: str) -> None:
         nonlocal due_s
         if time.monotonic() < due_s:
             return
-        due_s = time.monotonic() + every_s
+        due_s = time.monotonic() + LINE_EVERY_S
         share = "" if fraction is None else f" {100 * fraction:.0f} %"
         line = f"{title.strip()}{share}{': ' if words else ''}{words}"
         print(printable(line, sys.stderr), file=sys.stderr, flush=True)

@@ -71,17 +71,7 @@ class SettingsOptions(Generic[S]):
         ]
 
     def take(self, values: dict[str, Any], defaults: S | None = None) -> S:
-        """Take the values of the options out of `values` and return the settings.
-
-        Parameters
-        ----------
-        defaults : dataclass, optional
-            Used instead of the defaults of the options.
-
-        Raises
-        ------
-        UsageError, SettingsError
-        """
+        """Take the values of the options out of `values` and return the settings."""
         settings = self.defaults if defaults is None else defaults
         file, words = values.pop(_FILE), values.pop(_WORDS)
         if file is not None:

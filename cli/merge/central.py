@@ -21,7 +21,15 @@ from cli.frame.options import (
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge.central_order import Order, plan_again
-from cli.merge.command import WithoutOption, method_options
+from cli.merge.command import (
+    MethodOption,
+    ReplayOption,
+    StepOption,
+    ThinOption,
+    WeightOption,
+    WithoutOption,
+    method_options,
+)
 from cli.models.records import read_card_file
 from cli.models.sharing import VisibilityOption
 from cli.models.terms import PurposeOption, TermOption, read_purposes, read_terms
@@ -65,32 +73,17 @@ def start(
         str,
         typer.Option(metavar="[SITE/]NAME", help="Name of the merged model.", show_default=False),
     ],
-    weight: Annotated[
-        str,
-        typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal."),
-    ] = "",
-    step: Annotated[
-        float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
-    ] = None,
-    thin: Annotated[
-        int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
-    ] = None,
-    option: Annotated[
-        list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    weight: WeightOption = "",
+    step: StepOption = None,
+    thin: ThinOption = None,
+    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
     output_format: Annotated[
         str,
         typer.Option(
             "--format", metavar="NAME", help="Format of the result. Default: the method's own."
         ),
     ] = "",
-    replay: Annotated[
-        str,
-        typer.Option(
-            metavar="RECIPE|ADDRESS",
-            help="Repeat a merge from this recipe file, or from the recipe of this model.",
-        ),
-    ] = "",
+    replay: ReplayOption = "",
     without: WithoutOption = [],  # noqa: B006
     label: LabelOption = [],  # noqa: B006
     metric: MetricOption = [],  # noqa: B006

@@ -28,25 +28,7 @@ _OF_EVERY_STEP = ("intended_use", "draft")
 
 @dataclass
 class Order:
-    """Merges that are asked for one after another.
-
-    Attributes
-    ----------
-    target : ModelAddress
-        Where the model that was asked for goes.
-    given : mapping
-        What is said of it.
-    output_format : str
-        Empty for the recipe's, or the method's own.
-    wait : bool
-        Whether to stay until the last one is over; those before are waited for in any case.
-    plan : RebuildPlan
-        What is to be made.
-    sources : RecipeSources or None
-        Knows where the pool has the models that are replaced.
-    jobs : list of MergeJobResponse
-        What was asked for so far, in the order of the plan.
-    """
+    """Merges that are asked for one after another."""
 
     target: ModelAddress
     given: Mapping[str, Any]
@@ -93,12 +75,7 @@ class Order:
         return Reply(data, lines)
 
     def reply(self) -> Reply:
-        """Tell what became of it.
-
-        Raises
-        ------
-        MergeFailedError
-        """
+        """Tell what became of it."""
         job = self.jobs[-1]
         if job.state == "failed" and job.refusal is not None:
             raise MergeFailedError(
@@ -170,15 +147,7 @@ class Order:
 def plan_again(
     invocation: Invocation, pool: PoolClient, order: Order, word: str, without: Sequence[str]
 ) -> None:
-    """Give an order the plan of ``--replay``: a recipe as it is, or without something.
-
-    Raises
-    ------
-    UsageError
-        Nothing, or several things, are meant by a word of `without`.
-    InvalidInputError
-        It cannot be left out.
-    """
+    """Give an order the plan of ``--replay``: a recipe as it is, or without something."""
     from site_agent.pool.rebuilding import Family, plan_rebuild, plan_replay
     from site_agent.pool.recipe_sources import RecipeSources
 

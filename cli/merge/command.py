@@ -21,6 +21,25 @@ from cli.models.terms import PurposeOption, check_terms, read_purposes
 
 app = single()
 
+WeightOption = Annotated[
+    str, typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal.")
+]
+StepOption = Annotated[
+    float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
+]
+ThinOption = Annotated[
+    int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
+]
+MethodOption = Annotated[
+    list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
+]
+ReplayOption = Annotated[
+    str,
+    typer.Option(
+        metavar="RECIPE|ADDRESS",
+        help="Repeat a merge from this recipe file, or from the recipe of this model.",
+    ),
+]
 WithoutOption = Annotated[
     list[str],
     typer.Option(
@@ -58,23 +77,14 @@ def merge(
             "--output", "-o", metavar="FILE", help="The file to write. Default: merged.SUFFIX."
         ),
     ] = None,
-    weight: Annotated[
-        str,
-        typer.Option(metavar="NUMBERS", help="One number for each input: 1.5,1,1. Default: equal."),
-    ] = "",
+    weight: WeightOption = "",
     weight_by: Annotated[
         str,
         typer.Option(metavar="LABEL", help="Take the weights from a label, for example images."),
     ] = "",
-    step: Annotated[
-        float | None, typer.Option(help="wba-cascade: factor on every update; 1.1 is a good value.")
-    ] = None,
-    thin: Annotated[
-        int | None, typer.Option(help="wba-cascade: number of trees to keep in each level.")
-    ] = None,
-    option: Annotated[
-        list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    step: StepOption = None,
+    thin: ThinOption = None,
+    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
     output_format: Annotated[
         str,
         typer.Option(
@@ -85,13 +95,7 @@ def merge(
         Path | None,
         typer.Option(metavar="FILE", help="The recipe file. Default: beside the output."),
     ] = None,
-    replay: Annotated[
-        str,
-        typer.Option(
-            metavar="RECIPE|ADDRESS",
-            help="Repeat a merge from this recipe file, or from the recipe of this model.",
-        ),
-    ] = "",
+    replay: ReplayOption = "",
     without: WithoutOption = [],  # noqa: B006
     purpose: PurposeOption = [],  # noqa: B006
     despite_terms: Annotated[

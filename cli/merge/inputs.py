@@ -27,11 +27,6 @@ def weights_from_label(
 
     The labels of a model from the pool are those it has there, also when it is at hand as a file;
     those of any other file stand in the training file beside it.
-
-    Raises
-    ------
-    UsageError
-        Naming the input that has no such label, or one that is no positive number.
     """
     from aggregators.formats import file_digest
 
@@ -56,19 +51,7 @@ def weights_from_label(
 
 
 class InputFinder:
-    """Finds inputs of recipes: among given files, beside the recipe, in the cache, in the pool.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the recipe is.
-    words : sequence of str
-        Files and addresses that the user named.
-    mentions : mapping
-        What recipes say of each input, by digest.
-    sources : RecipeSources
-        Knows addresses that no recipe mentions.
-    """
+    """Finds inputs of recipes: among given files, beside the recipe, in the cache, in the pool."""
 
     def __init__(
         self,
@@ -99,13 +82,7 @@ class InputFinder:
         self._stack.close()
 
     def find(self, digest: str) -> Path:
-        """Return a file with this digest.
-
-        Raises
-        ------
-        LookupError
-            Where it was looked for in vain.
-        """
+        """Return a file with this digest."""
         from site_agent.errors import (
             ForbiddenError,
             NotFoundError,

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 app = single()
 
+ThinOption = Annotated[
+    int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the starting shapes.")]
+ThreadsOption = Annotated[int, typer.Option(min=0, help="Number of threads; 0: one for each core.")]
+
 
 @command(
     app,
@@ -76,9 +82,7 @@ def refine(
             "number of trees."
         ),
     ] = None,
-    thin: Annotated[
-        int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
-    ] = None,
+    thin: ThinOption = None,
     min_count: Annotated[
         int | None,
         typer.Option(
@@ -91,10 +95,8 @@ def refine(
         float, typer.Option(help="Random shift of the boxes in box sizes, as in training.")
     ] = 0.0,
     parts: PartsOption = "",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the starting shapes.")] = 0,
-    threads: Annotated[
-        int, typer.Option(min=0, help="Number of threads; 0: one for each core.")
-    ] = 0,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = 0,
     test: Annotated[
         Path | None,
         typer.Option(metavar="FACES", help="Show the error on these faces before and after."),

@@ -129,11 +129,6 @@ def digests_to_leave_out(
     """Return the digests that ``--without`` means: the start of one, or an address.
 
     Of an input of the recipe, or of anything that those were merged from.
-
-    Raises
-    ------
-    UsageError
-        None is meant, or several are.
     """
     entries = family.entries()
     left_out: list[str] = []
@@ -285,18 +280,7 @@ def choose_target(output: Path | None, format_name: str) -> Path:
 
 
 def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
-    """Return the recipe that a word names, and the folder in which its inputs may lie.
-
-    Parameters
-    ----------
-    word : str
-        A recipe file, or the address of a merged model.
-
-    Raises
-    ------
-    InputMissingError
-        The model was not merged.
-    """
+    """Return the recipe that a word names, and the folder in which its inputs may lie."""
     from aggregators import parse_recipe, read_recipe
 
     if not is_address(word):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +13,10 @@ from cli.frame.errors import UsageError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import DryRunOption, LimitOption, YesOption, command, group, key_value_pairs
 from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.frame.quantities import read_moment
 from cli.merge.central import note_unsigned
+from cli.merge.command import MethodOption
+from cli.merge.refine import SeedOption, ThinOption, ThreadsOption
 from cli.vision.face_files import (
     ImagesOption,
     PartsOption,
@@ -31,8 +33,6 @@ app = group("Refine a model together with other sites.")
 _RoundArgument = Annotated[
     str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
 ]
-_SPAN = re.compile(r"^([0-9]{1,4})([mhdw])$")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @command(
@@ -78,16 +78,12 @@ def start(
     nu: Annotated[
         float | None, typer.Option(help="Share of the error that each tree corrects, up to 1.")
     ] = None,
-    thin: Annotated[
-        int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
-    ] = None,
+    thin: ThinOption = None,
     min_count: Annotated[
         int | None,
         typer.Option(min=1, help="Minimum samples in a leaf; other leaves are not sent."),
     ] = None,
-    option: Annotated[
-        list[str], typer.Option(metavar="KEY=VALUE", help="Any other option of the method.")
-    ] = [],  # noqa: B006 (typer wants the default itself)
+    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
     description: Annotated[str, typer.Option(help="A description.")] = "",
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -102,7 +98,7 @@ def start(
     given = {"starts": starts, "nu": nu, "thin": thin, "min_count": min_count}
     options = {key: value for key, value in given.items() if value is not None}
     options |= {key: _value(text) for key, text in key_value_pairs(option, "--option").items()}
-    moment = read_deadline(deadline, datetime.now(UTC))
+    moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
     if dry_run:
         text = f"would ask {', '.join(names)} to refine {base} until {_moment(moment)}"
@@ -171,10 +167,8 @@ def contribute(
     ],
     site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
     parts: PartsOption = "",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the starting shapes.")] = 0,
-    threads: Annotated[
-        int, typer.Option(min=0, help="Number of threads; 0: one for each core.")
-    ] = 0,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = 0,
     images: ImagesOption = None,
 ) -> Reply:
     """Fit the round's model to your faces, and send the changes.
@@ -321,28 +315,6 @@ def cancel(
         invocation.confirm(f"Cancel round {round_id} with {there} contributions?", assume_yes=yes)
         found = pool.rounds.cancel(round_id)
     return Reply({"cancelled": True, "round": found}, f"round {round_id} is cancelled", [round_id])
-
-
-def read_deadline(text: str, now: datetime) -> datetime:
-    """Read a span from now (``7d``, ``12h``, ``30m``, ``2w``), a day, or a moment.
-
-    A day lasts to its end, and what names no time zone is UTC.
-
-    Raises
-    ------
-    UsageError
-    """
-    if match := _SPAN.fullmatch(text.strip()):
-        return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise UsageError(
-            f"--deadline {text!r}: expected a span such as 7d or 12h, or a day such as 2026-12-01"
-        ) from None
-    if len(text.strip()) <= len("2026-12-01"):
-        moment = datetime.combine(moment.date(), time(23, 59, 59))
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _value(text: str) -> Any:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pool_server.wire.models.models import LineageNode, LineageResponse
 
 
-@dataclass(frozen=True)
-class _Branch:
-    """One step from a model to a parent or an heir."""
-
-    digest: str
-    remark: str
+_Branches = dict[str, list[tuple[str, str]]]
+"""By digest: the digests of parents or heirs, each with how they were merged."""
 
 
 def family_lines(lineage: LineageResponse) -> Iterator[str]:
@@ -25,12 +20,12 @@ def family_lines(lineage: LineageResponse) -> Iterator[str]:
     often that a full tree would never end.
     """
     names = {node.digest: _marked_name(node) for node in lineage.nodes}
-    parents: dict[str, list[_Branch]] = {}
-    heirs: dict[str, list[_Branch]] = {}
+    parents: _Branches = {}
+    heirs: _Branches = {}
     for edge in lineage.edges:
         remark = f"{edge.method}, weight {edge.weight:g}"
-        parents.setdefault(edge.child, []).append(_Branch(edge.parent, remark))
-        heirs.setdefault(edge.parent, []).append(_Branch(edge.child, remark))
+        parents.setdefault(edge.child, []).append((edge.parent, remark))
+        heirs.setdefault(edge.parent, []).append((edge.child, remark))
     yield names.get(lineage.root, _name(lineage.root, []))
     for title, branches in (("merged from", parents), ("merged into", heirs)):
         if branches.get(lineage.root):
@@ -42,7 +37,7 @@ def family_lines(lineage: LineageResponse) -> Iterator[str]:
 
 def _tree(
     digest: str,
-    branches: dict[str, list[_Branch]],
+    branches: _Branches,
     names: dict[str, str],
     indent: str,
     seen: set[str],
@@ -50,13 +45,12 @@ def _tree(
     """Yield the lines below one model, with a stack of our own: families can be deep."""
     stack = [(branch, indent) for branch in reversed(branches.get(digest, []))]
     while stack:
-        branch, depth = stack.pop()
-        again = branch.digest in seen and branches.get(branch.digest)
-        name = names.get(branch.digest, _name(branch.digest, []))
-        yield f"{depth}- {name}  ({branch.remark}{', see above' if again else ''})"
-        if branch.digest not in seen:
-            seen.add(branch.digest)
-            children = branches.get(branch.digest, [])
+        (other, remark), depth = stack.pop()
+        children = branches.get(other, [])
+        name = names.get(other, _name(other, []))
+        yield f"{depth}- {name}  ({remark}{', see above' if other in seen and children else ''})"
+        if other not in seen:
+            seen.add(other)
             stack.extend((child, depth + "  ") for child in reversed(children))
 
 

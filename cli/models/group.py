@@ -126,13 +126,9 @@ def ls(
 def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
     """Say what of a search no model can ever have."""
     from aggregators.methods import find_method
-    from site_agent.errors import NotFoundError
 
     exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
-    try:
-        doubts = pool.models.vocabulary().problems_of(exact) if exact else []
-    except NotFoundError:
-        doubts = []  # an older pool, which takes any label
+    doubts = pool.models.vocabulary().problems_of(exact) if exact else []
     kinds = {find_method(key.partition(":")[0]).kind for key in keys}
     if kind and kinds and kind not in kinds:
         doubts.append(

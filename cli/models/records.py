@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_card_file(path: Path) -> str:
-    """Return the text of a card, once its front matter was read without complaint.
-
-    Raises
-    ------
-    InputMissingError, CardFileError
-    """
+    """Return the text of a card, once its front matter was read without complaint."""
     from pool_server.wire.models.cards import read_card
     from site_agent.errors import CardFileError
 

@@ -44,13 +44,7 @@ _DISEASE = "disease="
 
 
 def read_terms(words: Sequence[str], file: Path | None) -> list[Term]:
-    """Return the terms of the command line and of a file.
-
-    Raises
-    ------
-    UsageError
-        Naming the word that is no term, and what was expected.
-    """
+    """Return the terms of the command line and of a file."""
     if not words and file is None:
         return []
     from pool_server.wire.models.data_use import Term
@@ -76,12 +70,7 @@ def terms_file_beside(model: Path) -> Path | None:
 
 
 def read_purposes(words: Sequence[str]) -> IntendedUse | None:
-    """Return what a merge is for; None where nothing was said.
-
-    Raises
-    ------
-    UsageError
-    """
+    """Return what a merge is for; None where nothing was said."""
     if not words:
         return None
     from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
@@ -110,11 +99,6 @@ def check_terms(
 
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
     those in the files beside a model.
-
-    Raises
-    ------
-    TermsForbidError
-        Unless it is to be done all the same (`despite`); then that is a warning.
     """
     from pool_server.wire.models.data_use_rules import TermsOf
     from site_agent.errors import TermsForbidError

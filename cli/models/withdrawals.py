@@ -15,12 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import count_words
 
 if TYPE_CHECKING:
-    from pool_server.wire.withdrawals import (
-        AffectedSite,
-        AffectedVersion,
-        WithdrawalPreview,
-        WithdrawalResponse,
-    )
+    from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
     from site_agent.pool.withdrawn import LocalFile, WithdrawnFile
 
 app = single()
@@ -213,13 +208,7 @@ def _cached_files() -> list[LocalFile]:
 def _check_reply(
     invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None
 ) -> Reply:
-    """Ask about files, and tell that all is well.
-
-    Raises
-    ------
-    WithdrawnFilesError
-        It is not.
-    """
+    """Ask about files, and tell that all is well."""
     from site_agent.pool.withdrawn import check_files
 
     with invocation.pool() as pool:
@@ -254,26 +243,24 @@ def _affected_text(
 ) -> list[str | TableText]:
     versions = TableText(
         ["address", "because", "replaced by"],
-        [_version_row(each) for each in affected.versions],
+        [
+            [
+                each.address,
+                "the same file" if each.same_bytes else "merged from it",
+                ", ".join(each.successors),
+            ]
+            for each in affected.versions
+        ],
         title=f"{verb} {count_words(affected.versions_total, 'model')}",
         empty=f"{verb} {count_words(affected.versions_total, 'model')}",
     )
     sites = TableText(
         ["site", "flagged models", "fetched"],
-        [_site_row(each) for each in affected.sites],
+        [[each.site, str(each.versions), str(each.downloaded)] for each in affected.sites],
         title=f"{count_words(len(affected.sites), 'site hears', 'sites hear')} of it",
         empty="no other site hears of it",
     )
     return [versions, sites]
-
-
-def _version_row(version: AffectedVersion) -> list[str]:
-    because = "the same file" if version.same_bytes else "merged from it"
-    return [version.address, because, ", ".join(version.successors)]
-
-
-def _site_row(site: AffectedSite) -> list[str]:
-    return [site.site, str(site.versions), str(site.downloaded)]
 
 
 def _addresses(affected: WithdrawalPreview | WithdrawalResponse) -> list[str]:

@@ -176,12 +176,7 @@ def _reply(file: Path, done: Uploaded) -> Reply:
 
 def _require_vocabulary(pool: PoolClient, given: _Description) -> None:
     """Refuse here, before anything is sent, what the pool's vocabulary does not take."""
-    from site_agent.errors import NotFoundError
-
-    try:
-        vocabulary = pool.models.vocabulary()
-    except NotFoundError:
-        return  # an older pool, which takes any label
+    vocabulary = pool.models.vocabulary()
     if problems := vocabulary.problems_of(given.labels):
         raise UsageError("; ".join(problems))
     known = {each.code for each in vocabulary.terms}
@@ -203,12 +198,7 @@ def model_address(pool: PoolClient, name: str) -> str:
 
 
 def read_metrics(words: list[str]) -> dict[str, float]:
-    """Return metrics by name.
-
-    Raises
-    ------
-    UsageError
-    """
+    """Return metrics by name."""
     metrics = {}
     for key, text in key_value_pairs(words, "--metric").items():
         try:

@@ -11,7 +11,7 @@ import typer
 from cli.frame.addresses import model_file, size_words
 from cli.frame.existing_files import (
     place_for_model,
-    refuse_input,
+    refuse_inputs,
     require_free,
     words_on_existing,
 )
@@ -91,7 +91,7 @@ def convert(
 
     file = model_file(invocation, model)
     require_free(output, force=True)
-    refuse_input(output, [file.path], "--output", what="the model")
+    refuse_inputs([output], [file.path], "--output", what="the model")
     source = recognise(file.path).name
     with (
         place_for_model(output, force=force) as place,

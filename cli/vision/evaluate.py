@@ -231,13 +231,7 @@ def warn_of_training_images(
 def _post(
     invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
 ) -> list[EvaluationResponse]:
-    """Send the scores of those models that the pool has; name the others.
-
-    Raises
-    ------
-    NotFoundError
-        The pool has none of them.
-    """
+    """Send the scores of those models that the pool has; name the others."""
     from site_agent.errors import NotFoundError
     from site_agent.pool.resources.evaluations import DatasetWords
 

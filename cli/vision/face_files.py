@@ -50,13 +50,7 @@ PartsOption = Annotated[
 def reading_from(
     images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
 ) -> ReadingOptions:
-    """Return how annotations are read.
-
-    Raises
-    ------
-    InputMissingError
-        The folder of images does not exist.
-    """
+    """Return how annotations are read."""
     from site_agent.datasets import ReadingOptions
 
     if images is not None and not images.is_dir():
@@ -65,13 +59,7 @@ def reading_from(
 
 
 def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:
-    """Read annotations of any known format.
-
-    Raises
-    ------
-    InputMissingError
-        When there is no such file or folder.
-    """
+    """Read annotations of any known format."""
     from site_agent.datasets import read_faces
 
     if not path.exists():

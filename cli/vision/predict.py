@@ -9,7 +9,7 @@ import typer
 
 from cli.frame.addresses import model_files
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.existing_files import refuse_input, require_free
+from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.vision.face_files import ImagesOption, read_face_file, reading_from
@@ -35,7 +35,7 @@ def predict(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="IMAGE|FOLDER|faces", help="Images, folders, or annotations of any format."
+            metavar="IMAGE|FOLDER|FACES", help="Images, folders, or annotations of any format."
         ),
     ],
     *,
@@ -86,7 +86,7 @@ def predict(
     paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
     if xml is not None:
         models = [file.path for file in files.values()]
-        refuse_input(xml, [*map(Path, inputs), *paths, *models], "--xml")
+        refuse_inputs([xml], [*map(Path, inputs), *paths, *models], "--xml")
         require_free(xml, force=force)
     if overlay is not None:
         _require_free_overlays(paths, overlay, force=force)

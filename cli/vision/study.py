@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.dataset.change import Together
-from cli.frame.errors import InputMissingError, StudyIncompleteError, UsageError
+from cli.dataset.change import (
+    PersonPatternOption,
+    PersonsOption,
+    Together,
+    TogetherOption,
+    grouping_by,
+)
+from cli.frame.errors import StudyIncompleteError, UsageError
 from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import first_lines
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.face_files import ImagesOption, read_face_file, reading_from
-from site_agent.studies.protocol import StudySettings
+from site_agent.studies.protocol import StudyKind, StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
-    from site_agent.datasets.split import GroupOf
     from site_agent.studies import StepOutcome, StudyOutcome, StudyTable
 
 app = group("Compare sub-models of several sites: alone, merged, refined.")
 
-_MOST_SHOWN = 20
 _LEFT_OUT = (
     "seed",
     *(f"evaluation.{name}" for name in ("seed", "upsample", "threshold", "parts")),
@@ -41,171 +45,120 @@ DETECTOR_SETTINGS = SettingsOptions(
     (*_LEFT_OUT, "refinement", "evaluation.normaliser"),
 )
 
-_DatasetArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FACES...", help="One data set, which is split, or one for each part.",
-        show_default=False,
-    ),
-]  # fmt: skip
-_TestOption = Annotated[
-    Path, typer.Option(metavar="TEST", help="The test set for all models.", show_default=False)
-]
-_OutputOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
-]
-_SitesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=2, max=50, help="Number of parts of one data set. Default: 6.", show_default=False
-    ),
-]
-_ByOption = Annotated[
-    Together,
-    typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
-]
-_PatternOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="REGEX",
-        help="The first group of this pattern, applied to file names, is the person.",
-    ),
-]
-_PersonsOption = Annotated[
-    Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
-]
-_NameOption = Annotated[
-    str, typer.Option(metavar="NAME", help="Name of the data in the table. Default: that of FACES.")
-]
-_SeedOption = Annotated[
-    int,
-    typer.Option(
-        min=0, help="Seed of the split, the orders, the starting shapes and the intervals."
-    ),
-]
-_WorkersOption = Annotated[
-    int, typer.Option(min=0, help="Number of parallel steps; 0: as cores and memory allow.")
-]
-_RedoOption = Annotated[bool, typer.Option("--redo", help="Repeat finished steps.")]
+_FOLDER_HELP = """\
+FOLDER gets the table (table.md, .csv, .json), pictures, every model with its recipe or training
+record, and study.json (parts, digests, settings, seeds, versions). After an interruption, run
+the same command again to continue. If a step fails, the others continue.
+"""
+_LANDMARKS_HELP = """\
+Repeat table IV of the paper with your own faces, with further kinds of models.
+
+Trains landmark models on each part, on growing unions and on all parts, and merges them by WBA:
+growing numbers, several orders, with weights, with one part twice; as a cascade that any
+program using dlib runs, refined in rounds, and thinned to the size of one model.
+"""
+_DETECTORS_HELP = """\
+Repeat table II of the paper with your own faces.
+
+Trains detectors on each part, on growing unions and on all parts, and merges them by MWMA:
+growing numbers, several orders, with weights, and with one part twice.
+"""
 
 
-@command(
-    app,
+def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: list[str]) -> None:
+    """Register the command of one kind of study."""
+
+    def study(
+        invocation: Invocation,
+        dataset: Annotated[
+            list[Path],
+            typer.Argument(
+                metavar="FACES...",
+                help="One data set, which is split, or one for each part.",
+                show_default=False,
+            ),
+        ],
+        *,
+        test: Annotated[
+            Path,
+            typer.Option(metavar="TEST", help="The test set for all models.", show_default=False),
+        ],
+        output: Annotated[
+            Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
+        ],
+        sites: Annotated[
+            int | None,
+            typer.Option(
+                min=2,
+                max=50,
+                help="Number of parts of one data set. Default: 6.",
+                show_default=False,
+            ),
+        ] = None,
+        by: TogetherOption = Together.IMAGE,
+        person_pattern: PersonPatternOption = None,
+        persons: PersonsOption = None,
+        name: Annotated[
+            str,
+            typer.Option(
+                metavar="NAME", help="Name of the data in the table. Default: that of FACES."
+            ),
+        ] = "",
+        seed: Annotated[
+            int,
+            typer.Option(
+                min=0, help="Seed of the split, the orders, the starting shapes and the intervals."
+            ),
+        ] = 0,
+        workers: Annotated[
+            int, typer.Option(min=0, help="Number of parallel steps; 0: as cores and memory allow.")
+        ] = 0,
+        redo: Annotated[bool, typer.Option("--redo", help="Repeat finished steps.")] = False,
+        dry_run: DryRunOption = False,
+        images: ImagesOption = None,
+        **settings: Any,
+    ) -> Reply:
+        chosen = options.take(settings)
+        request = _Request(
+            files=dataset,
+            test=test,
+            reading=reading_from(images),
+            output=output,
+            sites=sites,
+            by=by,
+            pattern=person_pattern,
+            persons=persons,
+            name=name or dataset[0].stem,
+            settings=_seeded(chosen, seed),
+            workers=workers,
+            redo=redo,
+            repeated=["poolctl", "study", kind, *options.repeated(chosen)],
+        )
+        return _study(invocation, request, dry_run=dry_run)
+
+    study.__doc__ = f"{text}\n{_FOLDER_HELP}"
+    command(app, kind, examples=examples, parameters=options.parameters())(study)
+
+
+_add_study(
     "landmarks",
-    examples=[
+    LANDMARK_SETTINGS,
+    _LANDMARKS_HELP,
+    [
         "study landmarks faces.xml --sites 6 --test test.xml -o study/",
         "study landmarks faces.xml --sites 3 --by folder --test test.xml -o study/ --set orders=1",
         "study landmarks siteA.xml siteB.xml siteC.xml --test test.xml -o study/ --parts eyes",
     ],
-    parameters=LANDMARK_SETTINGS.parameters(),
 )
-def landmarks(
-    invocation: Invocation,
-    dataset: _DatasetArgument,
-    *,
-    test: _TestOption,
-    output: _OutputOption,
-    sites: _SitesOption = None,
-    by: _ByOption = Together.IMAGE,
-    person_pattern: _PatternOption = None,
-    persons: _PersonsOption = None,
-    name: _NameOption = "",
-    seed: _SeedOption = 0,
-    workers: _WorkersOption = 0,
-    redo: _RedoOption = False,
-    dry_run: DryRunOption = False,
-    images: ImagesOption = None,
-    **settings: Any,
-) -> Reply:
-    """Repeat table IV of the paper with your own faces, with further kinds of models.
-
-    Trains landmark models on each part, on growing unions and on all parts, and merges them by WBA:
-    growing numbers, several orders, with weights, with one part twice; as a cascade that any
-    program using dlib runs, refined in rounds, and thinned to the size of one model.
-
-    FOLDER gets the table (table.md, .csv, .json), pictures, every model with its recipe or training
-    record, and study.json (parts, digests, settings, seeds, versions). After an interruption, run
-    the same command again to continue. If a step fails, the others continue.
-    """
-    chosen = LANDMARK_SETTINGS.take(settings)
-    request = _Request(
-        files=dataset,
-        test=test,
-        reading=reading_from(images),
-        output=output,
-        sites=sites,
-        by=by,
-        pattern=person_pattern,
-        persons=persons,
-        name=name or dataset[0].stem,
-        settings=_seeded(chosen, seed),
-        workers=workers,
-        redo=redo,
-        repeated=["poolctl", "study", "landmarks", *LANDMARK_SETTINGS.repeated(chosen)],
-    )
-    return _study(invocation, request, dry_run=dry_run)
-
-
-@command(
-    app,
+_add_study(
     "detectors",
-    examples=[
+    DETECTOR_SETTINGS,
+    _DETECTORS_HELP,
+    [
         "study detectors faces.xml --sites 6 --test test.xml -o study/",
         "study detectors siteA.xml siteB.xml --test test.xml -o study/ --set upsample=1",
     ],
-    parameters=DETECTOR_SETTINGS.parameters(),
 )
-def detectors(
-    invocation: Invocation,
-    dataset: _DatasetArgument,
-    *,
-    test: _TestOption,
-    output: _OutputOption,
-    sites: _SitesOption = None,
-    by: _ByOption = Together.IMAGE,
-    person_pattern: _PatternOption = None,
-    persons: _PersonsOption = None,
-    name: _NameOption = "",
-    seed: _SeedOption = 0,
-    workers: _WorkersOption = 0,
-    redo: _RedoOption = False,
-    dry_run: DryRunOption = False,
-    images: ImagesOption = None,
-    **settings: Any,
-) -> Reply:
-    """Repeat table II of the paper with your own faces.
-
-    Trains detectors on each part, on growing unions and on all parts, and merges them by MWMA:
-    growing numbers, several orders, with weights, and with one part twice.
-
-    FOLDER gets the table (table.md, .csv, .json), pictures, every model with its recipe or training
-    record, and study.json (parts, digests, settings, seeds, versions). After an interruption, run
-    the same command again to continue. If a step fails, the others continue.
-    """
-    chosen = DETECTOR_SETTINGS.take(settings)
-    request = _Request(
-        files=dataset,
-        test=test,
-        reading=reading_from(images),
-        output=output,
-        sites=sites,
-        by=by,
-        pattern=person_pattern,
-        persons=persons,
-        name=name or dataset[0].stem,
-        settings=_seeded(chosen, seed),
-        workers=workers,
-        redo=redo,
-        repeated=["poolctl", "study", "detectors", *DETECTOR_SETTINGS.repeated(chosen)],
-    )
-    return _study(invocation, request, dry_run=dry_run)
-
-
-class StudyKind(StrEnum):
-    """What can be studied."""
-
-    LANDMARKS = "landmarks"
-    DETECTORS = "detectors"
 
 
 @command(app, "settings", examples=["study settings landmarks > settings.toml"])
@@ -217,8 +170,7 @@ def show_settings(
 
     Change what you need, delete the rest, and give the file to 'poolctl study' with --settings.
     """
-    is_landmarks = kind is StudyKind.LANDMARKS
-    return (LANDMARK_SETTINGS if is_landmarks else DETECTOR_SETTINGS).reply()
+    return (LANDMARK_SETTINGS if kind == "landmarks" else DETECTOR_SETTINGS).reply()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,26 +204,10 @@ class _Request:
                     "and --persons are for one data set that is split"
                 )
             return named_parts(datasets)
-        grouping = self._grouping(datasets[0])
+        grouping = grouping_by(datasets[0], self.by, self.pattern, self.persons)
         return split_into_parts(
             datasets[0], self.sites or 6, group_of=grouping, seed=self.settings.seed
         )
-
-    def _grouping(self, faces: FaceDataset) -> GroupOf | None:
-        from site_agent.datasets import by_folder, by_pattern, by_table
-
-        if self.by is not Together.PERSON:
-            if self.pattern is not None or self.persons is not None:
-                raise UsageError("--person-pattern and --persons: need --by person")
-            return by_folder if self.by is Together.FOLDER else None
-        if (self.pattern is None) == (self.persons is None):
-            raise UsageError("--by person: give --person-pattern or --persons")
-        if self.pattern is not None:
-            return by_pattern(faces, self.pattern)
-        assert self.persons is not None
-        if not self.persons.is_file():
-            raise InputMissingError(f"--persons {self.persons}: no such file; expected a CSV table")
-        return by_table(faces, self.persons)
 
     def repeat(self, count: int) -> list[str]:
         """Return the command that does the same from the parts in the study's folder."""
@@ -332,9 +268,7 @@ def _check_complete(done: StudyOutcome) -> None:
     failed = done.run.failed
     if not failed:
         return
-    lines = [f"{outcome.title}: {outcome.reason}" for outcome in failed[:_MOST_SHOWN]]
-    if len(failed) > _MOST_SHOWN:
-        lines.append(f"... and {len(failed) - _MOST_SHOWN} more")
+    lines = first_lines([f"{outcome.title}: {outcome.reason}" for outcome in failed])
     lost = done.run.count("left out")
     besides = f", and {lost} that need their results" if lost else ""
     raise StudyIncompleteError(

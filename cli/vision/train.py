@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -170,23 +169,18 @@ def ert(
     return _reply(invocation, result, after)
 
 
-class ModelKind(StrEnum):
-    """What can be trained."""
-
-    HOG_SVM = "hog-svm"
-    ERT = "ert"
-
-
 @command(app, "settings", examples=["train settings ert > settings.toml"])
 def show_settings(
     _invocation: Invocation,
-    kind: Annotated[ModelKind, typer.Argument(help="The kind of model.", show_default=False)],
+    kind: Annotated[
+        Literal["hog-svm", "ert"], typer.Argument(help="The kind of model.", show_default=False)
+    ],
 ) -> Reply:
     """Print a settings file with every training setting, its default and what it does.
 
     Change what you need, delete the rest, and give the file to 'poolctl train' with --settings.
     """
-    return (ERT_SETTINGS if kind is ModelKind.ERT else HOG_SVM_SETTINGS).reply()
+    return (ERT_SETTINGS if kind == "ert" else HOG_SVM_SETTINGS).reply()
 
 
 @dataclass(frozen=True)
@@ -220,13 +214,7 @@ def _prepared(
 def _require_replaceable(
     target: Path, faces: FaceDataset, settings: HogSvmSettings | ErtSettings, *, force: bool
 ) -> None:
-    """Refuse before hours of training to replace what was not made by the same training.
-
-    Raises
-    ------
-    OutputExistsError
-        A model is there of other faces or settings, or a file of which nothing is known.
-    """
+    """Refuse before hours of training to replace what was not made by the same training."""
     from site_agent.datasets import dataset_digest
     from site_agent.training import read_training_metadata
 

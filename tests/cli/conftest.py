@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,3 +112,21 @@ def run_process(*words: object, **environment: str) -> Outcome:
     process = start_process(*words, **environment)
     out, err = process.communicate(timeout=300)
     return Outcome(process.returncode, out, err)
+
+
+def first_answer(process: subprocess.Popen[str]) -> Any:
+    """Return the data of the first JSON envelope that a process prints."""
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line == "}\n":
+            return json.loads(text)["data"]
+    raise AssertionError(process.communicate())
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.02)

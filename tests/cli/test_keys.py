@@ -108,16 +108,3 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     forgotten = reader("keys", "forget", "site-a", "-y", "--json").data["forgotten"]
     assert sorted(forgotten) == sorted([made["key_id"], new])
     assert reader("keys", "forget", "site-a", "-y").code == 2
-
-
-def test_words_that_name_no_key(desks: tuple[Desk, Desk]) -> None:
-    site, _ = desks
-    for words in (
-        ("keys", "revoke", "0" * 16, "--reason", "superseded", "-y"),
-        ("keys", "revoke", "face", "--reason", "superseded", "-y"),
-        ("keys", "trust", "site-b", "-y"),
-        ("keys", "register"),
-    ):
-        assert site(*words, "--json").code == 2, words
-    assert site("keys", "ls", "no-site", "--json").code == 4
-    assert site("keys", "create", "--site", "../x", "--json").code == 2

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 
-from tests.cli.conftest import Run, start_process
+from tests.cli.conftest import Run, first_answer, start_process
 
 
 @pytest.fixture(autouse=True)
@@ -75,28 +73,6 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
     assert "hunter2" not in told.error["message"] + told.err
 
 
-def test_settings_of_a_bucket_that_is_not_used(poolctl: Run, tmp_path: Path) -> None:
-    config = tmp_path / "pool.toml"
-    config.write_text(
-        f"data_folder = '{tmp_path}'\ns3_bucket = 'models'\ns3_region = 'eu-central-1'\n"
-    )
-    told = poolctl("admin", "check-config", "--config", config)
-    assert told.code == 0
-    [line] = [each for each in told.out.splitlines() if "model files" in each]
-    assert "folder" in line
-    assert "models" not in line
-    words = f"s3_bucket in {config}, s3_region in {config} count only with storage = 's3'"
-    assert words in " ".join(told.err.split())
-
-
-def test_a_file_that_is_no_toml(poolctl: Run, tmp_path: Path) -> None:
-    config = tmp_path / "pool.toml"
-    config.write_text("port: 8710\n")
-    assert "expected TOML" in poolctl("serve", "--config", config, "--json").error["message"]
-    missing = poolctl("serve", "--config", tmp_path / "none", "--json")
-    assert (missing.code, missing.error["code"]) == (2, "usage")
-
-
 def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: Path) -> None:
     config = tmp_path / "pool.toml"
     config.write_text(f"port = 0\ndata_folder = '{tmp_path / 'pool'}'\nlog_format = 'json'\n")
@@ -105,8 +81,7 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
     assert checked.data["findings"] == []
     server = start_process("serve", "--config", config, "--json")
     try:
-        assert server.stdout is not None
-        told = json.loads("".join(until_the_end_of_an_object(server.stdout)))["data"]
+        told = first_answer(server)
         headers = {"Authorization": f"Bearer {told['admin_token']}", "X-Request-ID": "abc-1"}
         with httpx.Client(verify=False, headers=headers) as client:
             assert client.get(f"{told['url']}/api/v1/whoami").status_code == 200
@@ -120,10 +95,3 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
     [request] = [each for each in map(json.loads, lines) if each.get("request_id") == "abc-1"]
     assert (request["path"], request["status"], request["level"]) == ("/api/v1/whoami", 200, "INFO")
     assert told["admin_token"] not in log
-
-
-def until_the_end_of_an_object(stream: IO[str]) -> Iterator[str]:
-    for line in stream:
-        yield line
-        if line == "}\n":
-            return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,21 +11,15 @@ from typing import Any
 
 import httpx
 
-from tests.cli.conftest import run_process, start_process
+from tests.cli.conftest import first_answer, run_process, start_process
 
 
 @contextmanager
 def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """Start a pool; gives the process and what it said once it answered."""
     process = start_process("serve", *words, "--port", "0", "--json")
-    assert process.stdout is not None
-    text = ""
     try:
-        for line in process.stdout:
-            text += line
-            if line == "}\n":
-                break
-        yield process, json.loads(text)["data"]
+        yield process, first_answer(process)
     finally:
         process.kill()
         process.communicate()

@@ -41,24 +41,6 @@ def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) 
     assert list((tmp_path / "other").glob("snapshots/*/manifest.json")), "all else is backed up"
 
 
-def test_a_file_of_settings_says_which_pool(
-    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What the commands themselves set is taken back as well.
-    monkeypatch.setenv("POOL_SERVER_CONFIG", "")
-    config, backup = tmp_path / "pool.toml", tmp_path / "backup"
-    config.write_text(f"data_folder = '{tmp_path / 'pool'}'\n")
-    pool = ("--config", config, "--json")
-    assert poolctl("db", "upgrade", *pool).data["database"] == str(tmp_path / "pool/pool.sqlite3")
-    assert poolctl("db", "upgrade", "--dry-run", *pool).data["is_newest"] is True
-    made = poolctl("admin", "backup", backup, *pool).data
-    assert poolctl("admin", "fsck", *pool).data["problems"] == []
-    assert poolctl("admin", "gc", *pool).data["files"] == []
-    config.write_text(f"data_folder = '{tmp_path / 'target'}'\n")
-    assert poolctl("admin", "restore", backup, *pool).data["snapshot"] == made["snapshot"]
-    assert (tmp_path / "target" / "pool.sqlite3").is_file()
-
-
 @pytest.mark.parametrize("words", ["backup DIR", "fsck --quick", "gc", "recover"])
 def test_where_nothing_names_a_pool_none_is_made_up(
     poolctl: Run, tmp_path: Path, words: str

@@ -8,14 +8,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aggregators.formats import write_model
-from tests.cli.conftest import Outcome, Run, run_process, start_process
+from tests.cli.conftest import Outcome, Run, run_process, start_process, wait_until
 from tests.site_agent.eyeblink.drawn_studies import (
     write_long_trace,
     write_session,
@@ -66,9 +65,7 @@ def study(table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
         return folder / "study", run_process(*words)
 
 
-def test_a_study_from_a_table(
-    table: Path, study: tuple[Path, Outcome], tmp_path: Path, poolctl: Run
-) -> None:
+def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl: Run) -> None:
     folder, shown = study
     assert shown.code == 0, shown.err
     assert "4 analysed, 0 were finished" in shown.out
@@ -83,14 +80,9 @@ def test_a_study_from_a_table(
     assert Path(data["files"]["learning_picture"]).is_file()
     planned = poolctl(*words, "--dry-run").data
     assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
-    new = ("blink", "batch", table, "-o", tmp_path / "new", "--dry-run", "-q")
-    assert poolctl(*new).out.split() == ["p0s1", "p0s2", "p1s1", "p1s2"]
-    assert not (tmp_path / "new").exists()
 
 
-def test_a_conclusion_under_several_criteria(
-    study: tuple[Path, Outcome], tmp_path: Path, poolctl: Run
-) -> None:
+def test_a_conclusion_under_several_criteria(study: tuple[Path, Outcome], poolctl: Run) -> None:
     folder, _ = study
     compare = ("blink", "compare-criteria", folder)
     words = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
@@ -104,14 +96,7 @@ def test_a_conclusion_under_several_criteria(
     assert "over sessions" in shown.data["conclusion"]
     for suffix in ("csv", "json", "png"):
         assert (folder / f"criteria.{suffix}").is_file()
-    for word in ("fec", "fec:many", "no_such=3", "cr_rule=loud", " "):
-        refused = poolctl(*compare, "--criteria", word)
-        assert refused.code == 2, word
-        assert "criterion" in refused.err
-    groups = poolctl(*compare, "--question", "groups", "--json")
-    assert groups.code == 2
-    missing = poolctl("blink", "compare-criteria", tmp_path / "none", "--json")
-    assert missing.error["code"] == "study_folder"
+    assert poolctl(*compare, "--criteria", "fec:many").code == 2
 
 
 def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
@@ -142,10 +127,6 @@ def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     assert settings["trial_timing"]["ttl"]["cs_channel"] == "tone"
     again = poolctl(*words, "--json").data
     assert [item["state"] for item in again["sessions"]] == ["skipped"] * 2
-    table.write_text(table.read_text().replace(",p2,1,,,,,rest", ",p1,1,,,,,"))
-    refused = poolctl(*words, "--json")
-    assert refused.code == 2
-    assert "would have the same BIDS names" in refused.error["message"]
 
 
 def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
@@ -173,8 +154,6 @@ def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
 def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:
     words = ("blink", "batch")
     assert poolctl(*words, tmp_path / "none", "-o", tmp_path / "s").code == 4
-    (tmp_path / "empty").mkdir()
-    assert poolctl(*words, tmp_path / "empty", "-o", tmp_path / "s").code == 4
     (tmp_path / "bad.csv").write_text("trace,frame_rate_hz\na.csv,fast\n")
     shown = poolctl(*words, tmp_path / "bad.csv", "-o", tmp_path / "s", "--json")
     assert (shown.code, shown.error["code"]) == (5, "table_file")
@@ -197,22 +176,15 @@ def is_running(process: int) -> bool:
     return state != "Z"
 
 
-def wait_for(condition: object, what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen[str]:
     """Start a batch, and stop it while a session is done and others are at work."""
     process = start_process("blink", "batch", table, "-o", study, "--workers", "2")
-    wait_for(lambda: "done" in states_of(study).values(), "no session gets done")
+    wait_until(lambda: "done" in states_of(study).values())
     workers = list(workers_of(process.pid))
     assert workers
     process.send_signal(how)
     process.wait(timeout=60)
-    wait_for(lambda: not any(is_running(worker) for worker in workers), "a worker lives on")
+    wait_until(lambda: not any(is_running(worker) for worker in workers))
     return process
 
 

@@ -50,7 +50,6 @@ def test_splitting_by_person_and_checking_the_parts(
         ((), "usage"),
         (("--person-pattern", "("), "dataset_edit"),
         (("--persons", tmp_path / "no.csv"), "file_not_found"),
-        (("--persons", table, "--person-column", "who"), "annotation_file"),
     ):
         assert poolctl(*words, "--force", *wrong, "--json").error["code"] == code
     assert poolctl("dataset", "split", faces, "-o", tmp_path, "--json").code == 2
@@ -72,11 +71,6 @@ def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) ->
     assert poolctl(*words, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
     assert poolctl(*words, "--json").error["code"] == "file_exists"
     assert poolctl(*words, "--force", "--parts", "ears", "--json").code == 2
-    assert (
-        poolctl(*words, "--force", "--detector", "stock", "--boxes", "points", "--json").code == 2
-    )
-    assert poolctl("dataset", "convert", pts, "-o", tmp_path / "f.txt", "--json").code == 2
-    assert poolctl("dataset", "convert", tmp_path / "no", "-o", eyes, "--json").code == 4
     (pts / "broken.pts").write_text("1 1\n2 two\n")
     broken = poolctl(*words, "--force", "--json")
     assert (broken.code, broken.error["code"]) == (5, "annotation_file")

@@ -111,51 +111,6 @@ def test_converting_does_not_replace_what_is_converted(
         assert marks(read.parent) == before
 
 
-def test_landmarks_are_not_converted_in_their_own_folder(
-    faces: FaceDataset, tmp_path: Path, poolctl: Run
-) -> None:
-    assert faces.path is not None
-    folder = tmp_path / "pts"
-    assert poolctl("dataset", "convert", faces.path, "-o", folder).code == 0
-    before = marks(folder)
-    words = ("--parts", "eyes", "-o", folder, "--force", "--json")
-    for read in (folder, min(folder.glob("*.pts"))):
-        refused = poolctl("dataset", "convert", read, *words)
-        assert (refused.code, refused.error["code"]) == (2, "usage")
-        assert marks(folder) == before
-    assert poolctl("dataset", "convert", faces.path, *words).code == 0, "these are not read"
-
-
-@pytest.mark.parametrize("suffix", [".xml", ".json"])
-def test_copies_do_not_replace_other_pictures(
-    suffix: str, faces: FaceDataset, tmp_path: Path, poolctl: Run
-) -> None:
-    assert faces.path is not None
-    name = faces.images[1].path.name
-    own = picture(tmp_path / "mine" / name, 77).read_bytes()
-    words = ("dataset", "convert", faces.path, "-o", tmp_path / f"mine{suffix}", "--copy")
-    refused = poolctl(*words, "--json")
-    assert (refused.code, refused.error["code"]) == (7, "file_exists")
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == [name]
-    assert (tmp_path / "mine" / name).read_bytes() == own
-    assert poolctl(*words, "--force").code == 0
-    assert (tmp_path / "mine" / name).read_bytes() == faces.images[1].path.read_bytes()
-
-
-def test_the_copies_of_a_split_do_not_replace_other_pictures(
-    faces: FaceDataset, tmp_path: Path, poolctl: Run
-) -> None:
-    assert faces.path is not None
-    words = ("dataset", "split", faces.path, "--sites", 2, "-o", tmp_path, "--copy")
-    for image in faces.images:
-        picture(tmp_path / "faces-site-2" / image.path.name, 77)
-    before = marks(tmp_path / "faces-site-2")
-    assert poolctl(*words, "--json").error["code"] == "file_exists"
-    assert marks(tmp_path / "faces-site-2") == before
-    assert not (tmp_path / "faces-site-1.xml").exists()
-    assert poolctl(*words, "--force").code == 0
-
-
 def test_a_picture_that_is_yet_to_be_copied_is_never_replaced(
     faces: FaceDataset, tmp_path: Path, poolctl: Run
 ) -> None:
@@ -191,27 +146,6 @@ def test_reports_and_sheets_do_not_replace_what_they_are_of(
     assert marks(faces.path.parent) == before
 
 
-def test_further_pages_do_not_replace_the_photographs_they_show(
-    faces: FaceDataset, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frames = tuple(
-        replace(image, path=image.path.rename(image.path.with_name(f"frames-{number}.png")))
-        for number, image in enumerate(faces.images, start=1)
-    )
-    monkeypatch.chdir(frames[0].path.parent)
-    write_imglab_xml(replace(faces, images=frames), Path("frames.xml"))
-    before = marks(Path())
-    words = ("dataset", "preview", "frames.xml", "--columns", 1, "--rows", 1, "--tile-px", 40)
-    for whole in ((), ("--whole-images",)):
-        refused = poolctl(*words, *whole, "--json")
-        assert (refused.code, refused.error["code"]) == (2, "usage")
-        assert "--output frames-2.png: is an input" in refused.error["message"]
-        assert marks(Path()) == before, "not even the first page is written"
-    pages = poolctl(*words, "-o", "seen.png", "--json").data["pages"]
-    assert pages == ["seen.png", "seen-2.png"]
-    assert poolctl(*words, "--pages", 1, "--json").data["pages"] == ["frames.png"]
-
-
 @pytest.mark.parametrize(
     "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--images", "1")]
 )
@@ -228,26 +162,3 @@ def test_what_is_drawn_does_not_replace_what_was_recorded(
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(names)
     assert poolctl(*words, "--force").code == 0
     assert any(Path(name).read_bytes() != b"of a lab" for name in names)
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (("video", "session.mp4", "--seconds", "0.2"), "session_truth.csv"),
-        (("video", "session.mp4", "--seconds", "0.2"), "session_truth.json"),
-        (("video", "session.mp4", "--conditioning", "1"), "session_trials.csv"),
-        (("synth", ".", "--images", "3", "--persons", "2"), "faces_truth.csv"),
-        (("synth", ".", "--images", "3", "--persons", "2"), "faces/person-000_0002.png"),
-    ],
-)
-def test_what_comes_beside_a_drawing_replaces_nothing_either(
-    words: tuple[str, ...], name: str, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path(name).parent.mkdir(exist_ok=True)
-    Path(name).write_bytes(b"of a lab")
-    refused = poolctl("dataset", *words, "--size", "96x64", "--json")
-    assert (refused.code, refused.error["code"]) == (7, "file_exists")
-    assert name in refused.error["message"]
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
-    assert Path(name).read_bytes() == b"of a lab"

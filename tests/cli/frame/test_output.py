@@ -16,10 +16,8 @@ import pytest
 
 from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText
-from cli.frame.progress import progress_lines
 from cli.frame.terminal import print_json
 from pool_server.wire.people.sites import SiteResponse
-from tests.cli.conftest import Run
 
 
 @dataclass(frozen=True)
@@ -82,30 +80,6 @@ def test_no_progress_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
         report(0.5, "half")
         report(None, "who knows")
     assert capsys.readouterr().err == ""
-
-
-def test_long_work_tells_a_log_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_lines("draw video", first_s=0.0, every_s=3600.0) as report:
-        report(0.25, "drawing frame 5 of 20")
-        report(0.5, "drawing frame 10 of 20")
-    with progress_lines("read", first_s=0.0, every_s=0.0) as report:
-        report(None, "")
-        report(1.0, "all read")
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines() == [
-        "draw video 25 %: drawing frame 5 of 20",
-        "read",
-        "read 100 %: all read",
-    ]
-
-
-def test_env_answers_in_all_forms(poolctl: Run, tmp_path: Path) -> None:
-    assert str(tmp_path / "home") in poolctl("env").out
-    data = poolctl("env", "--json").data
-    assert data["cache_folder"] == str(tmp_path / "home" / "cache")
-    assert set(data["extras"]) == {"server", "vision", "gaze", "nwb"}
-    assert len(poolctl("env", "-q").out.splitlines()) == 1
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> str:

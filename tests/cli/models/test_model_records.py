@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,30 +10,7 @@ import pytest
 from aggregators.formats import file_digest, write_model
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
-from tests.site_agent.live_pool import LivePool, live_pool
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder of one's own."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def member(pool: LivePool, here: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`poolctl` as a contributor of site-a is logged in, in a folder of its own."""
-    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
-    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    return poolctl
+from tests.site_agent.live_pool import LivePool
 
 
 def make(name: str, seed: int) -> str:
@@ -71,8 +47,6 @@ def test_terms_from_the_command_line_a_file_and_beside_the_model(member: Run) ->
     refused = member("upload", "b.svm", "-n", "terms-2", "--json")
     assert (refused.code, refused.error["code"]) == (2, "terms_file")
     assert "line 2" in refused.error["message"]
-    assert "line 3" in refused.error["message"]
-    assert member("upload", "a.svm", "-n", "x", "--term", "MOR", "--json").code == 2
 
 
 def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
@@ -85,7 +59,6 @@ def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
     assert (refused.code, refused.error["code"]) == (3, "terms_forbid")
     assert "commercial use is excluded by got.svm" in refused.error["message"]
     assert not Path("m.svm").exists()
-    assert member(*words, "--purpose", "leisure", "--json").code == 2
     despite = member(*words, "--purpose", "commercial", "--despite-terms", "--dry-run")
     assert "non-commercial use only" in despite.err
     assert member(*words, "--purpose", "research").code == 0
@@ -93,19 +66,6 @@ def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
     assert (sent.code, sent.error["code"]) == (7, "conflict")
     done = member("upload", "m.svm", "-n", "held-m")
     assert "inherited: non-commercial use only (DUO:0000046)" in done.out
-
-
-def test_terms_beside_local_files_count(member: Run) -> None:
-    make("a.svm", 120)
-    make("b.svm", 121)
-    Path("a.svm.terms").write_text("DS=ataxia\n")
-    Path("b.svm.terms").write_text("DS=autism\n")
-    refused = member("merge", "mwma", "a.svm", "b.svm", "-o", "m.svm", "--json")
-    assert (refused.code, refused.error["code"]) == (3, "terms_forbid")
-    Path("b.svm.terms").write_text("GRU\n")
-    merged = member("merge", "mwma", "a.svm", "b.svm", "-o", "m.svm")
-    assert merged.code == 0
-    assert "the result only for what a.svm allows" in merged.err
 
 
 def test_a_draft_an_alias_and_away(
@@ -120,7 +80,6 @@ def test_a_draft_an_alias_and_away(
     assert (
         member("models", "alias", "site-a/staged", "best", "-q").out == "pool://site-a/staged@1\n"
     )
-    assert member("models", "alias", "site-a/staged", "latest", "--json").code == 2
     assert "site-a/staged@best" in member("models", "info", "site-a/staged@best").out
     assert member("download", "site-a/staged@best", "-q").code == 0
     assert member("models", "queue").code == 3
@@ -138,11 +97,6 @@ def test_a_draft_an_alias_and_away(
     assert member("models", "rm", "site-a/staged@1", "--dry-run").code == 0
     assert member("models", "rm", "site-a/staged@1", "-y", "-q").out == "pool://site-a/staged@1\n"
     assert member("models", "info", "site-a/staged@1").code == 4
-    make("b.svm", 131)
-    assert member("upload", "b.svm", "-n", "staged", "--json").data["version"]["version"] == 2
-    gone = member("models", "rm", "site-a/staged", "--all-versions", "-y", "--json").data
-    assert gone["deleted"] == ["pool://site-a/staged@2"]
-    assert member("upload", "b.svm", "-n", "staged", "--json").code == 7
 
 
 def test_cards(member: Run) -> None:
@@ -154,7 +108,6 @@ def test_cards(member: Run) -> None:
     assert member("models", "card", "site-a/told", "--edit", "other.md").code == 0
     front = member("models", "card", "site-a/told", "--json").data["front_matter"]
     assert front["library_name"] == "dlib"
-    assert member("models", "card", "site-a/told", "-o", "card.md").code == 7
     assert member("models", "card", "site-a/told", "-o", "got.md", "-q").out == "got.md\n"
     assert Path("got.md").read_text().endswith("# Only words\n")
     Path("bad.md").write_text("---\na: &x 1\n---\n")
@@ -211,14 +164,4 @@ def test_posting_scores_and_seeing_the_matrix(
     assert {each["site"] for each in one} == {"site-a", "site-b"}
     assert one[0]["digest"] == file_digest(Path("one.svm"))
     assert "site-b" in member("models", "info", "site-a/scored-one").out
-    monkeypatch.setenv("POOL_OFFLINE", "1")
-    assert member("models", "info", "site-a/scored-one").code == 0
-    monkeypatch.delenv("POOL_OFFLINE")
-    assert (
-        member("evaluate", "private.svm", faces, "--resamples", "0", "--post", "--json").code == 4
-    )
     assert member("evaluate", "one.svm", faces, "--dataset-name", "x").code == 2
-    bad = member(
-        "evaluate", "one.svm", faces, "--resamples", "0", "--post", "--dataset-name", "a/b"
-    )
-    assert bad.code == 2

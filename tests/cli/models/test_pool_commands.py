@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aggregators.formats import FORMATS, file_digest, write_model
 from cli.frame.addresses import SUFFIX_OF_FORMAT
-from pool_server.models.registry.search import facets as counting
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.cli.conftest import Run
-from tests.site_agent.live_pool import LivePool, live_pool
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder of one's own."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
-def member(pool: LivePool, here: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`poolctl` as a contributor of site-a is logged in, in a folder of its own."""
-    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
-    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    return poolctl
+from tests.site_agent.live_pool import LivePool
 
 
 def test_logging_in_and_out(
@@ -115,18 +90,10 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
     assert digest in member("models", "info", "site-a/journey").out
     assert "journey" in member("models", "ls").out
-    none = member("models", "ls", "--label", "population=babies", "--kind", "network",
-                  "--mergeable-with", model)  # fmt: skip
-    assert "no models found" in none.out
+    none = member("models", "ls", "--label", "population=babies")
     assert "label population='babies'; expected" in none.err
-    assert "which no model of --kind network can be merged with" in none.err
-    by_name = ("models", "ls", "--label", "population=infant", "--sort")
-    upwards = member(*by_name, "name", "-q").out.split()
-    assert upwards
-    assert member(*by_name, "-name", "-q").out.split() == upwards[::-1]
     facets = member("models", "ls", "--name", "journey", "--facets", "--json").data
     assert facets["labels"]["population"] == [{"value": "infant", "count": facets["counted"]}]
-    assert "population  infant" in member("models", "ls", "--name", "journey", "--facets").out
     got = member("download", "site-a/journey", "-q").out.strip()
     assert got == "site-a--journey--v1.dat"
     assert file_digest(here / got) == digest
@@ -156,17 +123,13 @@ def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
     assert into.out.split() == ["models/site-a--careful--v1.svm"] * 2, "one file, two names"
     wrong = member("download", "site-a/careful", "site-a/nothing", "-o", "half/")
     assert (wrong.code, Path("half").exists()) == (4, False), "nothing half-way"
-    several = member("download", "site-a/careful", "site-a/careful@1", "-o", "one.svm")
-    assert several.code == 2
     assert sorted(path.name for path in here.iterdir()) == ["mine.svm", "models", "precious.svm"]
 
 
 def test_what_is_not_there_is_code_4(member: Run, here: Path) -> None:
     for words in (
         ("download", "site-a/nothing"),
-        ("download", f"site-a/nothing@sha256:{'0' * 64}"),
         ("models", "info", "site-z/nothing"),
-        ("models", "lineage", "site-a/nothing@7"),
         ("merge", "mwma", "site-a/nothing", "site-a/nothing"),
     ):
         assert member(*words, "--json").code == 4, words
@@ -192,9 +155,7 @@ def test_a_stranger_file_is_refused_before_anything_is_sent(member: Run, here: P
     model = here / "mine.svm"
     write_model(make_detector(4), model)
     assert member("upload", model, "--name", "Bad Name", "--json").code == 2
-    assert member("upload", model, "--name", "x@3", "--json").code == 2
     assert member("upload", model, "--name", "x", "-m", "a=lot", "--json").code == 2
-    assert member("upload", model, "--name", "x", "-l", "novalue", "--json").code == 2
 
 
 def test_what_lies_beside_a_model_is_taken_along(member: Run, here: Path) -> None:
@@ -235,13 +196,6 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
 
     weighed = member("merge", "mwma", *inputs[1:], "--weight-by", "images", "-o", "w.svm", "--json")
     assert [entry["weight"] for entry in weighed.data["recipe"]["inputs"]] == [300.0, 100.0]
-    member("download", "site-a/third", "-o", "got.svm")
-    words = ("merge", "mwma", "site-a/second", "got.svm", "--weight-by", "images", "-o", "g.svm")
-    entries = member(*words, "--json").data["recipe"]["inputs"]
-    assert [(entry["weight"], entry["address"]) for entry in entries] == [
-        (300.0, "pool://site-a/second@1"),
-        (100.0, "pool://site-a/third@1"),
-    ]
     lacking = member("merge", "mwma", *inputs, "--weight-by", "images", "-o", "w.svm", "--json")
     assert lacking.code == 2
     assert "first.svm has no such label" in lacking.error["message"]
@@ -268,26 +222,6 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
         *replayed, "renamed.svm", "--without", "site-a/third@1", "-o", "f.svm", "--json"
     ).data
     assert len(fewer["recipe"]["inputs"]) == 2
-    assert member(*replayed, "--without", "site-a/merged", "-o", "f.svm").code == 2
-
-
-def test_facets_say_that_older_models_are_not_counted(
-    member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for seed in (51, 52, 53):
-        write_model(make_detector(seed), here / "counted.svm")
-        assert member("upload", "counted.svm", "--name", "counted").code == 0
-    words = ("models", "ls", "--name", "counted", "--facets")
-    whole = member(*words)
-    assert "of all 3 models" in whole.out
-    assert "more than" not in whole.err
-    # As many as a pool counts are too many for a test.
-    monkeypatch.setattr(counting, "MOST_COUNTED", 2)
-    cut = member(*words)
-    assert "of the newest 2 models only" in cut.out
-    assert "older ones are not counted" in cut.err
-    told = member(*words, "--json").data
-    assert (told["counted"], told["complete"]) == (2, False)
 
 
 def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
@@ -316,8 +250,6 @@ def test_merge_options_and_names(member: Run, here: Path) -> None:
     assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()
     assert member(*words, "--option", "speed=3", "--json").code == 2
     assert member(*words, "--weight", "1", "--json").code == 2
-    assert member(*words, "--weight", "1,-1", "--json").code == 2
-    assert member(*words, "--weight", "1,x", "--json").code == 2
     assert member(*words, "--dry-run", "--json").data["output"] == "o.dat"
     assert member("merge", "wba-final", "1.dat", "2.dat", "-o", "f.forest").code == 0
 
@@ -332,7 +264,6 @@ def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
     assert (refused.code, refused.error["code"]) == (7, "file_exists")
     assert refused.error["message"].startswith("m.dat: another model already exists")
     assert "--force" in refused.error["hint"]
-    assert "--force" in member(*words[:-1], "--dry-run").out
     assert member(*words, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
     assert {path for path in here.iterdir() if path.is_file()} == set(kept)
     assert (here / "m.dat").read_bytes() == kept[here / "m.dat"]
@@ -343,23 +274,11 @@ def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
     assert member(*words, "--force").data["digest"] != first["digest"]
 
 
-def test_a_merge_of_one_model_says_so(member: Run, here: Path) -> None:
-    write_model(make_predictor(1), here / "1.dat")
-    merged = member("merge", "wba-cascade", "1.dat", "-o", "m.dat")
-    assert "(1 model by wba-cascade" in merged.out
-    assert "only one model" in merged.err
-
-
 def test_inspecting(member: Run, here: Path) -> None:
     write_model(make_detector(30), here / "a.svm")
     data = member("inspect", "a.svm", "--picture", "a.png", "--json").data
     assert data["fingerprint"]["window_width_px"] == 80
     assert (here / "a.png").read_bytes().startswith(b"\x89PNG")
-    write_model(make_predictor(30, parts=68), here / "a.dat")
-    assert member("inspect", "a.dat", "--picture", "b.png").code == 0
-    assert (here / "b.png").read_bytes().startswith(b"\x89PNG")
-    assert "wba-cascade" in member("inspect", "a.dat").out
-    assert member("inspect", "a.dat", "-q").out.strip() == file_digest(here / "a.dat")
 
 
 def test_the_cache_commands(member: Run, here: Path) -> None:
@@ -378,11 +297,8 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
         "removed": [],
     }
     assert member("cache", "rm", "site-a/cached-1").code == 2, "nobody can be asked here"
-    assert len(member("cache", "rm", "site-a/cached-1", "--dry-run", "-q").out.split()) == 1
-    assert len(member("cache", "ls", "-q").out.split()) == 2
     assert member("cache", "rm", "site-a/cached-1", "-y").code == 0
     [left] = member("cache", "ls", "-q").out.split()
-    assert member("cache", "prune", "--older-than", "1h", "-y", "--json").data["removed"] == []
     blob = Path(member("cache", "ls", "--json").data["folder"]) / "blobs" / left
     blob.chmod(0o644)
     blob.write_bytes(b"damaged")

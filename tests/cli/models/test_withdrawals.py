@@ -165,25 +165,6 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     assert "was withdrawn (quality)" in warned.err
 
 
-def test_what_cannot_be_made_without(labs: tuple[Lab, Lab]) -> None:
-    a, b = labs
-    publish_family(a, b)
-    replay = ("merge", "--replay", "site-b/third", "-o", "x.svm", "--json")
-    everything_else = ("--without", "site-b/good", "--without", "site-b/fine")
-    nothing = b(*replay, "--without", "site-a/bad", *everything_else)
-    assert (nothing.code, nothing.error["code"]) == (2, "invalid_input")
-    assert not list(b.folder.glob("x*"))
-    stranger = b(*replay, "--without", "site-b/clean")
-    assert (stranger.code, stranger.error["code"]) == (2, "usage")
-    trained = b("merge", "--replay", "site-b/good", "-o", "x.svm", "--json")
-    assert trained.code == 4
-    # Everything but the withdrawn one is gone from `third`: what is left of `again` is one model.
-    only = b.data(
-        "merge", "--replay", "site-b/again", "--without", "site-b/third", "-o", "only.svm"
-    )
-    assert only["digest"] == file_digest(b.folder / "good.svm")
-
-
 def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)

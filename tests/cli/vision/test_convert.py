@@ -8,9 +8,8 @@ import dlib
 import numpy as np
 import pytest
 
-from aggregators import merge, read_model, write_model
+from aggregators import merge, write_model
 from aggregators.formats import file_digest
-from aggregators.models import FhogDetector
 from tests.aggregators.small_models import make_detector, make_network, make_predictor
 from tests.cli.conftest import Run
 
@@ -51,19 +50,6 @@ def test_detectors_are_written_for_cpp_and_for_python(
     assert found_by(plain) == found_by(dlib.get_frontal_face_detector())
 
 
-def test_a_detector_in_python_finds_what_it_found_in_cpp(poolctl: Run, tmp_path: Path) -> None:
-    eager = make_detector(1)
-    eager.thresholds[:] = -0.5
-    write_model(eager, tmp_path / "cpp.svm")
-    assert poolctl("convert", tmp_path / "cpp.svm", "-o", tmp_path / "p.svm", *TO_PYTHON).code == 0
-    made = read_model(tmp_path / "p.svm")
-    assert isinstance(made, FhogDetector)
-    assert made.upsampling == 0
-    boxes = found_by(dlib.simple_object_detector(str(tmp_path / "p.svm")))
-    assert boxes
-    assert boxes == found_by(dlib.fhog_object_detector(str(tmp_path / "cpp.svm")))
-
-
 def test_landmark_models_go_to_forest_files_and_back(poolctl: Run, tmp_path: Path) -> None:
     paths = {name: tmp_path / name for name in ("a.dat", "a.forest", "again.dat", "half.forest")}
     write_model(make_predictor(1), paths["a.dat"])
@@ -99,11 +85,7 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
         ((several, "-o", out), 6, "wba-cascade"),
         ((network, "-o", out), 6, "cannot hold a network; use safetensors"),
         ((detector, "-o", out), 6, "dlib-fhog-detector (.svm)"),
-        ((one, "-o", out, *TO_CPP), 6, "only detectors"),
-        ((detector, "-o", tmp_path / "x.svm", *TO_CPP, "--upsample", 1), 6, "does not store"),
-        ((detector, "-o", tmp_path / "x.svm", "--format", "pickle"), 6, "expected one of"),
         ((detector, "-o", detector), 2, "choose another name"),
-        ((detector, "-o", network), 6, "safetensors cannot hold"),
         ((several, "-o", one), 7, "another model already exists"),
         ((tmp_path / "none.svm", "-o", out), 4, "none.svm"),
     ]
