@@ -141,10 +141,8 @@ def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
     return group_of
 
 
-def by_table(
-    dataset: FaceDataset, table: Path | str, *, column: str = "person", file_column: str = "file"
-) -> GroupOf:
-    """Group images by a column of a CSV file, such as a person's number.
+def by_table(dataset: FaceDataset, table: Path | str) -> GroupOf:
+    """Group images by person, as the columns ``file`` and ``person`` of a CSV file say.
 
     Files are named relative to the folder of the data set, or by their names alone where these
     are unique.
@@ -157,7 +155,7 @@ def by_table(
         When an image is not in the table.
     """
     table = Path(table)
-    rows = _rows(table, column, file_column)
+    rows = _rows(table, "person", "file")
     by_name: dict[str, set[str]] = defaultdict(set)
     for name, value in rows.items():
         by_name[name.rsplit("/", 1)[-1]].add(value)

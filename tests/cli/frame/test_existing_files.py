@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-from site_agent.datasets import FaceDataset, write_imglab_xml
+from site_agent.datasets import FaceDataset
 from tests.cli.conftest import Run
 from tests.site_agent.datasets.drawn import faces_in, picture
 
@@ -109,41 +107,6 @@ def test_converting_does_not_replace_what_is_converted(
         assert (refused.code, refused.error["code"]) == (2, "usage")
         assert f"--output {output[-1]}: is an input" in refused.error["message"]
         assert marks(read.parent) == before
-
-
-def test_a_picture_that_is_yet_to_be_copied_is_never_replaced(
-    faces: FaceDataset, tmp_path: Path, poolctl: Run
-) -> None:
-    first, second = faces.images
-    namesake = picture(tmp_path / "other" / second.path.name, 5)
-    images = (replace(first, path=namesake), second)
-    both = tmp_path / "both.xml"
-    write_imglab_xml(replace(faces, images=images), both)
-    before = second.path.read_bytes()
-    words = ("dataset", "convert", both, "--force", "--json")
-    refused = poolctl(*words, "-o", second.path.parent)
-    assert (refused.code, refused.error["code"]) == (2, "usage")
-    assert "is also a file to copy" in refused.error["message"]
-    copied = poolctl(*words, "-o", f"{second.path.parent}.xml", "--copy")
-    assert copied.error["code"] == "usage"
-    assert second.path.read_bytes() == before
-    with Image.open(second.path) as opened:
-        assert opened.size == (64, 48)
-
-
-def test_reports_and_sheets_do_not_replace_what_they_are_of(
-    faces: FaceDataset, poolctl: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert faces.path is not None
-    monkeypatch.chdir(faces.path.parent)
-    before = marks(faces.path.parent)
-    words = ("dataset", "check", faces.path)
-    assert poolctl(*words, "--report", faces.path, "--json").error["code"] == "usage"
-    one = faces.images[0].path.with_suffix(".pts")
-    one.write_text("11 11\n31 31\n")
-    assert poolctl("dataset", "preview", one.name, "--json").error["code"] == "usage"
-    one.unlink()
-    assert marks(faces.path.parent) == before
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import json
 import os
 import time
 import urllib.error
@@ -23,7 +22,6 @@ from pool_server.errors import (
     StartError,
     StorageFailedError,
     StorageFullError,
-    UploadClosedError,
 )
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
@@ -207,22 +205,6 @@ def test_a_published_file_that_was_lost_is_taken_again(
         storage.content_url(DIGEST, "model.dat")
     publish(storage, send_all(storage, OTHER))
     assert read_all(storage) == WHOLE
-
-
-def test_an_upload_aborted_by_others_is_over(
-    storage: Storage, swift: S3Server, bucket: str
-) -> None:
-    handle = send_all(storage)
-    found = json.loads(handle)
-    swift.client().abort_multipart_upload(
-        Bucket=bucket,
-        Key=f"{storage.places.prefix}blobs/{UPLOAD[:2]}/{UPLOAD}",  # type: ignore[attr-defined]
-        UploadId=found["multipart_id"],
-    )
-    with pytest.raises(UploadClosedError):
-        storage.received_parts(handle)
-    with pytest.raises(UploadClosedError), storage.assembled(handle, len(PARTS), DIGEST):
-        pass
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "0" * 63 + "/"])

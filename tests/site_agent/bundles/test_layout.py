@@ -227,21 +227,6 @@ def test_memory_stays_small_whatever_the_size(tmp_path: Path) -> None:
 # -- files that contradict themselves ---------------------------------------------------------
 
 
-def test_a_record_of_another_file_is_refused(tmp_path: Path) -> None:
-    content, other = network_bytes(seed=7), network_bytes(seed=8)
-    path = tmp_path / "x.bundle"
-    cases = {
-        "is missing": ([record_of(content)], [other]),
-        "of another size": ([record_of(content, size_bytes=1)], [content]),
-        "there twice": ([record_of(content), record_of(content)], [content]),
-        "no record speaks": ([record_of(content)], [content, other]),
-    }
-    for named, (records, contents) in cases.items():
-        write_bundle(path, records, contents)
-        with pytest.raises(BundleRefusedError, match=named):
-            inspect_bundle(path)
-
-
 def test_a_signature_that_does_not_hold_is_refused(tmp_path: Path) -> None:
     content = network_bytes(seed=9)
     path = tmp_path / "x.bundle"

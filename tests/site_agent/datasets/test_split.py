@@ -114,8 +114,6 @@ def test_persons_by_a_table(tmp_path: Path) -> None:
     table.write_text("\n".join(rows[:-1]))
     with pytest.raises(DatasetEditError, match="does not have it: person-01_03"):
         split_dataset(dataset, site_shares(2), group_of=by_table(dataset, table))
-    with pytest.raises(AnnotationFileError, match="no column 'who'; it has: person, file"):
-        by_table(dataset, table, column="who")
     table.write_text("\n".join([*rows, f"9,{names(dataset)[0]}"]))
     with pytest.raises(AnnotationFileError, match="line 6"):
         by_table(dataset, table)
