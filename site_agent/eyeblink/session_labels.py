@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from site_agent.errors import BlinkAnalysisError
 
 _AGE = r"P(\d+(\.\d+)?Y)?(\d+(\.\d+)?M)?(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(?<!P)"
-_SEXES = ("F", "M", "O", "U")
+_SEXES = {"female": "F", "male": "M", "other": "O", "unknown": "U"}
 
 BIDS_MARK = "_desc-blink_"
 """Between the entities of a BIDS name and what a plain folder calls the file."""
@@ -60,8 +60,12 @@ class SessionLabels:
             raise BlinkAnalysisError(
                 f"the age {self.age!r} is not an ISO 8601 duration such as P21Y"
             )
-        if self.sex not in _SEXES:
-            raise BlinkAnalysisError(f"the sex {self.sex!r}: expected F, M, O or U (unknown)")
+        sex = _SEXES.get(self.sex.lower(), self.sex.upper())
+        if sex not in _SEXES.values():
+            raise BlinkAnalysisError(
+                f"the sex {self.sex!r}: expected F, M, O or U, or female, male, other or unknown"
+            )
+        object.__setattr__(self, "sex", sex)
 
     def names(self, *, has_trials: bool) -> SessionNames:
         """Return how the session's files are called.
