@@ -18,8 +18,6 @@ RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]
 
 _LEAD_IN_S, _LEAD_OUT_S = 3.0, 2.0
 _MOST_ATTEMPTS = 1000
-# A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this.
-_LEAST_IN_WINDOW = 0.16
 # FEC of a response that is too small to be a CR.
 _WEAK_AMPLITUDE = (0.01, 0.04)
 _UR_LATENCY_MS, _UR_RISE_MS, _UR_FALL_MS = 35.0, 60.0, 220.0
@@ -45,6 +43,8 @@ class ConditioningDesign:
         After the US, before it when negative.
     cr_amplitude : (least, most)
         FEC at the peak.
+    least_in_window : float
+        A CR is drawn again until its mean FEC in the 40 to 2 ms before the US reaches this.
     weak_share : float
         Share of the trials without CR that hold a response too small to be one.
     startle_share : float
@@ -72,6 +72,7 @@ class ConditioningDesign:
     cr_peak_ms: float = -10.0
     cr_peak_sd_ms: float = 35.0
     cr_amplitude: tuple[float, float] = (0.25, 0.9)
+    least_in_window: float = 0.16
     weak_share: float = 0.3
     rise_form: RiseForm = "min-jerk"
     startle_share: float = 0.0
@@ -280,10 +281,10 @@ def _draw_cr(
         )
         if not is_cr:
             return response if events.uniform() < design.weak_share else None
-        if _window_mean(response, cs_onset_s, design) >= _LEAST_IN_WINDOW:
+        if _window_mean(response, cs_onset_s, design) >= design.least_in_window:
             return response
     raise ConditioningError(
-        f"no CR reaches a mean of {_LEAST_IN_WINDOW:g} FEC before the US with amplitudes of "
+        f"no CR reaches a mean of {design.least_in_window:g} FEC before the US with amplitudes of "
         f"{design.cr_amplitude} FEC and a CS-US interval of {design.cs_us_ms:g} ms"
     )
 
