@@ -45,6 +45,8 @@ class EvaluationSettings:
         Landmark models: the landmarks to compare; all that a model places where empty.
     resamples : int
         Number of bootstrap samples for the intervals; 0: no intervals.
+    seed : int
+        Of the bootstrap.
     """
 
     upsample: int | None = None

@@ -45,6 +45,8 @@ class HogSvmSettings:
     upsample : int
         How many times at most images are doubled so that small faces fill the window; they are
         doubled only while a box cannot be reached, and the detector file says how often.
+    flips : bool
+        Add each image's mirror image.
     ignore_unreachable : bool
         Leave boxes that no window can cover out, neither faces nor background, instead of
         refusing the data.

@@ -63,6 +63,10 @@ class ErtSettings:
         Pixels from which the trees of a level choose.
     num_test_splits : int
         Random splits tried at each node.
+    cascade_depth : int
+        Levels of the cascade.
+    num_trees_per_cascade_level : int
+        Trees in each level.
     lambda_param : float
         How near to each other the two pixels of a split are, on average, in box sizes.
     feature_pool_region_padding : float
@@ -71,6 +75,8 @@ class ErtSettings:
         Largest random shift of the box for each starting shape, in box sizes.
     landmark_relative_padding_mode : bool
         Take pixels from the region of the landmarks (true) or from the whole box at least.
+    random_seed : str
+        Any text; another text gives another model.
     num_threads : int
         The result depends on it: 0 and 1 give the same bytes, each larger number other ones,
         because sums are then added in another order. With equal settings the result is the same.
