@@ -15,7 +15,7 @@ from pool_server.http.pagination import write_cursor
 from pool_server.models.access import curates_pool
 from pool_server.models.curation import repository
 from pool_server.models.registry import repository as registry
-from pool_server.models.registry.describing import describe_version
+from pool_server.models.registry.describing import describe_page, describe_version
 from pool_server.models.registry.service import get_model
 from pool_server.models.registry.standing import address_of, subject_of
 from pool_server.models.states import DELETE, PUBLISH, QUARANTINE, RELEASE, Step, move
@@ -36,7 +36,7 @@ def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit
     )
     page = found[:limit]
     return ModelPage(
-        items=[describe_version(session, version.id) for version in page],
+        items=describe_page(session, [version.id for version in page]),
         next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import Integer, Row, Select, bindparam, exists, or_, select
@@ -38,9 +38,8 @@ from pool_server.models.registry.standing import (
     successors_of,
     withdrawal_of,
 )
-from pool_server.wire.models.data_use import TermResponse, label_of
+from pool_server.wire.models.data_use import label_of
 from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.signatures.statements import Revocation, SignatureSummary
 
 MergeGroups = Sequence[Sequence[MergeKey]]
 
@@ -66,9 +65,14 @@ def describe_versions(
 
 def describe_version(session: Session, version_id: int) -> ModelVersionResponse:
     """Return a version as clients see it, whoever asks."""
-    rows = session.execute(_rows(), {"versions": [version_id]}).all()
-    [described] = _describe(session, rows, [version_id])
+    [described] = describe_page(session, [version_id])
     return described
+
+
+def describe_page(session: Session, version_ids: Sequence[int]) -> list[ModelVersionResponse]:
+    """Return the versions with these ids, in this order, whoever asks."""
+    rows = session.execute(_rows(), {"versions": list(version_ids)}).all()
+    return _describe(session, rows, version_ids)
 
 
 def _describe(
@@ -230,24 +234,4 @@ def _standings() -> Select[ModelVersionRecord]:
             *standing_options(),
         )
         .where(among(ModelVersionRecord.id, "versions"))
-    )
-
-
-def describe_signature(statement: StatementRecord) -> SignatureSummary:
-    key = statement.key
-    return SignatureSummary(
-        key_id=statement.key_id,
-        origin=statement.origin or None,
-        accepted_at=statement.created_at,
-        revoked_at=key.revoked_at,
-        revoked_as=cast("Revocation | None", key.revocation or None),
-    )
-
-
-def describe_term(term: TermRecord) -> TermResponse:
-    return TermResponse(
-        code=term.code,
-        label=label_of(term.code),
-        detail=term.detail,
-        inherited=term.inherited,
     )
