@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.options import command, single
+from cli.frame.options import LongOption, command, single
 from cli.frame.output import Invocation, Reply, listing
+from cli.frame.quantities import age_words
 from cli.frame.terminal import json_text, printable
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def events(
     limit: Annotated[
         int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most the newest N events.")
     ] = 50,
+    long: LongOption = False,
 ) -> Reply | None:
     """List events that concern your site: models withdrawn, flagged or replaced, drafts that wait.
 
@@ -61,7 +63,15 @@ def events(
             further = pool.events.list(last, kind=kind, site=site, follow=True)
             _print_lines(invocation, further)
             return None
-    return listing(found, ["id", "at", "kind", "subject", "details"], _row, empty="no events")
+    if long:
+        return listing(found, ["id", "at", "kind", "subject", "details"], _row, empty="no events")
+    return listing(
+        found,
+        ["id", "age", "kind", "subject", "details"],
+        lambda event: [_row(event)[0], age_words(event.at), *_row(event)[2:]],
+        empty="no events",
+        shortened="details",
+    )
 
 
 def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:

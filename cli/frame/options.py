@@ -161,6 +161,9 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing 
 LimitOption = Annotated[
     int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of lines.")
 ]
+LongOption = Annotated[
+    bool, typer.Option("--long", help="Show more columns; lines may be longer than 100 characters.")
+]
 LabelOption = Annotated[
     list[str],
     typer.Option(

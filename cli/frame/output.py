@@ -29,14 +29,22 @@ class Conventions:
     debug: bool = False
 
 
+_MOST_COLUMNS = 100
+_SHORTEST_CELL = 16
+
+
 @dataclass(frozen=True)
 class TableText:
-    """A small table: drawn on a terminal, plain aligned columns elsewhere."""
+    """A small table: drawn on a terminal, plain aligned columns elsewhere.
+
+    The cells of the column `shortened` are cut where lines would be longer than 100 characters.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
     empty: str = "nothing"
+    shortened: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,13 +72,13 @@ def listing(
     row: Callable[[T], Sequence[str]],
     *,
     empty: str = "nothing",
+    shortened: str = "",
 ) -> Reply:
     """Return a listing, one item a line; the first column is what other commands take."""
     found = list(items)
     rows = [list(row(item)) for item in found]
-    return Reply(
-        {"items": found}, TableText(columns, rows, empty=empty), [each[0] for each in rows]
-    )
+    table = TableText(columns, rows, empty=empty, shortened=shortened)
+    return Reply({"items": found}, table, [each[0] for each in rows])
 
 
 class Invocation:
@@ -174,7 +182,18 @@ def _print_aligned(table: TableText) -> None:
         print(table.title)
     lines = [list(table.columns), *[list(row) for row in table.rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(table.columns))]
+    if table.shortened:
+        column = list(table.columns).index(table.shortened)
+        room = _MOST_COLUMNS - (sum(widths) - widths[column] + 2 * (len(widths) - 1))
+        widths[column] = min(widths[column], max(room, _SHORTEST_CELL))
+        for line in lines:
+            line[column] = shorten(line[column], widths[column])
     for line in lines:
         print(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         )
+
+
+def shorten(text: str, most: int) -> str:
+    """Return `text` with at most so many characters; "..." marks what was cut."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -24,6 +24,15 @@ def first_lines(lines: Sequence[str], most: int = 20) -> list[str]:
     return [*lines[:most], *([f"... and {more} more"] if more > 0 else [])]
 
 
+def age_words(since: datetime, now: datetime | None = None) -> str:
+    """Return how long ago a moment was, in its largest unit (``5 min``, ``3 h``, ``12 d``)."""
+    minutes = max(0, int(((now or datetime.now(UTC)) - since).total_seconds() // 60))
+    if minutes < 60:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
+
+
 def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -> datetime:
     """Read a span before or after `now` (``12h``, ``30d``), a day, or a moment, by default in UTC.
 

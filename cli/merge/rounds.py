@@ -11,9 +11,17 @@ import typer
 from cli.frame.addresses import size_words
 from cli.frame.errors import UsageError
 from cli.frame.interruptions import goes_on_when_repeated
-from cli.frame.options import DryRunOption, LimitOption, YesOption, command, group, key_value_pairs
+from cli.frame.options import (
+    DryRunOption,
+    LimitOption,
+    LongOption,
+    YesOption,
+    command,
+    group,
+    key_value_pairs,
+)
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import read_moment
+from cli.frame.quantities import age_words, read_moment
 from cli.merge.central import note_unsigned
 from cli.merge.command import MethodOption
 from cli.merge.refine import SeedOption, ThinOption, ThreadsOption
@@ -130,16 +138,19 @@ def ls(
         typer.Option(help="Only rounds in this state."),
     ] = None,
     limit: LimitOption = 50,
+    long: LongOption = False,
 ) -> Reply:
-    """List the rounds that your site takes part in, newest first."""
+    """List the rounds that your site takes part in, newest first.
+
+    --long adds the number of each round, its result and who started it.
+    """
     with invocation.pool() as pool:
         found = invocation.first_of(pool.rounds.list(state or ""), limit)
-    return listing(
-        found,
-        ["round", "state", "base", "contributed", "until", "number", "result"],
-        _row,
-        empty="no rounds found",
-    )
+    columns = ["round", "state", "base", "sites", "until", "age"]
+    if not long:
+        return listing(found, columns, _row, empty="no rounds found", shortened="base")
+    columns += ["number", "started by", "result"]
+    return listing(found, columns, _long_row, empty="no rounds found")
 
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])
@@ -338,9 +349,13 @@ def _row(found: RoundResponse) -> list[str]:
         found.base,
         f"{len(found.contributions())} of {len(found.participants)}",
         f"{found.deadline:%Y-%m-%d %H:%M}",
-        f"{found.number} of {found.rounds_total}",
-        found.result or "",
+        age_words(found.created_at),
     ]
+
+
+def _long_row(found: RoundResponse) -> list[str]:
+    number = f"{found.number} of {found.rounds_total}"
+    return [*_row(found), number, found.created_by, found.result or ""]
 
 
 def _description(found: RoundResponse) -> list[TableText]:

@@ -12,12 +12,19 @@ import typer
 
 from cli.frame.addresses import is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import LimitOption, command, group
+from cli.frame.options import LimitOption, LongOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.frame.quantities import age_words
 from cli.models import scores, sharing, states, withdrawals
 from cli.models import words as models_words
 from cli.models.family_tree import family_lines
-from cli.models.records import EVALUATION_COLUMNS, evaluation_rows, state_words, term_words
+from cli.models.records import (
+    EVALUATION_COLUMNS,
+    KindOption,
+    evaluation_rows,
+    state_words,
+    term_words,
+)
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -37,17 +44,22 @@ MOST_EVALUATIONS = 100
         "models ls --kind ert --label population=infant --latest",
         'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
         "models ls --label 'images>=500' --sort metric.mean_error",
-        "models ls --site site-a -q",
+        "models ls infant eyes --site site-a -q",
         "models ls --kind ert --facets",
     ],
 )
 def ls(
     invocation: Invocation,
-    *,
-    kind: Annotated[
-        Literal["hog-svm", "ert", "network"] | None,
-        typer.Option(help="Face detectors, landmark models or networks."),
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT",
+            help="Words in the name, site, description or labels.",
+            show_default=False,
+        ),
     ] = None,
+    *,
+    kind: KindOption = None,
     label: Annotated[
         list[str],
         typer.Option(
@@ -65,9 +77,6 @@ def ls(
     ] = [],  # noqa: B006
     site: Annotated[str, typer.Option(metavar="SITE", help="Only models of this site.")] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="Only models with this name.")] = "",
-    text: Annotated[
-        str, typer.Option(metavar="WORDS", help="Text in the name, site, description or labels.")
-    ] = "",
     mergeable_with: Annotated[
         str,
         typer.Option(metavar="FILE|ADDRESS", help="Only models that can be merged with this one."),
@@ -91,8 +100,12 @@ def ls(
     facets: Annotated[
         bool, typer.Option("--facets", help="Show counts by property instead of models.")
     ] = False,
+    long: LongOption = False,
 ) -> Reply:
-    """List models. Several filters are combined."""
+    """List models. Several filters are combined.
+
+    --long adds state, size, metrics and the methods that merge a model.
+    """
     from site_agent.pool.client import ModelQuery
 
     address, keys = _mergeable(mergeable_with)
@@ -102,7 +115,7 @@ def ls(
         name=name,
         labels=tuple(label),
         metrics=tuple(metric),
-        text=text,
+        text=" ".join(text or ()),
         mergeable_with=address,
         mergeable_keys=keys,
         state=state or "",
@@ -115,12 +128,18 @@ def ls(
         found = invocation.first_of(pool.models.find(query), limit)
         for doubt in [] if found else _why_none(pool, label, query.kind, keys):
             invocation.warn(doubt)
-    return listing(
-        found,
-        ["address", "kind", "state", "size", "labels", "metrics", "merges by", "since"],
-        _row,
-        empty="no models found",
-    )
+    empty = "no models found"
+    if long:
+        return listing(found, _LONG_COLUMNS, _long_row, empty=empty)
+    if all(_state(version) == "available" for version in found):
+        return listing(found, _COLUMNS, _row, empty=empty, shortened="labels")
+    columns = [*_COLUMNS[:2], "state", *_COLUMNS[2:]]
+
+    def row_with_state(version: ModelVersionResponse) -> list[str]:
+        row = _row(version)
+        return [*row[:2], _state(version), *row[2:]]
+
+    return listing(found, columns, row_with_state, empty=empty, shortened="labels")
 
 
 def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
@@ -175,7 +194,16 @@ def _mergeable(word: str) -> tuple[str, tuple[str, ...]]:
     return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
 
 
+_COLUMNS = ("address", "kind", "labels", "age")
+_LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
+
+
 def _row(version: ModelVersionResponse) -> list[str]:
+    labels = " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
+    return [version.address, version.kind, labels, age_words(version.created_at)]
+
+
+def _long_row(version: ModelVersionResponse) -> list[str]:
     return [
         version.address,
         version.kind,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
 
 from cli.frame.errors import InputMissingError
 
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse, Score
     from pool_server.wire.models.data_use import TermResponse
     from pool_server.wire.models.models import ModelVersionResponse
+
+KindOption = Annotated[
+    Literal["hog-svm", "ert", "network"] | None,
+    typer.Option(help="Face detectors, landmark models or networks."),
+]
 
 
 def read_card_file(path: Path) -> str:

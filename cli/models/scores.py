@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.models.records import EVALUATION_COLUMNS, evaluation_rows
+from cli.models.records import EVALUATION_COLUMNS, KindOption, evaluation_rows
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationMatrix, MatrixCell
@@ -45,10 +45,7 @@ def evaluations(
             show_default=False,
         ),
     ] = "",
-    kind: Annotated[
-        Literal["hog-svm", "ert", "network"] | None,
-        typer.Option(help="Face detectors, landmark models or networks."),
-    ] = None,
+    kind: KindOption = None,
     site: Annotated[str, typer.Option(metavar="SITE", help="Models of this site only.")] = "",
     name: Annotated[str, typer.Option(metavar="NAME", help="Models of this name only.")] = "",
     measured_by: Annotated[

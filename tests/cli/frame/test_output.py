@@ -8,7 +8,7 @@ import pty
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 
 from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText
+from cli.frame.quantities import age_words
 from cli.frame.terminal import print_json
 from pool_server.wire.people.sites import SiteResponse
 
@@ -118,3 +119,14 @@ def test_words_of_others_command_no_terminal(
     # A file gets what was written, to be sent back as it is.
     Invocation(Conventions()).print_reply(Reply({}, words))
     assert capsys.readouterr().out == words + "\n"
+
+
+def test_ages_and_shortened_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime(2026, 3, 10, tzinfo=UTC)
+    spans = (timedelta(seconds=59), timedelta(minutes=61), timedelta(hours=47), timedelta(days=400))
+    assert [age_words(now - span, now) for span in spans] == ["0 min", "1 h", "47 h", "400 d"]
+    rows = [["pool://site-a/face-68@1", "x" * 200, "1 d"], ["pool://site-a/face-68@2", "y", "2 d"]]
+    table = TableText(["address", "labels", "age"], rows, shortened="labels")
+    Invocation(Conventions()).print_reply(Reply({}, table))
+    first = capsys.readouterr().out.splitlines()[1]
+    assert (len(first), first[-8:]) == (100, "...  1 d")

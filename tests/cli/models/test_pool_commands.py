@@ -90,11 +90,21 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
     assert digest in member("models", "info", "site-a/journey").out
     assert "journey" in member("models", "ls").out
+    for number in range(8):
+        words = (*words, "-l", f"camera_{number}=infra-red")
+    write_model(make_predictor(2), model)
+    assert member(*words).code == 0
+    short, long = (member("models", "ls", "infant", "journey", *more) for more in ((), ("--long",)))
+    assert "0.07" not in short.out
+    assert "error=0.07" in long.out
+    assert "camera_7=infra-red" in long.out
+    assert max(map(len, short.out.splitlines())) == 100
+    assert member("models", "ls", "grown-ups").out == "no models found\n"
     none = member("models", "ls", "--label", "population=babies")
     assert "label population='babies'; expected" in none.err
     facets = member("models", "ls", "--name", "journey", "--facets", "--json").data
     assert facets["labels"]["population"] == [{"value": "infant", "count": facets["counted"]}]
-    got = member("download", "site-a/journey", "-q").out.strip()
+    got = member("download", "site-a/journey@1", "-q").out.strip()
     assert got == "site-a--journey--v1.dat"
     assert file_digest(here / got) == digest
     assert (
