@@ -54,7 +54,7 @@ def replay(
     OptionError
         The output is an input, or no input is left.
     RecipeInputMissingError
-        An input was not found.
+        Inputs were not found; names all of them.
     RecipeError
         An input or the result has another digest, `without` or `rebuilt` names no input, or the
         method has another version.
@@ -65,7 +65,7 @@ def replay(
     require_place_for(target)
     _require_same_version(recipe)
     kept = _kept_inputs(recipe, absent, changed)
-    files = {entry.digest: _found_file(kept, entry, find) for entry in kept}
+    files = _found_files(kept, find)
     refuse_overwriting_inputs(target, files.values())
     with tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent) as folder:
         attempt = Path(folder) / target.name
@@ -157,6 +157,21 @@ def _succession(
         for entry in entries.values()
     )
     return Succession(digest=recipe.output.digest, without=named)
+
+
+def _found_files(inputs: Sequence[RecipeInput], find: Callable[[str], Path]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    missing: dict[str, str] = {}
+    for entry in inputs:
+        if entry.digest in files or entry.digest in missing:
+            continue
+        try:
+            files[entry.digest] = _found_file(inputs, entry, find)
+        except RecipeInputMissingError as error:
+            missing[entry.digest] = str(error)
+    if missing:
+        raise RecipeInputMissingError("\n".join(missing.values()))
+    return files
 
 
 def _found_file(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cli.frame.addresses import ModelFile, fetch, known_version, model_files
@@ -15,8 +13,8 @@ from cli.frame.output import Invocation
 from cli.transfers import sidecars
 
 if TYPE_CHECKING:
-    from aggregators.methods import RecipeInput
     from site_agent.pool.client import PoolClient
+    from site_agent.pool.rebuilding import Family
     from site_agent.pool.recipe_sources import RecipeSources
 
 
@@ -58,31 +56,28 @@ class InputFinder:
         invocation: Invocation,
         folder: Path,
         words: Sequence[str],
-        mentions: Mapping[str, Sequence[RecipeInput]],
+        family: Family,
+        *,
         sources: RecipeSources,
+        pool: PoolClient,
     ) -> None:
         self._invocation = invocation
         self._folder = folder
-        self._mentions = mentions
+        self._mentions = family.entries()
+        self._merged = family.root.output
         self._words = words
         self._sources = sources
+        self._pool = pool
         self._given: dict[str, Path] | None = None
-        self._pool: PoolClient | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> InputFinder:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def find(self, digest: str) -> Path:
-        """Return a file with this digest."""
+        """Return a file with this digest.
+
+        Raises
+        ------
+        LookupError
+            Says where it was looked for, and who has it.
+        """
         from site_agent.errors import (
             ForbiddenError,
             NotFoundError,
@@ -95,32 +90,56 @@ class InputFinder:
         path = given.get(digest) or self._beside_recipe(digest) or ModelCache().find(digest)
         if path is not None:
             return path
-        searched = f"not among the {len(given)} files given, not beside the recipe or in the cache"
         addresses = [each.address for each in self._mentions.get(digest, []) if each.address]
-        addresses += self._sources.addresses_of(digest)
-        if not addresses:
-            raise LookupError(
-                f"{searched}, and the recipe knows no address of it in a pool; "
-                "name the file after the options"
-            )
-        try:
-            return self._from_pool(addresses[0].split("@")[0] + f"@sha256:{digest}")
-        except (NotFoundError, ForbiddenError, NotLoggedInError, WithdrawnError) as error:
-            raise LookupError(f"{searched}, and from the pool: {error}") from error
+        refusal: Exception | None = None
+        for address in dict.fromkeys([*addresses, *self._sources.addresses_of(digest)]):
+            try:
+                version = self._pool.version(f"{address.split('@')[0]}@sha256:{digest}")
+                return fetch(self._invocation, self._pool, version).path
+            except (NotFoundError, ForbiddenError, NotLoggedInError, WithdrawnError) as error:
+                refusal = refusal or error
+        raise LookupError(self._why_missing(digest, refusal)) from refusal
 
-    def _from_pool(self, address: str) -> Path:
-        if self._pool is None:
-            self._pool = self._stack.enter_context(self._invocation.pool())
-        return fetch(self._invocation, self._pool, self._pool.version(address)).path
+    def _why_missing(self, digest: str, refusal: Exception | None) -> str:
+        """Say where a file was looked for, and who has it."""
+        if self._sources.is_contribution(digest):
+            return (
+                "it is a site's contribution to a round, which the pool keeps and gives to nobody: "
+                f"only the pool could combine it{self._or_download()}"
+            )
+        names = [Path(each.file_name or "").suffix for each in self._mentions.get(digest, [])]
+        if ".contribution" in names and (self._folder.parent / ".study").is_dir():
+            return (
+                "it is a part's contribution, which the study deleted when it was combined; the "
+                f"command in {self._folder.parent / 'study.json'} makes the model again"
+            )
+        words = f"not among the {len(self._words)} files given, beside the recipe or in the cache"
+        if refusal is not None:
+            return f"{words}, and from the pool: {refusal}"
+        if self._sources.silence:
+            words += f", and the pool cannot be asked: {self._sources.silence}"
+        else:
+            words += ", and the pool does not have it or does not show it to your site"
+        makers = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
+        site = makers[0].removeprefix("pool://").split("/")[0] if makers else ""
+        whom = f"{site}, which published {makers[0]}," if makers else "whoever made the recipe"
+        what = "the contributions beside the model" if ".contribution" in names else "the file"
+        return f"{words}; ask {whom} for {what}, and name it after the options"
+
+    def _or_download(self) -> str:
+        made = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
+        return f"; it did: poolctl download {made[0]}" if made else ""
 
     def _beside_recipe(self, digest: str) -> Path | None:
-        """Return the file of that name in the recipe's folder, if it has the digest."""
+        """Return the file of that name beside the recipe, if it has the digest."""
         from aggregators.formats import file_digest
 
+        folders = [self._folder, *sorted(self._folder.glob("*.contributions"))]
         for entry in self._mentions.get(digest, []):
-            path = self._folder / Path(entry.file_name).name if entry.file_name else None
-            if path is not None and path.is_file() and file_digest(path) == digest:
-                return path
+            for folder in folders if entry.file_name else []:
+                path = folder / Path(entry.file_name or "").name
+                if path.is_file() and file_digest(path) == digest:
+                    return path
         return None
 
     def _given_files(self) -> dict[str, Path]:

@@ -106,9 +106,17 @@ def refine(
         typer.Option(
             "--write-contributions",
             metavar="FOLDER",
-            help="Write what each site would send to this folder.",
+            help="Folder for what each site would send. Default: OUTPUT.contributions.",
         ),
     ] = None,
+    drop: Annotated[
+        bool,
+        typer.Option(
+            "--drop-contributions",
+            help="Delete them afterwards: each is as large as the model, but nobody can replay "
+            "the merge without them.",
+        ),
+    ] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
@@ -116,8 +124,9 @@ def refine(
 
     MODEL is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
     the leaves from its own faces, and contributes only these and the sample counts. The result is
-    an ordinary model of the same size. With --write-contributions instead of --output, only the
-    contributions are written; 'merge leaf-refit' combines them.
+    an ordinary model of the same size. The contributions stay beside it, where 'merge --replay'
+    finds them. With --write-contributions instead of --output, only they are written; 'merge
+    leaf-refit' combines them.
     """
     from aggregators.methods.refitting import refit_settings
     from site_agent.refinement import RefinementPlan, read_base
@@ -131,8 +140,12 @@ def refine(
         raise UsageError("--rounds and --test need --output FILE")
     if output is None and settings.mode != "one-shot":
         raise UsageError("--write-contributions needs --mode one-shot")
+    if drop and contributions is not None:
+        raise UsageError("--drop-contributions and --write-contributions cannot both be given")
     if output is not None:
         require_free(output, force=force)
+        if not drop:
+            contributions = contributions or output.with_name(f"{output.name}.contributions")
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
     read_as = reading_from(images)
     files = [Path(word) for entry in sites for word in entry.split(",") if word]
@@ -257,6 +270,7 @@ def _refine(
         f"{duration_s} s)",
         f"sha256 {refined.digest}",
         f"recipe {recipe_path(output)}",
+        _contribution_words(refined.contributions),
     ]
     if trial is not None:
         with invocation.progress("test") as report:
@@ -270,6 +284,13 @@ def _refine(
             f"mean error on {trial.path}: {before:.4f} before, {after:.4f} after ({change})"
         )
     return Reply(data, text, [str(output)])
+
+
+def _contribution_words(paths: Sequence[Path]) -> str:
+    if not paths:
+        return "contributions deleted: nobody can make this file again from its recipe alone"
+    size = size_words(sum(path.stat().st_size for path in paths))
+    return f"contributions {paths[0].parent}  ({size}; 'merge --replay' needs them)"
 
 
 def _site_facts(sources: Sequence[SiteSource]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,15 +64,12 @@ def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     from site_agent.pool.rebuilding import Family
     from site_agent.pool.recipe_sources import RecipeSources
 
-    with ExitStack() as stack:
-        pool = stack.enter_context(invocation.pool())
+    with invocation.pool() as pool:
         recipe, folder = find_recipe(pool, request.recipe)
         target = choose_target(request.output, recipe.output.format if recipe.output else "")
         sources = RecipeSources(_folders(folder, request.words), pool)
         family = Family.collect(recipe, sources) if request.without else Family(recipe)
-        finder = stack.enter_context(
-            InputFinder(invocation, folder, request.words, family.entries(), sources)
-        )
+        finder = InputFinder(invocation, folder, request.words, family, sources=sources, pool=pool)
         search = _Search(family, sources, finder, pool)
         act = _replay_without if request.without else _replay_exactly
         return act(invocation, request, search, target)

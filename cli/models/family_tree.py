@@ -57,6 +57,8 @@ def _tree(
 def _marked_name(node: LineageNode) -> str:
     """Return what to call a model, and whether it was withdrawn or holds something that was."""
     name = _name(node.digest, node.addresses)
+    if node.kind == "contribution":
+        return f"sha256:{node.digest[:12]}... (a site's contribution, which the pool keeps)"
     if node.withdrawn is not None:
         return f"{name} [withdrawn: {node.withdrawn}]"
     return f"{name} [flagged]" if node.flagged else name

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aggregators.errors import RecipeError
 from aggregators.methods import RECIPE_SUFFIX, Recipe, parse_recipe, read_recipe
+from pool_server.wire.models.models import CONTRIBUTION
 from site_agent.errors import ForbiddenError, NotFoundError, NotLoggedInError, PoolUnreachableError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class RecipeSources:
     def __init__(self, folders: Iterable[Path] = (), pool: PoolClient | None = None) -> None:
         self._recipes: dict[str, Recipe | None] = {}
         self._addresses: dict[str, list[str]] = {}
+        self._contributions: set[str] = set()
         self._pool = pool
         self.silence = "" if pool is not None else "no pool was asked"
         for folder in dict.fromkeys(folders):
@@ -52,8 +54,15 @@ class RecipeSources:
         return self._recipes.setdefault(digest, None)
 
     def addresses_of(self, digest: str) -> list[str]:
-        """Return where the pool has a file, as far as it was asked about its family."""
-        return self._addresses.get(digest, [])
+        """Return where the pool has a file; none for one that it has not, or does not show."""
+        if digest not in self._addresses:
+            self.trace(digest)
+        return self._addresses.setdefault(digest, [])
+
+    def is_contribution(self, digest: str) -> bool:
+        """Return whether a file is a site's contribution to a round, which the pool keeps."""
+        self.addresses_of(digest)
+        return digest in self._contributions
 
     def trace(self, digest: str) -> None:
         """Ask the pool for a file's whole family with all recipes, in one request."""
@@ -68,6 +77,8 @@ class RecipeSources:
             return
         for node in family.nodes:
             self._addresses[node.digest] = node.addresses
+            if node.kind == CONTRIBUTION:
+                self._contributions.add(node.digest)
             if node.recipe is None:
                 # Of an ancestor the pool has told all that it knows.
                 if node.depth <= 0:

@@ -31,6 +31,7 @@ from pool_server.database.records import (
     ModelVersionRecord,
     ParentRecord,
     RecipeRecord,
+    RoundContributionRecord,
     SiteRecord,
     WithdrawalFlagRecord,
     WithdrawalRecord,
@@ -103,6 +104,13 @@ def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[
     values = {"digests": digests, "caller_site": caller.site_id}
     rows = session.connection().execute(_places(curates=curates_pool(caller)), values).all()
     return list(map(Place._make, rows))
+
+
+def contributions_among(session: Session, digests: Sequence[str]) -> set[str]:
+    """Return which of these files are contributions to rounds, whose ever they are."""
+    digest = RoundContributionRecord.digest
+    query = select(digest).where(among(digest, "digests"))
+    return set(session.scalars(query, {"digests": digests}))
 
 
 def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:

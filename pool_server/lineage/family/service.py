@@ -14,6 +14,7 @@ from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
 from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
+from pool_server.wire.models.models import CONTRIBUTION
 from pool_server.wire.names import ModelAddress
 
 Lineage = dict[str, Any]
@@ -55,6 +56,9 @@ def trace_lineage(
             node["kind"] = each.kind
             node["withdrawn"] = node["withdrawn"] or each.withdrawn
             node["flagged"] = node["flagged"] or bool(each.flagged)
+    if unplaced := [digest for digest in nodes if digest not in placed]:
+        for digest in repository.contributions_among(session, unplaced):
+            nodes[digest]["kind"] = CONTRIBUTION
     recipes = (
         repository.recipes_of_all(session, caller, list(depths))
         if with_recipes

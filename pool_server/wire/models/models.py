@@ -159,12 +159,20 @@ class ModelPage(BaseModel):
     )
 
 
+CONTRIBUTION = "contribution"
+"""The `kind` of what a site gave to a round, in a family tree."""
+
+
 class LineageNode(BaseModel):
     """One model in a family tree: in the pool, or known by its digest only."""
 
     digest: Digest
     addresses: list[str] = Field(description="Where the pool has it; empty when it has not.")
-    kind: str | None = None
+    kind: str | None = Field(
+        default=None,
+        description="`hog-svm`, `ert` or `network`; `contribution` for what a site gave to a "
+        "round, which the pool keeps to itself; null where the pool does not know.",
+    )
     depth: int = Field(description="0 the model asked for, negative ancestors, positive heirs.")
     withdrawn: WithdrawalReason | None = Field(
         default=None, description="Why it was withdrawn, if it was."

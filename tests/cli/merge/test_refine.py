@@ -60,6 +60,10 @@ def test_sites_contribute_apart_and_merge_combines(
     words = ("refine", "--base", base, "--sites", sites, "-o", together, "--starts", 4, "-q")
     assert poolctl(*words).code == 0
     assert together.read_bytes() == merged.read_bytes()
+    replay = ("merge", "--replay", f"{together}.recipe.json", base, "-o", tmp_path / "same.dat")
+    assert poolctl(*replay, "-q").code == 0, "its contributions lie beside it"
+    dropped = poolctl(*words, "--force", "--drop-contributions")
+    assert dropped.code == 0, dropped.err
     again = tmp_path / "again.dat"
     replayed = poolctl("merge", "--replay", f"{merged}.recipe.json", base, *sent, "-o", again, "-q")
     assert replayed.code == 0, replayed.err

@@ -234,6 +234,32 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     assert len(fewer["recipe"]["inputs"]) == 2
 
 
+def test_any_site_that_may_read_the_inputs_makes_the_same_bytes(
+    member: Run, here: Path, pool: LivePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate("xyz"):
+        write_model(make_detector(30 + number), here / f"{name}.svm")
+    merged = member("merge", "mwma", "x.svm", "y.svm", "z.svm", "-o", "m.svm", "--json").data
+    assert [each["address"] for each in merged["recipe"]["inputs"]] == [None] * 3
+    for name in "xym":
+        assert member("upload", f"{name}.svm", "--name", f"again-{name}").code == 0
+    elsewhere = here / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("POOL_HOME", str(elsewhere / "home"))
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    replay = ("merge", "--replay", "site-a/again-m", "-o", "again.svm", "--json")
+    lost = member(*replay)
+    assert lost.code == 4
+    assert "input 3 of 3" in lost.error["message"]
+    assert "input 1 of 3" not in lost.error["message"], "found in the pool by its digest"
+    assert "ask site-a, which published pool://site-a/again-m@1" in lost.error["message"]
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    member("upload", "../z.svm", "--name", "again-z")
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    assert member(*replay).data["digest"] == merged["digest"]
+
+
 def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
     write_model(make_detector(20), here / "a.svm")
     write_model(make_detector(21, window_px=96), here / "b.svm")
