@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
+# Marks of direction and characters without width: they make a text look like another.
+_DECEPTIVE = r"\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
 # Lines and tabs are for people; everything else among these is for terminals.
-_CONTROLS = re.compile("\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(rf"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_DECEPTIVE}]")
 # Those that JSON would let through.
-_LATE_CONTROLS = re.compile("[\x7f-\x9f]")
+_LATE_CONTROLS = re.compile(rf"[\x7f-\x9f{_DECEPTIVE}]")
 
 
 def print_json(envelope: dict[str, Any]) -> None:
@@ -33,12 +35,19 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 def printable(text: str, stream: TextIO) -> str:
     """Return text as it may be printed: for a terminal with control characters written out.
 
+    So are marks of direction and characters without width.
+
     Descriptions, cards and messages are words of other sites, and of a pool that need not mean
     well; a terminal would do what such characters say.
     """
     if not stream.isatty():
         return text
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROLS.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def styled(text: str, ansi: str, stream: TextIO) -> str:

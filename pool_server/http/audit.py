@@ -26,6 +26,7 @@ def record_act(
             actor_token=caller.token_name,
             actor_user=caller.user,
             token_id=caller.token_id,
+            pool_wide=caller.pool_wide,
             address=caller.address,
             request_id=caller.request_id,
             action=action,

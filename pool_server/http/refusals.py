@@ -7,6 +7,7 @@ before the answer goes out.
 from __future__ import annotations
 
 import logging
+import re
 from http import HTTPStatus
 from typing import cast
 
@@ -21,6 +22,7 @@ from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller, caller_behind
 from pool_server.http.rate_limits import rate_limits
 from pool_server.http.session import server_parts
+from pool_server.wire.names import UNSHOWN
 
 log = logging.getLogger("pool_server.activity.audit")
 
@@ -28,6 +30,11 @@ ACTION = "request.refuse"
 OUTCOME = "refused"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_MESSAGE = 500
+_MOST_PATH = 256
+# What a name, an identifier, a digest or a reference may be made of. An address with other values
+# in it is none of this pool, and no words of whoever sent it go into the audit.
+_VALUE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
+_UNSHOWN = re.compile(f"[{UNSHOWN}]")
 
 
 async def record_refusal(request: Request, error: PoolError) -> None:
@@ -39,7 +46,8 @@ async def record_refusal(request: Request, error: PoolError) -> None:
     if request.method in _READING or entry_of(error).status != HTTPStatus.FORBIDDEN:
         return
     caller = caller_behind(request)
-    if caller is None:
+    values = cast("dict[str, str]", request.path_params).values()
+    if caller is None or not all(_VALUE.fullmatch(str(each)) for each in values):
         return
     try:
         rate_limits(request).refusals.take(caller.token_id, "refused acts")
@@ -64,18 +72,23 @@ def _record(request: Request, caller: Caller, error: PoolError) -> None:
             subject_of(request),
             outcome=OUTCOME,
             method=request.method,
-            path=request.url.path,
+            path=request.url.path[:_MOST_PATH],
             code=entry_of(error).code,
-            message=error.message[:_MOST_MESSAGE],
+            message=written_out(error.message[:_MOST_MESSAGE]),
         ),
     )
+
+
+def written_out(text: str) -> str:
+    """Return text with the characters escaped that would not be seen as what they are."""
+    return _UNSHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def subject_of(request: Request) -> str:
     """Return what a request was about, as other entries name it; else its path."""
     values = cast("dict[str, str]", request.path_params)
     if "site" not in values:
-        return request.url.path[:256]
+        return request.url.path[:_MOST_PATH]
     subject = values["site"]
     for name in ("name", "user"):
         if name in values:

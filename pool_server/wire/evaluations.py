@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import Digest, FiniteFloat, LabelKey, Name
+from pool_server.wire.names import UNSHOWN, Digest, FiniteFloat, LabelKey, Line, Name
 
 _DIGEST_EXAMPLE = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _SCORE_EXAMPLE: dict[str, Any] = {"value": 0.0727, "low": 0.0701, "high": 0.0755}
@@ -31,15 +31,15 @@ _EVALUATION_EXAMPLE: dict[str, Any] = {
     "created_by": "site-b/laptop",
 }
 
+DATASET_PATTERN = rf"^[^/\\{UNSHOWN}]*[^/\\{UNSHOWN} ]$"
+SPLIT_PATTERN = rf"^[^/\\{UNSHOWN}]*$"
 # A name, never a path: what lies where at a site is nobody else's business.
 DatasetName = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=128, pattern=r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x20\x7f-\x9f]$"
-    ),
+    StringConstraints(min_length=1, max_length=128, pattern=DATASET_PATTERN),
 ]
-ShortText = Annotated[str, StringConstraints(max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-SplitName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^/\\\x00-\x1f\x7f-\x9f]*$")]
+ShortText = Annotated[Line, StringConstraints(max_length=128)]
+SplitName = Annotated[str, StringConstraints(max_length=64, pattern=SPLIT_PATTERN)]
 MOST_SCORES = 64
 
 

@@ -12,21 +12,23 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 LABEL_KEY_PATTERN = r"^[a-z][a-z0-9_.-]{0,63}$"
 
+# Control characters would let a label or a file name write on the terminals of other sites; marks
+# of direction and characters without width would make one name look like another.
+UNSHOWN = (
+    r"\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb"
+)
+LINE_PATTERN = rf"^[^{UNSHOWN}]*$"
+FILE_NAME_PATTERN = rf"^[^/\\{UNSHOWN}]*[^/\\{UNSHOWN}.][^/\\{UNSHOWN}]*$"
+
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN)]
-# Control characters would let a label or a file name write on the terminals of other sites.
-LabelValue = Annotated[
-    str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")
-]
+Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
+"""One line of text that looks like what it is."""
+LabelValue = Annotated[Line, StringConstraints(min_length=1, max_length=256)]
 # A name, never a path: others may save the file under it.
-FileName = Annotated[
-    str,
-    StringConstraints(
-        max_length=255,
-        pattern=r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x1f\x7f-\x9f.][^/\\\x00-\x1f\x7f-\x9f]*$",
-    ),
-]
+FileName = Annotated[str, StringConstraints(max_length=255, pattern=FILE_NAME_PATTERN)]
 Description = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 

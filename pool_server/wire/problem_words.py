@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pool_server.wire.evaluations import DATASET_PATTERN, SPLIT_PATTERN
 from pool_server.wire.models.curation import ALIAS_PATTERN
-from pool_server.wire.names import DIGEST_PATTERN, LABEL_KEY_PATTERN, NAME_PATTERN
+from pool_server.wire.names import (
+    DIGEST_PATTERN,
+    FILE_NAME_PATTERN,
+    LABEL_KEY_PATTERN,
+    LINE_PATTERN,
+    NAME_PATTERN,
+)
+from pool_server.wire.people.users import EMAIL_PATTERN
 
 _MOST_CHARACTERS = 80
-_ONE_LINE = "one line of text, without tabs and other control characters"
+_ONE_LINE = (
+    "one line of text, without control characters, marks of direction and characters without width"
+)
 _FILE_NAME = "the name of a file or a thing on one line, without / and \\"
 
 PATTERN_WORDS: Mapping[str, str] = {
@@ -28,14 +38,13 @@ PATTERN_WORDS: Mapping[str, str] = {
     r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$": "two words with a dot between, for example "
     "version.published",
     r"^https?://[^\x00-\x20\x7f-\x9f]+$": "an address that begins with https:// or http://",
-    r"^([^@\s\x00-\x1f\x7f-\x9f]+@[^@\s\x00-\x1f\x7f-\x9f]+)?$": "an e-mail address, or nothing",
-    r"^[^\x00-\x1f\x7f-\x9f]+$": _ONE_LINE,
-    r"^[^\x00-\x1f\x7f-\x9f]*$": _ONE_LINE,
+    EMAIL_PATTERN: "an e-mail address, or nothing",
+    LINE_PATTERN: _ONE_LINE,
     r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$": "text without control characters",
     r"^[^\x00]*$": "text without the character of number 0",
-    r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x1f\x7f-\x9f.][^/\\\x00-\x1f\x7f-\x9f]*$": _FILE_NAME,
-    r"^[^/\\\x00-\x1f\x7f-\x9f]*[^/\\\x00-\x20\x7f-\x9f]$": _FILE_NAME,
-    r"^[^/\\\x00-\x1f\x7f-\x9f]*$": _FILE_NAME,
+    FILE_NAME_PATTERN: _FILE_NAME,
+    DATASET_PATTERN: _FILE_NAME,
+    SPLIT_PATTERN: _FILE_NAME,
     r"^([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*$": "letters a-z, digits and . _ -, in parts with / "
     "between, for example pools/ours/",
     "^((download|merge|redistribute)(,(download|merge|redistribute))*)?$": "some of download, "

@@ -13,12 +13,11 @@ from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import ReadingSession
 from pool_server.wire.audit import AuditPage, Moment
-from pool_server.wire.names import Name
+from pool_server.wire.names import Line, Name
 
 router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
 
 MOST_ENTRIES = 200
-_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 
 @router.get("/audit", summary="Read the audit")
@@ -26,11 +25,11 @@ def read_audit(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SiteAdmin,
     session: ReadingSession,
     subject: Annotated[
-        str | None,
+        Line | None,
         Query(
             description="`SITE/NAME@2`, `SITE/NAME` with its versions, `SITE/` with its models.",
+            min_length=1,
             max_length=256,
-            pattern=_NO_CONTROLS,
             examples=["site-a/face-68@2"],
         ),
     ] = None,
@@ -44,11 +43,11 @@ def read_audit(  # noqa: PLR0917 - FastAPI gives them by name
         ),
     ] = None,
     actor: Annotated[
-        str | None,
+        Line | None,
         Query(
             description="Who did it: a site, site and token, or site and user.",
+            min_length=1,
             max_length=129,
-            pattern=_NO_CONTROLS,
             examples=["site-a/laptop"],
         ),
     ] = None,

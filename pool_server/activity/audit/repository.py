@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from pool_server.database.records import AuditRecord
@@ -29,7 +29,8 @@ class AuditQuery:
     since, until : datetime or None
         From this moment on; before this moment.
     for_site : str or None
-        Whose admin reads it: what an act of theirs led to at other sites is left out.
+        Whose admin reads it: what an act of theirs led to at other sites is left out, and what
+        their people who look after the whole pool did there.
     """
 
     site: str | None = None
@@ -62,7 +63,8 @@ def list_entries(session: Session, query: AuditQuery) -> Sequence[AuditRecord]:
     if query.for_site is not None:
         conditions.append(
             or_(
-                AuditRecord.action.not_in(FOLLOWING),
+                and_(AuditRecord.action.not_in(FOLLOWING), AuditRecord.pool_wide.is_(False)),
+                AuditRecord.subject == query.for_site,
                 AuditRecord.subject.startswith(f"{query.for_site}/", autoescape=True),
             )
         )

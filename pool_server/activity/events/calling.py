@@ -21,8 +21,13 @@ from pool_server.settings import PoolSettings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# RFC 6052: an IPv4 address in its last 32 bits.
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# All that the registries give to networks; mapped, translated (NAT64) and local addresses lie
+# elsewhere. Source: IANA IPv6 Global Unicast Address Assignments.
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+# Within it, but for protocols (Teredo), documentation, or with an IPv4 address inside (6to4).
+_SPECIAL = tuple(
+    map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+)
 _MOST_ANSWER_BYTES = 4096
 TIMEOUT_S = 10.0
 """Of one call, all of it."""
@@ -103,21 +108,11 @@ def call(url: str, body: bytes, headers: Mapping[str, str], settings: PoolSettin
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address is one of the public internet.
-
-    Addresses that carry another one are judged by that, too.
-    """
-    if isinstance(address, ipaddress.IPv6Address):
-        inner: list[Address | None] = [address.ipv4_mapped, address.sixtofour]
-        if address.teredo is not None:
-            inner += list(address.teredo)
-        if address in _NAT64:
-            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        carried = [each for each in inner if each is not None]
-        if address.ipv4_mapped is not None:
-            return is_public(address.ipv4_mapped)
-        if not all(is_public(each) for each in carried):
-            return False
+    """Tell whether an address is one of the public internet: global unicast only."""
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address not in _GLOBAL_UNICAST or any(address in each for each in _SPECIAL)
+    ):
+        return False
     return address.is_global and not address.is_multicast
 
 

@@ -7,7 +7,7 @@ import pwd
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, String, text
+from sqlalchemy import Index, String, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from pool_server.database.records.base import BigKey, JsonObject, NameText, Record, now_utc
@@ -35,6 +35,8 @@ class AuditRecord(Record):
     actor_token: Mapped[NameText]
     actor_user: Mapped[NameText] = mapped_column(server_default=text("''"))
     token_id: Mapped[str] = mapped_column(String(32))
+    # By somebody who sees all models, and not only what their site may see.
+    pool_wide: Mapped[bool] = mapped_column(default=False, server_default=false())
     address: Mapped[str] = mapped_column(String(64), default="")
     request_id: Mapped[str] = mapped_column(String(64), default="")
     action: Mapped[str] = mapped_column(String(64))

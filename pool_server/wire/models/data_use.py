@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from pool_server.wire.names import Line
+
 DetailKind = Literal["none", "date", "words"]
 
 TEXT = "text"
@@ -192,9 +194,7 @@ class Term(BaseModel):
     )
 
     code: Annotated[str, StringConstraints(max_length=32)]
-    detail: Annotated[
-        str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")
-    ] = ""
+    detail: Annotated[Line, StringConstraints(max_length=256)] = ""
 
     @model_validator(mode="after")
     def _is_known(self) -> Term:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.names import Name
+from pool_server.wire.names import Line, Name
 
 Role = Literal["viewer", "contributor", "curator", "admin"]
 # Each may all that the one before it may.
@@ -44,8 +44,7 @@ SCOPES: dict[Scope, str] = {
     "people in can get any other scope in this way",
 }
 
-# Control characters would write on the terminals of other sites.
-ShortText = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+ShortText = Annotated[Line, StringConstraints(max_length=200)]
 Quota = Annotated[
     int | None,
     Field(ge=0, le=2**62, description="Most bytes of all the site's files; null: no limit."),

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.names import Name
+from pool_server.wire.names import UNSHOWN, Name
 from pool_server.wire.people.sites import Role, ShortText
 from pool_server.wire.people.tokens import LifetimeDays
 
+EMAIL_PATTERN = rf"^([^@\s{UNSHOWN}]+@[^@\s{UNSHOWN}]+)?$"
 Email = Annotated[
     str,
-    StringConstraints(
-        max_length=254, pattern=r"^([^@\s\x00-\x1f\x7f-\x9f]+@[^@\s\x00-\x1f\x7f-\x9f]+)?$"
-    ),
+    StringConstraints(max_length=254, pattern=EMAIL_PATTERN),
     Field(description="For people to write to; the pool sends nothing."),
 ]
 

@@ -100,7 +100,7 @@ def test_words_of_others_command_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    words = "gone\x1b[2J\x9b2J\x07\rcome\r\nnext\tline"
+    words = "gone\x1b[2J\x9b2J\x07\rcome\r\nnext\tline\u202eenil\u200b"
     said = Invocation(Conventions())
     reply = Reply({"words": words}, [words, TableText([words], [[words]], words)], [words])
     for act in (
@@ -112,9 +112,10 @@ def test_words_of_others_command_no_terminal(
     ):
         sent = on_terminal(monkeypatch, act)
         assert "\\x1b[2J\\x9b2J\\x07\\x0dcome" in sent
-        assert not set(sent) & set("\x1b\x9b\x07")
+        assert "line\\u202eenil\\u200b" in sent
+        assert not set(sent) & set("\x1b\x9b\x07\u202e\u200b")
     sent = on_terminal(monkeypatch, lambda: print_json({"words": words}))
-    assert not set(sent) & set("\x1b\x9b\x07")
+    assert not set(sent) & set("\x1b\x9b\x07\u202e\u200b")
     assert json.loads(sent) == {"words": words}
     # A file gets what was written, to be sent back as it is.
     Invocation(Conventions()).print_reply(Reply({}, words))

@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from pool_server.http.refusals import written_out
 from tests.pool_server.lineage.withdrawals.families import three_merges
-from tests.pool_server.pool_driver import PoolDriver, error_of
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 
 
 def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
@@ -97,3 +98,33 @@ def test_filters_and_pages(pool: PoolDriver) -> None:
         if cursor is None:
             break
     assert collected == read(pool.admin, site=site, limit=200)
+
+
+def test_a_site_does_not_read_what_its_people_did_for_the_whole_pool(pool: PoolDriver) -> None:
+    """Who curates the whole pool sees private models; the admin of their site does not."""
+    admin = pool.member("audit-home", "admin")
+    request = {"site": "audit-home", "name": "wide", "role": "curator", "pool_wide": True}
+    curator = pool.client(pool.admin.post("/api/v1/tokens", json=request).json()["secret"])
+    upload(pool.member("audit-owner"), "audit-owner/secret", visibility="private")
+    path = "/api/v1/models/audit-owner/secret/versions/1/quarantine"
+    assert curator.post(path, json={"reason": "doubt"}).status_code == 200
+    assert "secret" not in str(read(admin, limit=200))
+    [entry] = read(pool.member("audit-owner", "admin"), action="version.quarantine")
+    assert (entry["subject"], entry["actor"]) == ("audit-owner/secret@1", "audit-home/wide")
+
+
+def test_no_words_of_a_refused_request_get_into_the_audit(pool: PoolDriver) -> None:
+    site, text = "audit-words", "x%1b%5b31m%e2%80%ae"
+    member = pool.member(site)
+    refused = member.delete(f"/api/v1/users/{text}")
+    assert refused.status_code in {404, 405}
+    for path in (f"tokens/{text}", "tokens/" + "a" * 300, f"webhooks/{text}"):
+        assert member.delete(f"/api/v1/{path}").status_code == 403
+    assert read(pool.member(site, "admin"), action="request.refuse") == []
+    assert member.delete(f"/api/v1/tokens/{'a' * 16}").status_code == 403
+    [entry] = read(pool.member(site, "admin"), action="request.refuse")
+    assert entry["subject"] == f"/api/v1/tokens/{'a' * 16}"
+
+
+def test_a_refusal_is_escaped_in_the_audit() -> None:
+    assert written_out("a\x1b[31m\u202eb") == r"a\u001b[31m\u202eb"
