@@ -32,20 +32,21 @@ _STOP_TIMEOUT_S = 15.0
 @command(
     app,
     "quickstart",
-    examples=["quickstart", "quickstart --sites 5 --keep ~/poolctl-trial"],
+    examples=["quickstart", "quickstart --site-count 5 -o ~/poolctl-trial"],
 )
 def quickstart(
     invocation: Invocation,
     *,
-    keep: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(
-            "--keep",
-            metavar="DIR",
+            "--output",
+            "-o",
+            metavar="FOLDER",
             help="A new or empty folder for all files. Default: ./poolctl-quickstart.",
         ),
     ] = None,
-    sites: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
+    site_count: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic persons.")] = 1,
 ) -> Reply:
     """Run the whole journey: train, share, merge, evaluate, find blinks.
@@ -56,8 +57,8 @@ def quickstart(
     """
     from site_agent.quickstart import QuickstartSettings, run_journey
 
-    settings = QuickstartSettings(sites=sites, seed=seed)
-    folder = _prepared_folder(keep)
+    settings = QuickstartSettings(sites=site_count, seed=seed)
+    folder = _prepared_folder(output)
     started_s = time.monotonic()
     reporter = _TerminalReporter(invocation)
     with reporter, _pool_process(folder / "pool") as (endpoint, admin_token):
@@ -70,19 +71,19 @@ def quickstart(
     )
 
 
-def _prepared_folder(keep: Path | None) -> Path:
+def _prepared_folder(wanted: Path | None) -> Path:
     """Return an empty folder: the one asked for, or the first free default name."""
     from site_agent.errors import InvalidInputError
 
-    folder = keep if keep is not None else _DEFAULT_FOLDER
+    folder = wanted or _DEFAULT_FOLDER
     number = 1
-    while keep is None and _is_taken(folder):
+    while wanted is None and _is_taken(folder):
         number += 1
         folder = Path(f"{_DEFAULT_FOLDER}-{number}")
     if _is_taken(folder):
         raise InvalidInputError(
-            f"{folder} is not an empty folder; name a new one with --keep, "
-            "or leave --keep out for the next free name"
+            f"{folder} is not an empty folder; name a new one with --output, "
+            "or leave --output out for the next free name"
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -20,7 +20,7 @@ from cli.vision.face_files import (
     FacesArgument,
     ImagesOption,
     PtsOriginOption,
-    read_face_file,
+    read_joined_faces,
     reading_from,
 )
 
@@ -77,27 +77,30 @@ class Boxes(StrEnum):
     app,
     "split",
     examples=[
-        "dataset split faces.xml --sites 6 --out sites/",
-        "dataset split faces.xml --test 0.2 --by person --person-pattern '(person-[0-9]+)_'",
-        "dataset split faces.xml --sites 3 --test 0.25 --by person --persons persons.csv",
+        "dataset split faces.xml --site-count 6 -o sites/",
+        "dataset split faces.xml --test-share 0.2 --together person --persons persons.csv",
+        "dataset split faces.xml --site-count 3 --together person --person-pattern '(p[0-9]+)_'",
     ],
 )
 def split(
     invocation: Invocation,
-    dataset: FacesArgument,
+    datasets: FacesArgument,
     *,
-    sites: Annotated[int, typer.Option(min=1, help="Number of equal parts.")] = 1,
-    test: Annotated[
+    site_count: Annotated[int, typer.Option(min=1, help="Number of equal parts.")] = 1,
+    test_share: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of the images for a test set.")
     ] = 0.0,
-    by: TogetherOption = Together.IMAGE,
+    together: TogetherOption = Together.IMAGE,
     person_pattern: PersonPatternOption = None,
     persons: PersonsOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
-    out: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Folder for the results. Default: that of FACES."
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Folder for the results. Default: that of FACES.",
         ),
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Also copy the images.")] = False,
@@ -107,16 +110,18 @@ def split(
     """Split a data set into sites, or into a training and a test set.
 
     Writes one imglab XML file for each part: NAME-site-1.xml, ..., NAME-train.xml, NAME-test.xml.
-    Images are copied only with --copy. Copies of the same image stay together; with --by person,
-    all images of a person do. Existing files are replaced only with --force.
+    Images are copied only with --copy. Copies of the same image stay together; with
+    --together person, all images of a person do. Existing files are replaced only with --force.
     """
     from site_agent.datasets import dataset_digest, site_shares, split_dataset
 
-    faces = read_face_file(dataset, reading_from(images))
-    group_of = grouping_by(faces, by, person_pattern, persons)
-    parts = split_dataset(faces, site_shares(sites, test), group_of=group_of, seed=seed)
-    folder = out or (dataset if dataset.is_dir() else dataset.parent)
-    targets = {name: folder / f"{dataset.stem}-{name}.xml" for name in parts}
+    faces = read_joined_faces(datasets, reading_from(images))
+    group_of = grouping_by(faces, together, person_pattern, persons)
+    shares = site_shares(site_count, test_share)
+    parts = split_dataset(faces, shares, group_of=group_of, seed=seed)
+    first = datasets[0]
+    folder = output or (first if first.is_dir() else first.parent)
+    targets = {name: folder / f"{first.stem}-{name}.xml" for name in parts}
     for path in targets.values():
         require_free(path, force=force)
     if copy:
@@ -142,7 +147,7 @@ def split(
             )
     columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
     rows = [[str(item[column]) for column in columns] for item in items]
-    data = {"dataset": dataset, "by": by.value, "seed": seed, "items": items}
+    data = {"datasets": datasets, "together": together.value, "seed": seed, "items": items}
     return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
 
 
@@ -158,7 +163,7 @@ def split(
 )
 def convert(
     invocation: Invocation,
-    dataset: FacesArgument,
+    datasets: FacesArgument,
     *,
     output: Annotated[
         Path,
@@ -169,8 +174,9 @@ def convert(
             help="NAME.xml, NAME.json, or a folder for .pts files.",
         ),
     ],
-    to: Annotated[
-        Target | None, typer.Option(help="Format of the output. Default: by its suffix.")
+    output_format: Annotated[
+        Target | None,
+        typer.Option("--format", help="Format of the output. Default: by its suffix."),
     ] = None,
     boxes: Annotated[
         Boxes | None,
@@ -182,7 +188,8 @@ def convert(
     detector: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="The detector for --boxes detector. Default: dlib's own."
+            metavar="FILE|ADDRESS",
+            help="The detector for --boxes detector. Default: dlib's own.",
         ),
     ] = None,
     upsample: Annotated[
@@ -191,8 +198,9 @@ def convert(
     parts: Annotated[
         str | None,
         typer.Option(
+            metavar="A,B,...",
             help="Landmarks to keep: names, numbers (36-47), or groups of the 68: eyes, "
-            "mouth, nose, ..."
+            "mouth, nose, ...",
         ),
     ] = None,
     renumber: Annotated[
@@ -212,15 +220,15 @@ def convert(
     replaced only with --force.
     """
     reading = reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
-    faces = read_face_file(dataset, reading)
-    target = to or _target(output)
+    faces = read_joined_faces(datasets, reading)
+    target = output_format or _target(output)
     if renumber:
         from site_agent.datasets import renumber_parts
 
         faces = renumber_parts(faces)
     kept = _with_parts(faces, parts) if parts else faces
-    _require_free_targets(dataset, kept, output, target, copy=copy, force=force)
-    data: dict[str, Any] = {"dataset": dataset, "output": output, "format": target.value}
+    _require_free_targets(datasets, kept, output, target, copy=copy, force=force)
+    data: dict[str, Any] = {"datasets": datasets, "output": output, "format": target.value}
     words = []
     if boxes is Boxes.DETECTOR or (detector is not None and boxes is None):
         faces, told = _reboxed(invocation, faces, detector, upsample)
@@ -252,17 +260,17 @@ def convert(
 
 
 def grouping_by(
-    faces: FaceDataset, by: Together, pattern: str | None, table: Path | None
+    faces: FaceDataset, together: Together, pattern: str | None, table: Path | None
 ) -> GroupOf | None:
     """Return what keeps images together in a split."""
     from site_agent.datasets import by_folder, by_pattern, by_table
 
-    if by is not Together.PERSON:
+    if together is not Together.PERSON:
         if pattern is not None or table is not None:
-            raise UsageError("--person-pattern and --persons: need --by person")
-        return by_folder if by is Together.FOLDER else None
+            raise UsageError("--person-pattern and --persons: need --together person")
+        return by_folder if together is Together.FOLDER else None
     if (pattern is None) == (table is None):
-        raise UsageError("--by person: give --person-pattern or --persons")
+        raise UsageError("--together person: give --person-pattern or --persons")
     if pattern is not None:
         return by_pattern(faces, pattern)
     assert table is not None
@@ -272,18 +280,24 @@ def grouping_by(
 
 
 def _require_free_targets(
-    dataset: Path, faces: FaceDataset, output: Path, target: Target, *, copy: bool, force: bool
+    datasets: list[Path],
+    faces: FaceDataset,
+    output: Path,
+    target: Target,
+    *,
+    copy: bool,
+    force: bool,
 ) -> None:
     """Refuse what `_written` would replace, before a detector looks at every image."""
     if target is not Target.PTS:
-        refuse_inputs([output], [dataset, *(image.path for image in faces.images)], "--output")
+        refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
         require_free(output, force=force)
         require_free_copies(_copies(faces, output) if copy else (), force=force)
         return
     from site_agent.datasets.pts_files import find_pts, pts_places
 
     places = pts_places(faces, output)
-    read = find_pts(dataset) if dataset.is_dir() else [dataset]
+    read = chain.from_iterable(find_pts(each) if each.is_dir() else [each] for each in datasets)
     refuse_inputs([file for _, _, file, _ in places], read, "--output")
     for _, _, file, _ in places:
         require_free(file, force=force)
@@ -311,7 +325,7 @@ def _target(output: Path) -> Target:
     target = targets.get(output.suffix.lower())
     if target is None:
         raise UsageError(
-            f"--output {output}: expected NAME.xml, NAME.json, or a folder; or give --to"
+            f"--output {output}: expected NAME.xml, NAME.json, or a folder; or give --format"
         )
     return target
 

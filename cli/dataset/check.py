@@ -13,7 +13,14 @@ from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.vision.face_files import FacesArgument, ImagesOption, read_face_file, reading_from
+from cli.vision.face_files import (
+    FacesArgument,
+    ImagesOption,
+    read_face_file,
+    read_joined_faces,
+    reading_from,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from site_agent.datasets import Distribution, FaceDataset, Finding
@@ -29,7 +36,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
     "check",
     examples=[
         "dataset check faces.xml",
-        "dataset check train.xml test.xml --parts 68 --json",
+        "dataset check train.xml test.xml --part-count 68 --json",
         "dataset check faces.xml --target-size-px 80x80 --upsample 1 --report findings.json",
     ],
 )
@@ -41,7 +48,7 @@ def check(
     ],
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
-    parts: Annotated[
+    part_count: Annotated[
         int | None, typer.Option(min=0, help="Number of landmarks that each face should have.")
     ] = None,
     target_size_px: Annotated[
@@ -50,9 +57,11 @@ def check(
     upsample: Annotated[
         int, typer.Option(min=0, max=4, help="Maximum doublings of images in detector training.")
     ] = 0,
-    detector: Annotated[
+    for_detector: Annotated[
         bool,
-        typer.Option("--detector/--no-detector", help="Report boxes that no detector can learn."),
+        typer.Option(
+            "--for-detector/--not-for-detector", help="Report boxes that no detector can learn."
+        ),
     ] = True,
     report_file: Annotated[
         Path | None,
@@ -73,8 +82,8 @@ def check(
         refuse_inputs([report_file], datasets, "--report")
     read = [read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
-        findings = check_datasets(read, report, expected_parts=parts)
-        if detector:
+        findings = check_datasets(read, report, expected_parts=part_count)
+        if for_detector:
             report(None, "boxes that a detector cannot learn")
             findings += _unlearnable(read, target_size_px, upsample)
     if report_file is not None:
@@ -123,7 +132,7 @@ def check(
 )
 def stats(
     invocation: Invocation,
-    dataset: FacesArgument,
+    datasets: FacesArgument,
     images: ImagesOption = None,
 ) -> Reply:
     """Show statistics of a data set.
@@ -134,7 +143,7 @@ def stats(
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
-    faces = read_face_file(dataset, reading_from(images))
+    faces = read_joined_faces(datasets, reading_from(images))
     found = dataset_statistics(faces)
     with invocation.progress("read images") as report:
         report(None, "digest")
@@ -157,8 +166,8 @@ def stats(
     ]
     spread = [_row(name, item) for name, item in found.distributions.items()]
     columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
-    data = {"dataset": dataset, "digest": digest, **found.to_dict()}
-    tables = [TableText(["", str(dataset)], counted), TableText(columns, spread)]
+    data = {"datasets": datasets, "digest": digest, **found.to_dict()}
+    tables = [TableText(["", words_of(datasets)], counted), TableText(columns, spread)]
     return Reply(data, tables, [digest])
 
 
@@ -172,7 +181,7 @@ def stats(
 )
 def preview(
     invocation: Invocation,
-    dataset: FacesArgument,
+    datasets: FacesArgument,
     *,
     output: Annotated[
         Path | None,
@@ -202,20 +211,20 @@ def preview(
     """
     from site_agent.datasets import sheet_paths, write_contact_sheets
 
-    faces = read_face_file(dataset, reading_from(images))
-    output = output or Path(f"{dataset.stem}.png")
+    faces = read_joined_faces(datasets, reading_from(images))
+    output = output or Path(f"{datasets[0].stem}.png")
     laid_out: dict[str, Any] = {
         "columns": columns,
         "rows": rows,
         "most_pages": pages,
         "whole_images": whole_images,
     }
-    inputs = [dataset, *(image.path for image in faces.images)]
+    inputs = [*datasets, *(image.path for image in faces.images)]
     refuse_inputs(sheet_paths(faces, output, **laid_out), inputs, "--output")
     with invocation.progress("draw") as report:
         written = write_contact_sheets(faces, output, **laid_out, tile_px=tile_px, progress=report)
     names = [str(path) for path in written]
-    return Reply({"dataset": dataset, "pages": written}, names, names)
+    return Reply({"datasets": datasets, "pages": written}, names, names)
 
 
 def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[Finding]:

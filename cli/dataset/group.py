@@ -20,16 +20,16 @@ app = group("Check, convert, split and show annotations; draw synthetic faces.")
     app,
     "synth",
     examples=[
-        "dataset synth faces/ --images 200",
-        "dataset synth siteB/ --images 150 --seed 2 --first-person 50 --style infant-lab",
+        "dataset synth faces/ --image-count 200",
+        "dataset synth siteB/ --image-count 150 --seed 2 --first-person 50 --style infant-lab",
     ],
 )
 def synth(
     invocation: Invocation,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
     *,
-    images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 100,
-    persons: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 50,
+    image_count: Annotated[int, typer.Option(min=1, help="Number of images.")] = 100,
+    person_count: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 50,
     first_person: Annotated[
         int,
         typer.Option(min=0, help="Number of the first person; disjoint ranges share no person."),
@@ -57,19 +57,19 @@ def synth(
     from site_agent.datasets.synthetic import face_dataset_files, write_face_dataset
 
     named: dict[str, Any] = {
-        "persons": persons,
+        "persons": person_count,
         "faces_per_image": faces_per_image,
         "first_person": first_person,
         "name": name,
     }
-    for file in face_dataset_files(folder, images, **named):
+    for file in face_dataset_files(folder, image_count, **named):
         require_free(file, force=force)
     if sheet is not None:
         require_free(sheet, force=force)
     with invocation.progress("draw faces") as report:
         xml = write_face_dataset(
             folder,
-            images,
+            image_count,
             **named,
             seed=seed,
             image_size=_size(size),
@@ -78,9 +78,10 @@ def synth(
         )
     if sheet is not None:
         write_contact_sheets(read_imglab_xml(xml), sheet, rows=6, tile_px=256, most_pages=1)
-    data = {"dataset": xml, "images": images, "faces_per_image": faces_per_image, "sheet": sheet}
+    data = {"dataset": xml, "images": image_count, "faces_per_image": faces_per_image}
+    data["sheet"] = sheet
     shown = f"some of them in {sheet}" if sheet is not None else ""
-    return Reply(data, [f"{xml}  ({images} images)", shown], [str(xml)])
+    return Reply(data, [f"{xml}  ({image_count} images)", shown], [str(xml)])
 
 
 @command(

@@ -13,7 +13,13 @@ from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.transfers import sidecars
-from cli.vision.face_files import ImagesOption, part_words, read_face_file, reading_from
+from cli.vision.face_files import (
+    ImagesOption,
+    part_words,
+    read_joined_faces,
+    reading_from,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -36,7 +42,7 @@ _SHORT_NAMES = {
     "evaluate",
     examples=[
         "evaluate merged.dat test.xml",
-        "evaluate siteA.svm siteB.svm merged.svm test.xml --out scores/",
+        "evaluate siteA.svm siteB.svm merged.svm test.xml -o scores/",
         "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
         "evaluate whole.dat eyes.dat test.xml --parts eyes",
         "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
@@ -47,16 +53,16 @@ def evaluate(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL... FACES",
+            metavar="MODEL... FACES...",
             help="Models (files or addresses), then annotations: imglab XML, COCO JSON, "
-            "or a folder of .pts files.",
+            "or a folder of .pts files; several are used as one data set.",
         ),
     ],
     *,
-    out: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(
-            "--out",
+            "--output",
             "-o",
             metavar="FOLDER",
             help="Write JSON, CSV, Markdown and plots to this folder.",
@@ -103,7 +109,7 @@ def evaluate(
     ] = 0,
     per_image: Annotated[
         bool,
-        typer.Option("--per-image", help="With --json and --out: also list each image or face."),
+        typer.Option("--per-image", help="With --json and --output: also list each image or face."),
     ] = False,
     save: Annotated[
         bool,
@@ -143,11 +149,9 @@ def evaluate(
 
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
-    if len(words) < 2:
-        raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
-    dataset_path = Path(words[-1])
-    dataset = read_face_file(dataset_path, reading_from(images))
-    files = model_files(invocation, words[:-1])
+    model_words, dataset_paths = _models_and_faces(words)
+    dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
+    files = model_files(invocation, model_words)
     _refuse_networks(files)
     if post:
         # Before hours of work, not after them.
@@ -175,11 +179,11 @@ def evaluate(
             )
             invocation.note(f"kept in {path}")
     written = []
-    if out is not None:
+    if output is not None:
         written = write_report(
-            out,
+            output,
             models,
-            dataset_name=dataset_path.name,
+            dataset_name=words_of([Path(path.name) for path in dataset_paths]),
             dataset_digest=measured,
             per_image=per_image,
         )
@@ -199,7 +203,7 @@ def evaluate(
         for model in models
     ]
     data = {
-        "dataset": dataset_path,
+        "datasets": dataset_paths,
         "dataset_digest": measured,
         "items": items,
         "files": written,
@@ -209,6 +213,20 @@ def evaluate(
     text += [f"written {path}" for path in written]
     text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
     return Reply(data, text, words_per_model)
+
+
+def _models_and_faces(words: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """Take the words apart: the last ones that can be annotations are."""
+    first = len(words) - 1
+    while first > 1 and _can_be_faces(words[first - 1]):
+        first -= 1
+    if first < 1:
+        raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
+    return list(words[:first]), [Path(word) for word in words[first:]]
+
+
+def _can_be_faces(word: str) -> bool:
+    return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts"}
 
 
 def warn_of_training_images(

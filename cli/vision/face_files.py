@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
 
 FacesArgument = Annotated[
-    Path,
+    list[Path],
     typer.Argument(
-        metavar="FACES", help="imglab XML, COCO keypoints JSON, or a folder with .pts files."
+        metavar="FACES...",
+        help="imglab XML, COCO keypoints JSON, or a folder with .pts files; several are used as "
+        "one data set.",
     ),
 ]
 PtsOriginOption = Annotated[
@@ -68,6 +71,20 @@ def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDat
             ".pts files"
         )
     return read_faces(path, reading)
+
+
+def read_joined_faces(
+    paths: Sequence[Path], reading: ReadingOptions | None = None, *, same_parts: bool = False
+) -> FaceDataset:
+    """Read annotations, several of them as one data set (see `site_agent.datasets`)."""
+    from site_agent.datasets import join_datasets
+
+    return join_datasets([read_face_file(path, reading) for path in paths], same_parts=same_parts)
+
+
+def words_of(paths: Sequence[Path]) -> str:
+    """Return how messages and tables name the data."""
+    return " + ".join(map(str, paths))
 
 
 def part_words(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.vision.face_files import ImagesOption, read_face_file, reading_from
+from cli.vision.face_files import ImagesOption, read_joined_faces, reading_from
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -25,9 +25,9 @@ app = single()
     app,
     "predict",
     examples=[
-        "predict photos/ --detector merged.svm --landmarks merged.dat --overlay seen/",
+        "predict photos/ --detector merged.svm --landmarks merged.dat --pictures seen/",
         "predict test.xml --landmarks site-a/face-68 --json",
-        "predict a.jpg b.jpg --detector merged.svm --xml found.xml",
+        "predict a.jpg b.jpg --detector merged.svm -o found.xml",
     ],
 )
 def predict(
@@ -59,11 +59,14 @@ def predict(
     threshold: Annotated[
         float, typer.Option(help="Added to the score that a detection needs.")
     ] = 0.0,
-    xml: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the faces as imglab annotations.")
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the faces as imglab annotations."
+        ),
     ] = None,
-    overlay: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the faces on copies of the images.")
+    pictures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw the faces on copies of the images.")
     ] = None,
     workers: Annotated[
         int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
@@ -74,7 +77,7 @@ def predict(
     """Find faces and landmarks in images.
 
     Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
-    rounded (--json). --xml and --overlay replace existing files only with --force, and never an
+    rounded (--json). --output and --pictures replace existing files only with --force, and never an
     input.
     """
     from site_agent.faces.prediction import predict_images, write_predictions_xml
@@ -84,12 +87,12 @@ def predict(
     words = {role: word for role, word in wanted.items() if word and word != "stock"}
     files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
     paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
-    if xml is not None:
+    if output is not None:
         models = [file.path for file in files.values()]
-        refuse_inputs([xml], [*map(Path, inputs), *paths, *models], "--xml")
-        require_free(xml, force=force)
-    if overlay is not None:
-        _require_free_overlays(paths, overlay, force=force)
+        refuse_inputs([output], [*map(Path, inputs), *paths, *models], "--output")
+        require_free(output, force=force)
+    if pictures is not None:
+        _require_free_overlays(paths, pictures, force=force)
     finder = None
     if detector == "stock":
         from site_agent.faces.detector import open_detector
@@ -116,16 +119,17 @@ def predict(
         invocation.warn(f"left out: {problem}")
     overlays: list[Path] = []
     notes = []
-    if xml is not None:
-        write_predictions_xml(predictions, xml)
-        notes.append(f"annotations {xml}")
-    if overlay is not None:
+    if output is not None:
+        write_predictions_xml(predictions, output)
+        notes.append(f"annotations {output}")
+    if pictures is not None:
         from site_agent.pictures.overlays import write_overlays
 
         with invocation.progress("draw overlays"):
-            overlays = write_overlays(predictions, overlay)
-        notes.append(f"overlays {overlay}")
-    data = {"items": [each.to_dict() for each in predictions], "xml": xml, "overlays": overlays}
+            overlays = write_overlays(predictions, pictures)
+        notes.append(f"pictures {pictures}")
+    items = [each.to_dict() for each in predictions]
+    data = {"items": items, "output": output, "pictures": overlays}
     return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
 
 
@@ -150,9 +154,9 @@ def _images(
     annotations = [word for word in words if _is_annotations(Path(word), boxes_wanted=boxes_wanted)]
     if not annotations:
         return find_images(words)
-    if len(words) > 1:
-        raise UsageError(f"{annotations[0]}: annotations must be the only input")
-    return read_face_file(Path(words[0]), reading)
+    if len(words) > len(annotations):
+        raise UsageError(f"{annotations[0]}: annotations and images cannot be mixed")
+    return read_joined_faces([Path(word) for word in words], reading)
 
 
 def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:

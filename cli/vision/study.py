@@ -81,12 +81,12 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         *,
         test: Annotated[
             Path,
-            typer.Option(metavar="TEST", help="The test set for all models.", show_default=False),
+            typer.Option(metavar="FACES", help="The test set for all models.", show_default=False),
         ],
         output: Annotated[
             Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
         ],
-        sites: Annotated[
+        site_count: Annotated[
             int | None,
             typer.Option(
                 min=2,
@@ -95,10 +95,10 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
                 show_default=False,
             ),
         ] = None,
-        by: TogetherOption = Together.IMAGE,
+        together: TogetherOption = Together.IMAGE,
         person_pattern: PersonPatternOption = None,
         persons: PersonsOption = None,
-        name: Annotated[
+        dataset_name: Annotated[
             str,
             typer.Option(
                 metavar="NAME", help="Name of the data in the table. Default: that of FACES."
@@ -124,11 +124,11 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             test=test,
             reading=reading_from(images),
             output=output,
-            sites=sites,
-            by=by,
+            site_count=site_count,
+            together=together,
             pattern=person_pattern,
             persons=persons,
-            name=name or dataset[0].stem,
+            name=dataset_name or dataset[0].stem,
             settings=_seeded(chosen, seed),
             workers=workers,
             redo=redo,
@@ -145,8 +145,8 @@ _add_study(
     LANDMARK_SETTINGS,
     _LANDMARKS_HELP,
     [
-        "study landmarks faces.xml --sites 6 --test test.xml -o study/",
-        "study landmarks faces.xml --sites 3 --by folder --test test.xml -o study/ --set orders=1",
+        "study landmarks faces.xml --site-count 6 --test test.xml -o study/",
+        "study landmarks faces.xml --site-count 3 --together folder --test test.xml -o study/",
         "study landmarks siteA.xml siteB.xml siteC.xml --test test.xml -o study/ --parts eyes",
     ],
 )
@@ -155,7 +155,7 @@ _add_study(
     DETECTOR_SETTINGS,
     _DETECTORS_HELP,
     [
-        "study detectors faces.xml --sites 6 --test test.xml -o study/",
+        "study detectors faces.xml --site-count 6 --test test.xml -o study/",
         "study detectors siteA.xml siteB.xml --test test.xml -o study/ --set upsample=1",
     ],
 )
@@ -181,8 +181,8 @@ class _Request:
     test: Path
     reading: ReadingOptions
     output: Path
-    sites: int | None
-    by: Together
+    site_count: int | None
+    together: Together
     pattern: str | None
     persons: Path | None
     name: str
@@ -197,22 +197,22 @@ class _Request:
 
         datasets = [read_face_file(file, self.reading) for file in self.files]
         if len(datasets) > 1:
-            given = [self.sites is not None, self.pattern is not None, self.persons is not None]
-            if any(given) or self.by is not Together.IMAGE:
+            given = [each is not None for each in (self.site_count, self.pattern, self.persons)]
+            if any(given) or self.together is not Together.IMAGE:
                 raise UsageError(
-                    f"{len(datasets)} data sets are the parts: --sites, --by, --person-pattern "
-                    "and --persons are for one data set that is split"
+                    f"{len(datasets)} data sets are the parts: --site-count, --together, "
+                    "--person-pattern and --persons are for one data set that is split"
                 )
             return named_parts(datasets)
-        grouping = grouping_by(datasets[0], self.by, self.pattern, self.persons)
+        grouping = grouping_by(datasets[0], self.together, self.pattern, self.persons)
         return split_into_parts(
-            datasets[0], self.sites or 6, group_of=grouping, seed=self.settings.seed
+            datasets[0], self.site_count or 6, group_of=grouping, seed=self.settings.seed
         )
 
     def repeat(self, count: int) -> list[str]:
         """Return the command that does the same from the parts in the study's folder."""
         parts = [f"parts/P{number}.xml" for number in range(1, count + 1)]
-        test = ["--test", str(self.test.absolute()), "--name", self.name, "-o", "again/"]
+        test = ["--test", str(self.test.absolute()), "--dataset-name", self.name, "-o", "again/"]
         head, rest = self.repeated[:3], self.repeated[3:]
         if self.reading.images is not None:
             test += ["--images", str(self.reading.images.absolute())]

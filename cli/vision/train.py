@@ -16,7 +16,13 @@ from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.transfers import sidecars
-from cli.vision.face_files import FacesArgument, ImagesOption, read_face_file, reading_from
+from cli.vision.face_files import (
+    FacesArgument,
+    ImagesOption,
+    read_face_file,
+    read_joined_faces,
+    reading_from,
+)
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
@@ -39,7 +45,8 @@ ERT_SETTINGS = SettingsOptions(
         "num_trees_per_cascade_level",
         "tree_depth",
         "cascade_depth",
-        "num_threads",
+        "seed",
+        "threads",
     ),
 )
 
@@ -52,11 +59,10 @@ _ScoresOption = Annotated[
         help="Score the model on its training data at the end.",
     ),
 ]
-_EvaluateOption = Annotated[
+_TestOption = Annotated[
     Path | None,
     typer.Option(
-        "--evaluate",
-        metavar="TEST",
+        metavar="FACES",
         help="Score the model on these annotations, and save the scores beside it.",
     ),
 ]
@@ -76,13 +82,13 @@ _UploadOption = Annotated[
     examples=[
         "train hog-svm faces.xml -o siteA.svm",
         "train hog-svm faces.xml -o siteA.svm --flips --upsample 1 --target-size-px 80x80",
-        "train hog-svm faces.xml -o siteA.svm --by-label --evaluate test.xml --upload site-a/face",
+        "train hog-svm faces.xml -o siteA.svm --by-label --test test.xml --upload site-a/face",
     ],
     parameters=HOG_SVM_SETTINGS.parameters(),
 )
 def hog_svm(
     invocation: Invocation,
-    dataset: FacesArgument,
+    datasets: FacesArgument,
     *,
     output: Annotated[
         Path | None,
@@ -91,7 +97,7 @@ def hog_svm(
         ),
     ] = None,
     training_scores: _ScoresOption = True,
-    evaluate: _EvaluateOption = None,
+    test: _TestOption = None,
     upload: _UploadOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
@@ -108,12 +114,12 @@ def hog_svm(
 
     reading = reading_from(images)
     chosen = HOG_SVM_SETTINGS.take(settings)
-    faces = read_face_file(dataset, reading)
-    target = output or Path(f"{dataset.stem}.svm")
+    faces = read_joined_faces(datasets, reading)
+    target = output or Path(f"{datasets[0].stem}.svm")
     if dry_run:
         return _planned_detector(faces, target, chosen)
     _require_replaceable(target, faces, chosen, force=force)
-    after = _prepared(invocation, evaluate, reading, upload)
+    after = _prepared(invocation, test, reading, upload)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -125,13 +131,13 @@ def hog_svm(
     examples=[
         "train ert faces.xml -o siteA.dat",
         "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
-        "train ert faces.xml -o eyes.dat --parts eyes --evaluate test.xml --upload site-a/eyes",
+        "train ert faces.xml -o eyes.dat --parts eyes --test test.xml --upload site-a/eyes",
     ],
     parameters=ERT_SETTINGS.parameters(),
 )
 def ert(
     invocation: Invocation,
-    dataset: FacesArgument,
+    datasets: FacesArgument,
     *,
     output: Annotated[
         Path | None,
@@ -140,7 +146,7 @@ def ert(
         ),
     ] = None,
     training_scores: _ScoresOption = True,
-    evaluate: _EvaluateOption = None,
+    test: _TestOption = None,
     upload: _UploadOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
@@ -157,13 +163,13 @@ def ert(
 
     reading = reading_from(images)
     chosen = ERT_SETTINGS.take(settings)
-    faces = read_face_file(dataset, reading)
-    target = output or Path(f"{dataset.stem}.dat")
+    faces = read_joined_faces(datasets, reading, same_parts=not chosen.parts)
+    target = output or Path(f"{datasets[0].stem}.dat")
     if dry_run:
         return _planned_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
     _require_replaceable(target, faces, named, force=force)
-    after = _prepared(invocation, evaluate, reading, upload)
+    after = _prepared(invocation, test, reading, upload)
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -198,7 +204,7 @@ def _prepared(
     """Find out before hours of training whether what comes afterwards can be done."""
     faces = None if test is None else read_face_file(test, reading)
     if faces is not None and not any(True for _ in faces.boxes()):
-        raise UsageError(f"--evaluate {test}: has no face boxes")
+        raise UsageError(f"--test {test}: has no face boxes")
     address = None
     if upload is not None:
         from cli.transfers.upload import model_address

@@ -15,6 +15,7 @@ from site_agent.datasets.conversion import (
     Reboxed,
     choose_parts,
     copy_images,
+    join_datasets,
     rebox_dataset,
     renumber_parts,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "find_model_parts",
     "group_of_shape",
     "image_marks",
+    "join_datasets",
     "numbered_parts",
     "part_names",
     "parts_array",

@@ -31,6 +31,40 @@ _COVERED = 0.6
 _WIDEST = 3.0
 
 
+def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) -> FaceDataset:
+    """Return the images of several data sets as one.
+
+    Raises
+    ------
+    DatasetEditError
+        Two of them have the same image file or, with `same_parts`, other names of landmarks.
+    """
+    first, *others = datasets
+    if not others:
+        return first
+    owners: dict[Path, FaceDataset] = {}
+    for dataset in datasets:
+        for path in {image.path.resolve() for image in dataset.images}:
+            owner = owners.setdefault(path, dataset)
+            if owner is not dataset:
+                raise DatasetEditError(
+                    f"{owner.path} and {dataset.path} both have the image {path}; data sets that "
+                    "are used as one must not share images"
+                )
+    with_parts = [(dataset, names) for dataset in datasets if (names := part_names(dataset))]
+    if same_parts and len({names for _, names in with_parts}) > 1:
+        found = ", ".join(
+            f"{dataset.path} has {len(names)} ({names[0]} to {names[-1]})"
+            for dataset, names in with_parts
+        )
+        raise DatasetEditError(
+            f"the landmarks have other names or numbers: {found}; data sets that are used as one "
+            "need the same (poolctl dataset convert --parts, --renumber)"
+        )
+    images = [replace(image, line=0) for dataset in datasets for image in dataset.images]
+    return FaceDataset(None, first.name, images=tuple(images))
+
+
 def copy_places(dataset: FaceDataset, folder: Path) -> dict[Path, Path]:
     """Return where `copy_images` puts the copy of each image."""
     unique = list(dict.fromkeys(image.path for image in dataset.images))

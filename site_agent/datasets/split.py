@@ -41,7 +41,9 @@ def site_shares(sites: int, test: float = 0.0) -> dict[str, float]:
     if not 1 <= sites <= _MOST_PARTS:
         raise DatasetEditError(f"{sites} sites; expected 1 to {_MOST_PARTS}")
     if sites == 1 and not test:
-        raise DatasetEditError("one site and no test part is not a split; give --sites or --test")
+        raise DatasetEditError(
+            "one site and no test part is not a split; give --site-count or --test-share"
+        )
     digits = len(str(sites))
     names = ["train"] if sites == 1 else [f"site-{i + 1:0{digits}d}" for i in range(sites)]
     shares = dict.fromkeys(names, (1.0 - test) / sites)

@@ -222,7 +222,7 @@ class _Journey:
             # Detectors put their boxes on a coarse grid; faces are shown to the training at
             # such offsets, or the landmarks would be good on hand-drawn boxes only.
             oversampling_translation_jitter=_BOX_JITTER,
-            num_threads=1,
+            threads=1,
         )
         shares = SharedProgress(2 * len(sites), self.reporter.progress)
         jobs: list[Callable[[], object]] = []

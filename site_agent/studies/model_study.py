@@ -346,7 +346,7 @@ class _Run:
 
 def _worker_count(data: StudyData, settings: StudySettings, schedule: Schedule) -> int:
     training = settings.training
-    threads = training.num_threads if isinstance(training, ErtSettings) else training.threads
+    threads = training.threads
     wanted = max(1, processor_count() // max(1, threads))
     trainings = [step for step in schedule.to_do if isinstance(step, Train)]
     return workers_that_fit(wanted, [_needed_bytes(data, step) for step in trainings])

@@ -75,9 +75,9 @@ class ErtSettings:
         Largest random shift of the box for each starting shape, in box sizes.
     landmark_relative_padding_mode : bool
         Take pixels from the region of the landmarks (true) or from the whole box at least.
-    random_seed : str
-        Any text; another text gives another model.
-    num_threads : int
+    seed : int
+        Another seed gives another model.
+    threads : int
         The result depends on it: 0 and 1 give the same bytes, each larger number other ones,
         because sums are then added in another order. With equal settings the result is the same.
     parts : tuple of str
@@ -98,8 +98,8 @@ class ErtSettings:
     feature_pool_region_padding: float = 0.0
     oversampling_translation_jitter: float = 0.0
     landmark_relative_padding_mode: bool = True
-    random_seed: str = ""
-    num_threads: int = 0
+    seed: int = 0
+    threads: int = 0
     parts: tuple[str, ...] = ()
     allow_missing_parts: bool = False
 
@@ -117,16 +117,19 @@ class ErtSettings:
         jitter = self.oversampling_translation_jitter
         if jitter:
             require_number("oversampling_translation_jitter", jitter, above=0)
-        require_whole("num_threads", self.num_threads, 0, _MOST_THREADS)
-        object.__setattr__(self, "random_seed", str(self.random_seed))
+        require_whole("threads", self.threads, 0, _MOST_THREADS)
+        require_whole("seed", self.seed, 0, 2**63 - 1)
         object.__setattr__(self, "parts", tuple(self.parts))
         if len(set(self.parts)) != len(self.parts):
             raise TrainingSettingsError("parts", self.parts, "each name once")
 
     def dlib_options(self) -> dict[str, Any]:
         """Return the settings under the names of dlib's options."""
-        own = ("parts", "allow_missing_parts")
-        return {name: value for name, value in asdict(self).items() if name not in own}
+        own = ("parts", "allow_missing_parts", "seed", "threads")
+        options = {name: value for name, value in asdict(self).items() if name not in own}
+        # Without a seed as text, dlib begins with that of an empty one.
+        seed = str(self.seed) if self.seed else ""
+        return options | {"random_seed": seed, "num_threads": self.threads}
 
 
 def train_ert(

@@ -64,7 +64,7 @@ def trained_landmarks(folder: Path) -> Path:
             oversampling_translation_jitter=0.1,
             num_trees_per_cascade_level=200,
             tree_depth=4,
-            num_threads=2,
+            threads=2,
         )
         train_ert(read_imglab_xml(faces), path, settings, training_scores=False)
     return path

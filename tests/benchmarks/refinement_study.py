@@ -76,7 +76,7 @@ def _rows(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
         cascade_depth=10,
         num_trees_per_cascade_level=arguments.trees,
         tree_depth=5,
-        num_threads=2,
+        threads=2,
     )
     models = []
     for number, site in enumerate(sites):

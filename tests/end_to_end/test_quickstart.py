@@ -10,7 +10,7 @@ from tests.end_to_end.labs import Lab
 
 
 def test_quickstart_goes_all_the_way(tmp_path: Path) -> None:
-    result = Lab(tmp_path).poolctl("quickstart", "--sites", "2", "--keep", "trial")
+    result = Lab(tmp_path).poolctl("quickstart", "--site-count", "2", "--output", "trial")
 
     detectors = [entry["made_by"] for entry in result["detectors"]]
     assert sorted(detectors) == ["mwma", "trained", "trained"]

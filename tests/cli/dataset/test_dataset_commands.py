@@ -16,8 +16,8 @@ from tests.cli.conftest import Run, run_process
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    words = ("dataset", "synth", folder, "--images", 8, "--persons", 4, "--size", "160x160", "-q")
-    drawn = run_process(*words)
+    words = ("dataset", "synth", folder, "--image-count", 8, "--person-count", 4)
+    drawn = run_process(*words, "--size", "160x160", "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 
@@ -25,7 +25,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_splitting_by_person_and_checking_the_parts(
     faces: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    words = ("dataset", "split", faces, "--sites", 2, "-o", tmp_path, "--by", "person")
+    words = ("dataset", "split", faces, "--site-count", 2, "-o", tmp_path, "--together", "person")
     table = faces.with_name("faces_truth.csv")
     data = poolctl(*words, "--persons", table, "--json").data
     first, second = data["items"]
@@ -53,7 +53,7 @@ def test_splitting_by_person_and_checking_the_parts(
     ):
         assert poolctl(*words, "--force", *wrong, "--json").error["code"] == code
     assert poolctl("dataset", "split", faces, "-o", tmp_path, "--json").code == 2
-    table_out = poolctl("dataset", "split", faces, "--test", "0.25", "-o", tmp_path).out
+    table_out = poolctl("dataset", "split", faces, "--test-share", "0.25", "-o", tmp_path).out
     assert table_out.splitlines()[2].split()[:2] == ["test", "2"]
 
 
@@ -65,7 +65,7 @@ def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) ->
     assert poolctl("dataset", "check", back, "-q").out == digest
     data = poolctl("dataset", "convert", faces, "-o", pts, "--json").data
     assert (data["format"], data["images"], data["missing_images"]) == ("pts", 8, [])
-    assert poolctl("dataset", "check", pts, "--parts", 68, "--json").data["boxes"] == 8
+    assert poolctl("dataset", "check", pts, "--part-count", 68, "--json").data["boxes"] == 8
     eyes = tmp_path / "eyes.xml"
     words = ("dataset", "convert", pts, "-o", eyes)
     assert poolctl(*words, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
@@ -116,9 +116,9 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     assert "--upsample 1" in findings[0]["text"]
     strict = poolctl(*words, "--target-size-px", "150x150", "--strict", "--json")
     assert strict.code == 5
-    assert poolctl(*words, "--no-detector", "--strict").code == 0
+    assert poolctl(*words, "--not-for-detector", "--strict").code == 0
     assert poolctl(*words, "--target-size-px", "150", "--json").code == 2
-    assert poolctl(*words, "--parts", 5, "--json").code == 5
+    assert poolctl(*words, "--part-count", 5, "--json").code == 5
 
 
 def test_a_conditioning_session_is_drawn_from_the_command_line(

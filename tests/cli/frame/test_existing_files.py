@@ -29,21 +29,21 @@ def test_predictions_do_not_replace_annotations(
     before = marks(faces.path.parent)
     words = ("predict", faces.path, "--detector", "stock")
     for force in ((), ("--force",)):
-        refused = poolctl(*words, "--xml", faces.path, *force, "--json")
+        refused = poolctl(*words, "--output", faces.path, *force, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
         assert "faces.xml: is an input" in refused.error["message"]
     linked = tmp_path / "linked.xml"
     linked.symlink_to(faces.path)
-    assert poolctl(*words, "--xml", linked, "--force", "--json").error["code"] == "usage"
+    assert poolctl(*words, "--output", linked, "--force", "--json").error["code"] == "usage"
     image = faces.images[0].path
-    assert poolctl(*words, "--xml", image, "--force", "--json").error["code"] == "usage"
+    assert poolctl(*words, "--output", image, "--force", "--json").error["code"] == "usage"
     assert marks(faces.path.parent) == before
     other = tmp_path / "other.xml"
     other.write_text("by hand")
-    refused = poolctl(*words, "--xml", other, "--json")
+    refused = poolctl(*words, "--output", other, "--json")
     assert (refused.code, refused.error["code"]) == (7, "file_exists")
     assert other.read_text() == "by hand"
-    assert poolctl(*words, "--xml", other, "--force", "--json").data["xml"] == str(other)
+    assert poolctl(*words, "--output", other, "--force", "--json").data["output"] == str(other)
     assert other.read_text().startswith("<?xml")
 
 
@@ -53,13 +53,13 @@ def test_overlays_do_not_replace_photographs(
     assert faces.path is not None
     folder, seen = faces.path.parent, tmp_path / "seen"
     before = marks(folder)
-    words = ("predict", folder, "--detector", "stock", "--overlay")
+    words = ("predict", folder, "--detector", "stock", "--pictures")
     for force in ((), ("--force",)):
         refused = poolctl(*words, folder, *force, "--json")
         assert (refused.code, refused.error["code"]) == (2, "prediction_input")
         assert "is one of the images themselves" in refused.error["message"]
     assert marks(folder) == before
-    assert len(poolctl(*words, seen, "--json").data["overlays"]) == 2
+    assert len(poolctl(*words, seen, "--json").data["pictures"]) == 2
     assert poolctl(*words, seen, "--json").error["code"] == "file_exists"
     assert poolctl(*words, seen, "--force").code == 0
 
@@ -101,7 +101,7 @@ def test_converting_does_not_replace_what_is_converted(
     linked.symlink_to(read)
     before = marks(read.parent)
     words = ("dataset", "convert", read, "--parts", "eyes", "--force", "--json")
-    image = ("--to", "imglab" if suffix == ".xml" else "coco", "-o", faces.images[1].path)
+    image = ("--format", "imglab" if suffix == ".xml" else "coco", "-o", faces.images[1].path)
     for output in (("-o", read), ("-o", linked), image):
         refused = poolctl(*words, *output)
         assert (refused.code, refused.error["code"]) == (2, "usage")
@@ -110,7 +110,7 @@ def test_converting_does_not_replace_what_is_converted(
 
 
 @pytest.mark.parametrize(
-    "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--images", "1")]
+    "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--image-count", "1")]
 )
 def test_what_is_drawn_does_not_replace_what_was_recorded(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poolctl: Run

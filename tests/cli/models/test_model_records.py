@@ -123,9 +123,8 @@ def test_posting_scores_and_seeing_the_matrix(
     member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dlib")
-    assert (
-        member("dataset", "synth", "secret-faces", "--images", "6", "--size", "160x160").code == 0
-    )
+    drawn = member("dataset", "synth", "secret-faces", "--image-count", 6, "--size", "160x160")
+    assert drawn.code == 0
     faces = next(Path("secret-faces").glob("*.xml"))
     for name in ("one", "two"):
         make(f"{name}.svm", 150 + len(name) + ord(name[0]))

@@ -107,3 +107,25 @@ def test_a_folder_without_annotations_is_refused(poolctl: Run, tmp_path: Path) -
     told = poolctl("dataset", "check", tmp_path, "--json")
     assert (told.code, told.error["code"]) == (5, "annotation_file")
     assert "this folder has no .pts files" in told.error["message"]
+
+
+def test_several_data_sets_are_used_as_one(
+    poolctl: Run, faces: Faces, model: Path, tmp_path: Path
+) -> None:
+    split = poolctl("dataset", "split", faces.xml, "--site-count", 2, "-o", tmp_path, "--json")
+    parts = [item["dataset"] for item in split.data["items"]]
+    whole = poolctl("evaluate", model, faces.xml, "--json").data
+    joined = poolctl("evaluate", model, model, *parts, "--json").data
+    assert joined["dataset_digest"] == whole["dataset_digest"]
+    assert [item["mean_error"] for item in joined["items"]] == [whole["items"][0]["mean_error"]] * 2
+    planned = poolctl("train", "ert", *parts, "--dry-run", "--json").data
+    assert (planned["boxes"], Path(planned["output"]).name) == (6, "same-site-1.dat")
+    twice = poolctl("train", "hog-svm", faces.xml, parts[1], "--dry-run", "--json")
+    assert "both have the image" in twice.error["message"]
+    eyes = tmp_path / "eyes.xml"
+    assert poolctl("dataset", "convert", parts[1], "-o", eyes, "--parts", "eyes", "-q").code == 0
+    mixed = poolctl("train", "ert", parts[0], eyes, "--dry-run", "--json")
+    assert "has 68 (00 to 67)" in mixed.error["message"]
+    assert "has 12 (36 to 47)" in mixed.error["message"]
+    chosen = ("train", "ert", parts[0], eyes, "--parts", "eyes", "--dry-run", "--json")
+    assert poolctl(*chosen).data["boxes"] == 6

@@ -61,7 +61,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"], *quick)
+    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"], *quick)
     records = study / ".study" / "steps"
     process = start_process(*words, "-o", study)
     wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
@@ -95,7 +95,7 @@ def test_a_study_of_detectors_writes_the_papers_table(
     folder = shared_data / "dlib_faces"
     training, testing = folder / "training.xml", folder / "testing.xml"
     study = tmp_path / "study"
-    words = ("study", "detectors", training, "--sites", 2, "--test", testing, "-o", study)
+    words = ("study", "detectors", training, "--site-count", 2, "--test", testing, "-o", study)
     settings = ("epsilon=2", "target_size_px=40x40", "orders=0", "resamples=20", "unions=false")
     quick = [word for each in settings for word in ("--set", each)]
     rows = {row["name"]: row for row in poolctl(*words, *quick, "--json").data["rows"]}
@@ -108,7 +108,7 @@ def test_a_study_of_detectors_writes_the_papers_table(
 @pytest.mark.slow
 def test_workers_die_with_a_killed_study(faces: dict[str, Path], tmp_path: Path) -> None:
     study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"])
+    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
     process = start_process(*words, "-o", study, "--workers", "2", "--no-progress")
 
     def children() -> list[int]:
@@ -126,7 +126,7 @@ def test_a_plan_is_told_and_nothing_written(
     faces: dict[str, Path], tmp_path: Path, poolctl: Run
 ) -> None:
     study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--sites", 2, "--test", faces["test"])
+    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
     plan = poolctl(*words, "-o", study, "--dry-run", "--json").data
     assert [part["faces"] for part in plan["parts"]] == [4, 4]
     assert "CASCADE(P1+P2)" in [row["name"] for row in plan["rows"]]
@@ -155,11 +155,11 @@ def test_mistakes_are_told_before_anything_is_done(
 ) -> None:
     one, test, study = faces["all"], faces["test"], tmp_path / "study"
     start = ("study", "landmarks", one, "--test", test, "-o", study, "--json")
-    assert poolctl(*start, "--sites", 99).code == 2
-    assert poolctl(*start, "--by", "person").code == 2
-    told = poolctl(*start, "--sites", 2, "--set", "weights=1,2,3")
+    assert poolctl(*start, "--site-count", 99).code == 2
+    assert poolctl(*start, "--together", "person").code == 2
+    told = poolctl(*start, "--site-count", 2, "--set", "weights=1,2,3")
     assert (told.code, told.error["code"]) == (2, "invalid_input")
-    two = poolctl("study", "detectors", one, test, "--test", test, "-o", study, "--sites", 2)
-    assert "--sites" in two.err
+    two = poolctl("study", "detectors", one, test, "--test", test, "-o", study, "--site-count", 2)
+    assert "--site-count" in two.err
     assert two.code == 2
     assert not study.exists()

@@ -30,7 +30,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = run_process("dataset", "synth", folder, "--images", 10, "--size", "200x200", "-q")
+    drawn = run_process("dataset", "synth", folder, "--image-count", 10, "--size", "200x200", "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 
@@ -42,7 +42,7 @@ def test_eyes_are_trained_scored_and_sent_in_one_go(
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     model = tmp_path / "eyes.dat"
     words = ("train", "ert", faces, "-o", model, "--parts", "eyes", *QUICK_ERT)
-    data = poolctl(*words, "--evaluate", faces, "--upload", "eyes", "--json").data
+    data = poolctl(*words, "--test", faces, "--upload", "eyes", "--json").data
     assert data["data"]["parts"] == 12
     assert data["settings"]["parts"][0] == "36"
     scores = data["evaluation"]
@@ -65,7 +65,7 @@ def test_what_cannot_follow_is_said_before_training(
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
     assert poolctl(*words, "--upload", "a").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    assert poolctl(*words, "--evaluate", tmp_path / "no.xml").code == 4
+    assert poolctl(*words, "--test", tmp_path / "no.xml").code == 4
     shown = poolctl(*words, "--parts", "ears").error
     assert shown["code"] == "training_settings"
     assert "eyes, mouth" in shown["message"]
@@ -80,12 +80,12 @@ def test_training_replaces_only_what_the_same_training_made(
     assert poolctl(*words).code == 0
     made = model.read_bytes()
     assert poolctl(*words, "-q").code == 0, "the same faces and settings"
-    refused = poolctl(*words, "--set", "random_seed=other", "--json")
+    refused = poolctl(*words, "--seed", 7, "--json")
     assert (refused.code, refused.error["message"]) == (7, f"{model}: already exists")
     assert model.read_bytes() == made
-    assert poolctl(*words, "--set", "random_seed=other", "--force").code == 0
+    assert poolctl(*words, "--seed", 7, "--force").code == 0
     model.write_bytes(b"something else")
-    assert poolctl(*words, "--set", "random_seed=other").code == 7, "not what the record is about"
+    assert poolctl(*words, "--seed", 7).code == 7, "not what the record is about"
 
 
 def test_a_dry_run_plans_a_detector_for_each_label(
@@ -120,7 +120,7 @@ def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run)
         run = poolctl(*words, "--num-trees-per-cascade-level", trees)
         assert run.out == f"{model}\n"
     out = tmp_path / "report"
-    data = poolctl("evaluate", *models, faces, "--out", out, "--resamples", 50, "--json").data
+    data = poolctl("evaluate", *models, faces, "--output", out, "--resamples", 50, "--json").data
     assert {Path(file).name for file in data["files"]} == {
         *("scores.json", "scores.csv", "scores.md", "cumulative_error.png"),
         *("landmark_error.csv", "landmark_error.png"),

@@ -26,7 +26,7 @@ QUICK_ERT = [
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = run_process("dataset", "synth", folder, "--images", 12, "--size", "200x200", "-q")
+    drawn = run_process("dataset", "synth", folder, "--image-count", 12, "--size", "200x200", "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 
@@ -102,7 +102,7 @@ def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
 ) -> None:
     found, seen = tmp_path / "found.xml", tmp_path / "seen"
     words = ("predict", faces, "--landmarks", landmarks)
-    data = poolctl(*words, "--xml", found, "--overlay", seen, "--json").data
+    data = poolctl(*words, "--output", found, "--pictures", seen, "--json").data
     assert len(data["items"]) == 12
     [face] = data["items"][0]["faces"]
     assert len(face["landmarks"]) == 68
@@ -135,7 +135,7 @@ def test_progress_is_drawn_on_a_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cli", "dataset", "synth", str(tmp_path / "f")]
     environment = os.environ | {"TERM": "xterm"}
     process = subprocess.Popen(
-        [*command, "--images", "6", "--json"],
+        [*command, "--image-count", "6", "--json"],
         cwd=PROJECT_ROOT,
         stdout=subprocess.PIPE,
         stderr=theirs,

@@ -53,7 +53,7 @@ def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = (
         oversampling_translation_jitter=0.1,
         num_trees_per_cascade_level=120,
         tree_depth=4,
-        num_threads=2,
+        threads=2,
         parts=parts,
     )
     train_ert(dataset, path, settings, training_scores=False)

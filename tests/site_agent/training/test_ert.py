@@ -54,10 +54,10 @@ def test_photographs_give_the_same_bytes_as_plain_dlib(shared_data: Path, tmp_pa
     dataset = read_imglab_xml(shared_data / "dlib_faces" / "training_with_face_landmarks.xml")
     settings = dataclasses.replace(
         QUICK,
-        random_seed="another",
+        seed=7,
         oversampling_translation_jitter=0.05,
         feature_pool_region_padding=0.1,
-        num_threads=2,
+        threads=2,
     )
     result = train_ert(dataset, tmp_path / "ours.dat", settings)
     assert result.model_path.read_bytes() == plain_dlib(dataset, settings, tmp_path / "plain.dat")
