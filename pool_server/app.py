@@ -38,6 +38,7 @@ from pool_server.http.error_responses import USUAL_RESPONSES, install_error_hand
 from pool_server.http.metrics import PoolMetrics
 from pool_server.http.middleware import RequestContext
 from pool_server.http.rate_limits import RateLimits
+from pool_server.http.readiness import Readiness
 from pool_server.http.session import ServerParts
 from pool_server.http.traffic import Traffic
 from pool_server.merges.running import merging
@@ -45,6 +46,7 @@ from pool_server.people.sites.endpoints import pool_version
 from pool_server.people.tokens.service import create_first_admin as create_first_admin_in
 from pool_server.settings import PoolSettings
 from pool_server.storage import open_storage
+from pool_server.transfers.check_slots import CheckSlots
 from pool_server.transfers.sweeping import recover_uploads, sweeping
 
 API_PREFIX = "/api/v1"
@@ -173,6 +175,8 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.state.parts = parts
     app.state.rate_limits = RateLimits(settings.tries_per_minute)
     app.state.traffic = Traffic()
+    app.state.check_slots = CheckSlots()
+    app.state.readiness = Readiness(parts)
     api = APIRouter(prefix=API_PREFIX)
     for noun in NOUNS:
         api.include_router(noun.router)

@@ -22,6 +22,12 @@ from fastapi import FastAPI
 
 from pool_server.app import create_app, prepare_database
 from pool_server.errors import StartError
+from pool_server.http.connections import (
+    Connections,
+    most_connections,
+    quiet_accept_failures,
+    raise_descriptor_limit,
+)
 from pool_server.http.traffic import Traffic
 from pool_server.settings import PoolSettings
 
@@ -30,6 +36,8 @@ log = logging.getLogger("pool_server")
 OnReady = Callable[[str, str | None], None]
 START_TIMEOUT_S = 60.0
 LOOK_INTERVAL_S = 0.1
+TICKS_PER_LOOK = 10
+"""uvicorn ticks ten times a second."""
 
 
 def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
@@ -50,6 +58,7 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
     StartError, DatabaseUnusableError
         The database cannot be used.
     """
+    raise_descriptor_limit()
     with held_data(settings), listening_socket(settings) as listener:
         secret = prepare_database(settings)
         server = ReportingServer(settings, lambda: on_ready(url, secret))
@@ -99,14 +108,21 @@ class ReportingServer(uvicorn.Server):
 
     def __init__(self, settings: PoolSettings, on_ready: Callable[[], None]) -> None:
         app = create_app(settings)
-        super().__init__(server_configuration(settings, app))
+        self._connections = Connections(most_connections(), settings.stall_timeout_s)
+        super().__init__(server_configuration(settings, app, self._connections))
         self._traffic: Traffic = app.state.traffic
         self._longest_stop_s = settings.graceful_stop_s
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(quiet_accept_failures())
         await super().startup(sockets=sockets)
         self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_PER_LOOK == 0:
+            self._connections.give_up_stalled(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is under way while still answering; then stop listening, and end.
@@ -138,7 +154,9 @@ class ReportingServer(uvicorn.Server):
         self.should_exit = True
 
 
-def server_configuration(settings: PoolSettings, app: FastAPI) -> uvicorn.Config:
+def server_configuration(
+    settings: PoolSettings, app: FastAPI, connections: Connections
+) -> uvicorn.Config:
     logging.getLogger("pool_server").setLevel(settings.log_level)
     return uvicorn.Config(
         app,
@@ -150,7 +168,7 @@ def server_configuration(settings: PoolSettings, app: FastAPI) -> uvicorn.Config
         forwarded_allow_ips=settings.trusted_proxies,
         # The same on every machine, whatever else is installed.
         loop="asyncio",
-        http="h11",
+        http=connections.protocol,
         ws="none",
         lifespan="on",
         timeout_keep_alive=30,

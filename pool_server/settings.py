@@ -131,6 +131,12 @@ class PoolSettings(BaseSettings):
     max_request_bytes: int = Field(
         default=2 * MIB, ge=1024, description="Largest request body other than a part."
     )
+    stall_timeout_s: float = Field(
+        default=30,
+        gt=0,
+        description="A client is given up that takes longer for the head of a request, for the "
+        "next 16 kB of its body, or for reading on in an answer.",
+    )
     max_open_uploads_per_site: int = Field(default=100, ge=1)
     upload_lifetime_s: int = Field(
         default=24 * 3600, ge=1, description="An upload without a new part for so long is stale."

@@ -35,6 +35,9 @@ INVALID_REQUEST = ErrorEntry(
 INTERNAL_ERROR = ErrorEntry(
     500, "internal_error", "Something unexpected happened; the pool's log has the details."
 )
+REQUEST_TIMEOUT = ErrorEntry(
+    408, "request_timeout", "The rest of the request did not come in time."
+)
 BODY_TOO_LARGE = ErrorEntry(413, "too_large", "The request's body is larger than allowed.")
 
 

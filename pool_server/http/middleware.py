@@ -23,6 +23,7 @@ from pool_server.http.error_responses import (
     respond_to_pool_error,
 )
 from pool_server.http.metrics import PoolMetrics, route_of
+from pool_server.http.rate_limits import limited_by
 from pool_server.http.traffic import Traffic
 from pool_server.logs import request_id
 
@@ -30,6 +31,7 @@ log = logging.getLogger("pool_server.requests")
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _PART_PATH = re.compile(r"^/api/v1/uploads/[0-9a-f]{32}/parts/[0-9]{1,6}$")
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 # How much of a refused body is read away, so that a client that is still sending gets to read
 # the answer instead of a broken connection.
 DRAIN_BYTES = 64 * 1024 * 1024
@@ -65,11 +67,7 @@ class RequestContext:
         exchange = Exchange(scope, receive, send, self._limit(scope), self.traffic)
         of_request = request_id.set(exchange.request_id)
         try:
-            with self.traffic.under_way():
-                if exchange.announces_too_much():
-                    await exchange.refuse_size()
-                else:
-                    await exchange.run(self.app)
+            await exchange.run(self.app)
             exchange.write_log()
             exchange.count(self.metrics)
         finally:
@@ -80,10 +78,6 @@ class RequestContext:
         if scope["method"] == "PUT" and _PART_PATH.fullmatch(scope["path"]):
             return None
         return self.max_request_bytes
-
-
-class BodyTooLargeError(Exception):
-    """Raised into the application when a body grows over its limit."""
 
 
 class Exchange:
@@ -100,7 +94,6 @@ class Exchange:
         self._headers = Headers(scope=scope)
         self._received_bytes = 0
         self._body_ended = False
-        self._too_large = False
         self._status = 0
         self._sent_bytes = 0
         self._received: list[Message] = []
@@ -110,15 +103,13 @@ class Exchange:
         self.request_id = wanted if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(8)
         scope["pool_request_id"] = self.request_id
 
-    def announces_too_much(self) -> bool:
-        length = self._headers.get("content-length", "0")
-        return self._limit is not None and length.isdecimal() and int(length) > self._limit
-
     async def run(self, app: ASGIApp) -> None:
         try:
-            await self._run_until_settled(app)
-        except BodyTooLargeError:
-            pass
+            if not await self._read_body():
+                await self._refuse_size()
+                return
+            with self._traffic.under_way(self._counted_address()):
+                await self._run_until_settled(app)
         except ClientDisconnect:
             self._status = CLIENT_WENT_AWAY
         except PoolError as error:
@@ -137,8 +128,29 @@ class Exchange:
                 )
             else:
                 raise
-        if self._too_large and not self._status:
-            await self.refuse_size()
+
+    async def _read_body(self) -> bool:
+        """Read a body that has a limit, before anything waits for it; False: it is too large."""
+        if self._limit is None:
+            return True
+        length = self._headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._limit:
+            return False
+        while not self._body_ended:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            self._received.append(message)
+            if self._received_bytes > self._limit:
+                return False
+        return True
+
+    def _counted_address(self) -> str | None:
+        """Return whose requests this one is counted among; None: parts and health count nowhere."""
+        if self._limit is None or self.scope["path"] in HEALTH_PATHS:
+            return None
+        client = self.scope.get("client")
+        return limited_by(client[0]) if client else ""
 
     async def _run_until_settled(self, app: ASGIApp) -> None:
         """Handle the request; anew when its transaction met that of another request.
@@ -154,19 +166,19 @@ class Exchange:
         """
         untouched = dict(self.scope)
         for attempt in range(MOST_ATTEMPTS):
+            self._replaying = list(self._received)
             try:
-                await app(self.scope, self.receive, self._send_unless_too_large)
+                await app(self.scope, self.receive, self.send)
                 return
             except WriteConflictError:
                 can_repeat = self._limit is not None and not self._status
                 if not can_repeat or attempt + 1 == MOST_ATTEMPTS:
                     raise
             await asyncio.sleep(pause_s(attempt))
-            self._replaying = list(self._received)
             self.scope.clear()
             self.scope.update(untouched)
 
-    async def refuse_size(self) -> None:
+    async def _refuse_size(self) -> None:
         await self._answer(
             error_response(
                 BODY_TOO_LARGE.status,
@@ -184,19 +196,9 @@ class Exchange:
             return self._replaying.pop(0)
         message = await self._receive()
         if message["type"] == "http.request":
-            if self._limit is not None:
-                self._received.append(message)
             self._received_bytes += len(message.get("body", b""))
             self._body_ended = not message.get("more_body", False)
-            if self._limit is not None and self._received_bytes > self._limit:
-                self._too_large = True
-                raise BodyTooLargeError
         return message
-
-    async def _send_unless_too_large(self, message: Message) -> None:
-        # What reads bodies makes its own, vaguer refusal of the exception that it met.
-        if not self._too_large:
-            await self.send(message)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from pool_server.errors import TooManyRequestsError
+
 LOOK_INTERVAL_S = 0.05
+MOST_FROM_ADDRESS = 100
+"""Requests under way at once: what others ask waits for a thread behind these."""
 
 
 class Traffic:
@@ -17,6 +22,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self._under_way: set[object] = set()
+        self._from_address: Counter[str] = Counter()
         self._stopping = asyncio.Event()
 
     @property
@@ -25,14 +31,32 @@ class Traffic:
         return self._stopping.is_set()
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Count a request while it is served."""
+    def under_way(self, address: str | None) -> Iterator[None]:
+        """Count a request while it is served, among those of its address if one is given.
+
+        Raises
+        ------
+        TooManyRequestsError
+            Too many from this address are under way.
+        """
+        if address is not None and self._from_address[address] >= MOST_FROM_ADDRESS:
+            raise TooManyRequestsError(
+                f"{MOST_FROM_ADDRESS} requests from your address are under way",
+                hint="Wait for their answers before you send more.",
+                details={"retry_after_s": 1},
+            )
         request = object()
         self._under_way.add(request)
+        if address is not None:
+            self._from_address[address] += 1
         try:
             yield
         finally:
             self._under_way.remove(request)
+            if address is not None:
+                self._from_address[address] -= 1
+                if not self._from_address[address]:
+                    del self._from_address[address]
 
     async def pause(self, longest_s: float) -> None:
         """Wait so long, or until the process is about to end."""

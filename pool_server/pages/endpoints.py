@@ -9,12 +9,10 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict
 
-from pool_server.errors import (
-    DatabaseUnavailableError,
-    ServerStoppingError,
-)
+from pool_server.errors import ServerStoppingError
 from pool_server.http.identity import SignedIn
 from pool_server.http.metrics import CONTENT_TYPE
+from pool_server.http.readiness import ProcessReadiness
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts
 from pool_server.http.traffic import ProcessTraffic
@@ -34,13 +32,13 @@ class HealthResponse(BaseModel):
 
 
 @router.get("/healthz", tags=["operations"], summary="Check that the server runs")
-def healthz() -> HealthResponse:
+async def healthz() -> HealthResponse:
     """Answer as long as the process runs. Needs no token."""
     return HealthResponse()
 
 
 @router.get("/readyz", tags=["operations"], summary="Check that database and storage answer")
-def readyz(parts: Parts, traffic: ProcessTraffic) -> HealthResponse:
+async def readyz(readiness: ProcessReadiness, traffic: ProcessTraffic) -> HealthResponse:
     """Answer 200 when database and storage answer, 503 otherwise. Needs no token.
 
     Also 503 while the server stops: it finishes what is under way, and should get nothing new.
@@ -50,9 +48,7 @@ def readyz(parts: Parts, traffic: ProcessTraffic) -> HealthResponse:
             "this server is stopping: it finishes the requests under way",
             hint="Ask another server of the pool, or this one again once it was started anew.",
         )
-    if not parts.database.answers():
-        raise DatabaseUnavailableError("the database does not answer")
-    parts.storage.check()
+    await readiness.require()
     return HealthResponse()
 
 

@@ -25,6 +25,7 @@ from pool_server.rounds.contributing import (
     find_contribution,
 )
 from pool_server.rounds.finishing import announce_result, complete_result
+from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
@@ -122,11 +123,11 @@ def contribute(
     summary="Complete a contribution",
     responses=documented(StorageFullError),
 )
-def complete_sent_contribution(
-    caller: Uploader, parts: Parts, round_id: RoundId, upload_id: UploadId
+async def complete_sent_contribution(
+    caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, upload_id: UploadId
 ) -> UploadResponse:
     """Compare the file with the round's base and settings, then count it as the contribution."""
-    return complete_contribution(parts, caller, round_id, upload_id)
+    return await checks.run(caller.site, complete_contribution, parts, caller, round_id, upload_id)
 
 
 @router.get(
@@ -168,14 +169,14 @@ def bring_result(
     summary="Complete the result",
     responses=documented(StorageFullError),
 )
-def complete_sent_result(
-    caller: Uploader, parts: Parts, round_id: RoundId, upload_id: UploadId
+async def complete_sent_result(
+    caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, upload_id: UploadId
 ) -> UploadResponse:
     """Publish the result with its lineage and end the round; the next one opens, if there is one.
 
     Of several results only the first is published; the others are answered with it.
     """
-    return complete_result(parts, caller, round_id, upload_id)
+    return await checks.run(caller.site, complete_result, parts, caller, round_id, upload_id)
 
 
 @router.post(
@@ -183,12 +184,12 @@ def complete_sent_result(
     summary="Have the pool finish a round",
     responses=documented(StorageFullError),
 )
-def finish(
-    caller: Uploader, parts: Parts, round_id: RoundId, request: FinishRequest
+async def finish(
+    caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, request: FinishRequest
 ) -> RoundResponse:
     """Combine the contributions here and publish the result: the same bytes as at a participant.
 
     A round that is finished is returned as it is. Not at a pool that demands signatures: the
     result has to be signed by a participant.
     """
-    return finish_round(parts, caller, round_id, request)
+    return await checks.run(caller.site, finish_round, parts, caller, round_id, request)

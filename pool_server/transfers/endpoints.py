@@ -19,6 +19,7 @@ from pool_server.http.session import Parts, ReadingSession
 from pool_server.models.registry.endpoints import Cursor, Limit
 from pool_server.transfers import listing, service
 from pool_server.transfers.announcing import announce_upload
+from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.parts import address_parts, receive_part
 from pool_server.wire.names import DIGEST_PATTERN, Name
@@ -149,13 +150,15 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
     summary="Complete an upload",
     responses=documented(StorageFullError),
 )
-def complete(caller: Uploader, parts: Parts, upload_id: UploadId) -> UploadResponse:
+async def complete(
+    caller: Uploader, parts: Parts, checks: Checks, upload_id: UploadId
+) -> UploadResponse:
     """Verify digest and format, then make the file a version.
 
     The answer comes when the version is there, or when it is refused; until then nobody sees
     anything of it. Asking again after a lost answer gives the same one.
     """
-    return complete_upload(parts, caller, upload_id)
+    return await checks.run(caller.site, complete_upload, parts, caller, upload_id)
 
 
 @router.delete("/{upload_id}", status_code=204, summary="Abandon an upload")

@@ -1,0 +1,208 @@
+"""Connections of clients: how long one may stall, and how many there may be.
+
+uvicorn waits without end for the rest of a request. Here a client that stalls is given up, and
+where there are too many connections the idlest of whoever has most make room: a new client is let
+in, and nobody is asked to leave who is being served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pool_server.http.error_responses import REQUEST_TIMEOUT, error_response
+from pool_server.http.rate_limits import limited_by
+
+log = logging.getLogger("pool_server.connections")
+
+LEAST_BODY_BYTES = 16 * 1024
+"""What a client sends of a body, at the least, in the time that it may stall."""
+MOST_CONNECTIONS = 4096
+MOST_DESCRIPTORS = 65_536
+# Each request may open files and connections of its own.
+DESCRIPTORS_PER_CONNECTION = 2
+# To choose who leaves takes longer than to let one in.
+SHARE_MAKING_ROOM = 16
+QUIET_S = 60.0
+
+
+class Connections:
+    """The open connections of one process; for its event loop only.
+
+    Parameters
+    ----------
+    most : int
+        How many may be open at once.
+    stall_s : float
+        How long a client may take for the head of a request, for the next `LEAST_BODY_BYTES` of
+        its body, or for reading on in an answer.
+    """
+
+    def __init__(self, most: int, stall_s: float) -> None:
+        self._most = most
+        self._stall_s = stall_s
+        self._open: set[WatchedProtocol] = set()
+
+    @property
+    def protocol(self) -> Any:
+        """What uvicorn makes of each connection (its `http`)."""
+        return partial(WatchedProtocol, self)
+
+    def add(self, newcomer: WatchedProtocol) -> None:
+        """Take in a new connection, and close others, or even itself, where there are too many."""
+        self._open.add(newcomer)
+        if len(self._open) <= self._most:
+            return
+        holders = Counter(each.holder for each in self._open)
+        leaving = sorted(
+            (each for each in self._open if each.waits_for_client),
+            key=lambda each: (-holders[each.holder], each.waiting_since_s),
+        )
+        for each in leaving[: max(1, self._most // SHARE_MAKING_ROOM)] or [newcomer]:
+            each.transport.close()
+            self._open.discard(each)
+
+    def remove(self, connection: WatchedProtocol) -> None:
+        self._open.discard(connection)
+
+    def give_up_stalled(self, now_s: float) -> None:
+        """Look at each connection, and end those whose clients have stalled for too long."""
+        for each in list(self._open):
+            each.look(now_s, self._stall_s)
+
+
+class WatchedProtocol(H11Protocol):
+    """One connection that speaks HTTP/1.1, with an eye on how its client gets on.
+
+    Attributes
+    ----------
+    holder : str
+        Address of the client, or its network.
+    waiting_since_s : float
+        When the client was last seen to get on, in the event loop's time.
+    """
+
+    def __init__(self, connections: Connections, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._connections = connections
+        self._received_bytes = 0
+        self._seen: Hashable = None
+        self.holder = ""
+        self.waiting_since_s = self.loop.time()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.holder = limited_by(self.client[0] if self.client else "")
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received_bytes += len(data)
+        super().data_received(data)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether no request is being served: none was sent, or none is whole."""
+        return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
+
+    def look(self, now_s: float, stall_s: float) -> None:
+        """Give the client up if it is to get on and has not for `stall_s`."""
+        place = self._place()
+        if place is None or place != self._seen:
+            self._seen, self.waiting_since_s = place, now_s
+        elif now_s - self.waiting_since_s > stall_s:
+            self._give_up()
+
+    def _place(self) -> Hashable:
+        """Return how far the client is with what it is to do; None where it has nothing to do."""
+        if self.transport.is_closing() or self.flow.write_paused:
+            return "answer", self.transport.get_write_buffer_size()
+        if self.conn.their_state is h11.SEND_BODY:
+            if self.flow.read_paused or self.conn.they_are_waiting_for_100_continue:
+                return None
+            return "body", self._received_bytes // LEAST_BODY_BYTES
+        # uvicorn itself closes connections on which nothing came after a request.
+        if self.conn.their_state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0]):
+            return "head", id(self.cycle)
+        return None
+
+    def _give_up(self) -> None:
+        has_no_answer = self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}
+        if self.transport.is_closing() or self.flow.write_paused or not has_no_answer:
+            self.transport.abort()
+            return
+        if self.cycle is not None:
+            # What serves the request is not to answer as well.
+            self.cycle.disconnected = True
+        entry = REQUEST_TIMEOUT
+        answer = error_response(
+            entry.status, entry.code, entry.text, headers={"Connection": "close"}
+        )
+        for event in (
+            h11.Response(status_code=entry.status, headers=answer.raw_headers),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and sockets as the system allows it, and log too few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if (most := most_connections()) < MOST_CONNECTIONS:
+        log.warning(
+            "this process may open %d files and sockets, which is enough for %d connections; "
+            "raise the limit (`ulimit -n`, LimitNOFILE of systemd) for up to %d",
+            wanted,
+            most,
+            MOST_CONNECTIONS,
+        )
+
+
+def most_connections() -> int:
+    """Return how many connections the descriptors of this process are enough for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return min(MOST_CONNECTIONS, soft // DESCRIPTORS_PER_CONNECTION)
+
+
+def quiet_accept_failures() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Return an exception handler for an event loop that reports failures to accept once a minute.
+
+    asyncio reports each of them, thousands a second when there are no descriptors left.
+    """
+    reported_s = -QUIET_S
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal reported_s
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in {
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOBUFS,
+            errno.ENOMEM,
+        }:
+            loop.default_exception_handler(context)
+        elif time.monotonic() - reported_s >= QUIET_S:
+            reported_s = time.monotonic()
+            log.error("no new connections at this moment: %s", error.strerror)
+
+    return handle

@@ -1,0 +1,216 @@
+"""Clients that stall, that are many, or that ask for long work: the others are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from pool_server.http.connections import Connections, raise_descriptor_limit
+from pool_server.http.traffic import MOST_FROM_ADDRESS
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import (
+    announce,
+    error_of,
+    open_client,
+    pool_in_thread,
+    pool_process,
+    send_parts,
+    upload,
+)
+from tests.pool_server.server_process import child_of
+
+HALF_SENT = 1300
+SLOW_CHECKS = 40
+TIMEOUT_S = 60.0
+MOST = 8
+HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: po"
+HALF_BODY = b"POST /api/v1/sites HTTP/1.1\r\nHost: pool\r\nContent-Length: 100\r\n\r\n{"
+
+
+def connected(url: str, sent: bytes) -> socket.socket:
+    parts = urlsplit(url)
+    connection = socket.create_connection((parts.hostname, parts.port), timeout=TIMEOUT_S)
+    connection.sendall(sent)
+    return connection
+
+
+def request(method: str, path: str, secret: str | None) -> bytes:
+    head = [f"{method} {path} HTTP/1.1", "Host: pool", f"Authorization: Bearer {secret}"]
+    return "\r\n".join([*head, "Content-Length: 0", "", ""]).encode()
+
+
+def answer_on(connection: socket.socket) -> HTTPResponse:
+    answer = HTTPResponse(connection)
+    answer.begin()
+    return answer
+
+
+@contextmanager
+def descriptor_limit(least: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < least:
+        pytest.skip(f"this machine lets a process open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, least), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_half_sent_requests_and_slow_checks_keep_nobody_waiting(tmp_path: Path) -> None:
+    with (
+        descriptor_limit(HALF_SENT + 500),
+        pool_process(tmp_path) as (server, url, secret),
+        open_client(url, secret) as client,
+        ExitStack() as stack,
+    ):
+        upload(client, "admin/first")
+        helper = child_of(server.pid, "pool_server.jobs.helper_main")
+        waiting = []
+        for number in range(SLOW_CHECKS):
+            content = network_bytes()
+            announced = announce(client, f"admin/slow-{number}", content).json()
+            send_parts(client, announced, content)
+            path = f"/api/v1/uploads/{announced['upload_id']}/complete"
+            waiting.append(request("POST", path, secret))
+        for number in range(HALF_SENT):
+            stack.enter_context(connected(url, HALF_BODY if number % 3 == 0 else HALF_HEAD))
+        os.kill(helper, signal.SIGSTOP)
+        try:
+            checks = [stack.enter_context(connected(url, each)) for each in waiting]
+            for _ in range(3):
+                assert client.get("/healthz").json() == {"status": "ok"}
+                assert client.get("/readyz").json() == {"status": "ok"}
+                assert client.get("/api/v1/models").status_code == 200
+                assert announce(client, "admin/other", network_bytes()).status_code == 201
+        finally:
+            os.kill(helper, signal.SIGCONT)
+        for check in checks:
+            with answer_on(check) as answer:
+                assert answer.status == 201
+
+
+def test_a_client_that_stalls_is_given_up(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, stall_timeout_s=0.2) as pool, ExitStack() as stack:
+        for sent in (b"", HALF_HEAD, HALF_BODY):
+            connection = stack.enter_context(connected(pool.url, sent))
+            with answer_on(connection) as answer:
+                assert answer.status == 408
+                assert b'"code":"request_timeout"' in answer.read()
+            assert connection.recv(1) == b""
+        # One that waits for the pool is not.
+        path = "/api/v1/events?after=1000000&wait_s=1"
+        patient = stack.enter_context(connected(pool.url, request("GET", path, pool.admin_secret)))
+        with answer_on(patient) as answer:
+            assert answer.status == 200
+
+
+def test_requests_under_way_are_limited_for_each_address(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path) as pool, ExitStack() as stack:
+        path = "/api/v1/events?after=1000000&wait_s=30"
+        for _ in range(MOST_FROM_ADDRESS):
+            sent = request("GET", path, pool.admin_secret)
+            stack.enter_context(connected(pool.url, sent))
+        end_s = time.monotonic() + TIMEOUT_S
+        while (refused := pool.admin.get("/api/v1/whoami")).is_success:
+            assert time.monotonic() < end_s
+        assert error_of(refused) == (429, "too_many_requests")
+        assert refused.headers["retry-after"] == "1"
+        assert pool.admin.get("/healthz").status_code == 200
+        transport = httpx.HTTPTransport(local_address="127.0.0.2", verify=False)
+        with open_client(pool.url, pool.admin_secret, transport) as elsewhere:
+            assert elsewhere.get("/api/v1/whoami").status_code == 200
+
+
+async def answer_after_body(_scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def exchange(address: tuple[str, int], sent: bytes, source: str) -> bytes:
+    reader, writer = await asyncio.open_connection(*address, local_addr=(source, 0))
+    writer.write(sent)
+    answer = await reader.readline()
+    writer.close()
+    return answer
+
+
+def test_where_connections_are_too_many_the_idlest_of_the_greediest_leaves() -> None:
+    async def run() -> None:
+        connections = Connections(MOST, stall_s=TIMEOUT_S)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    answer_after_body, http=connections.protocol, lifespan="off", log_config=None
+                )
+            )
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            address = listener.getsockname()
+            modest, modest_writer = await asyncio.open_connection(
+                *address, local_addr=("127.0.0.2", 0)
+            )
+            greedy = [await asyncio.open_connection(*address) for _ in range(MOST - 1)]
+            for _, writer in greedy:
+                writer.write(HALF_HEAD)
+            whole = b"GET / HTTP/1.1\r\nHost: pool\r\n\r\n"
+            for source in ("127.0.0.1", "127.0.0.3"):
+                assert b"204" in await exchange(address, whole, source)
+            assert await greedy[0][0].read() == b""
+            modest_writer.write(whole)
+            assert b"204" in await modest.readline()
+            for _, writer in (*greedy, (modest, modest_writer)):
+                writer.close()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
+
+
+def test_failures_to_accept_fill_no_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        pool_process(tmp_path / "pool", log) as (server, url, secret),
+        open_client(url, secret) as client,
+        ExitStack() as stack,
+    ):
+        assert client.get("/healthz").status_code == 200
+        limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        open_now = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (open_now, limits[1]))
+        for _ in range(10):
+            stack.enter_context(connected(url, HALF_HEAD))
+        end_s = time.monotonic() + TIMEOUT_S
+        while "no new connections" not in log.read_text():
+            assert time.monotonic() < end_s
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+        with connected(url, request("GET", "/healthz", secret)) as late, answer_on(late) as answer:
+            assert answer.status == 200
+        said = log.read_text()
+    assert said.count("no new connections") == 1
+    assert "out of system resource" not in said
+
+
+def test_the_limit_of_descriptors_is_raised() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 900), hard))
+    try:
+        raise_descriptor_limit()
+        raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert raised == min(hard, 65_536) or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
