@@ -19,6 +19,7 @@ import pool_server.merges.endpoints as merges
 import pool_server.models.aliases.endpoints as aliases
 import pool_server.models.cards.endpoints as cards
 import pool_server.models.curation.endpoints as curation
+import pool_server.models.descriptions.endpoints as descriptions
 import pool_server.models.exports.endpoints as exports
 import pool_server.models.registry.endpoints as registry
 import pool_server.models.sharing.endpoints as sharing
@@ -57,6 +58,7 @@ NOUNS: tuple[ModuleType, ...] = (
     curation,
     aliases,
     cards,
+    descriptions,
     evaluations,
     lineage,
     withdrawals,

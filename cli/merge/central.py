@@ -30,7 +30,7 @@ from cli.merge.command import (
     WithoutOption,
     method_options,
 )
-from cli.models.records import read_card_file
+from cli.models.records import question_label_keys, read_card_file
 from cli.models.sharing import VisibilityOption
 from cli.models.terms import PurposeOption, TermOption, read_purposes, read_terms
 from cli.transfers.upload import CardOption, DraftOption, MetricOption, model_address, read_metrics
@@ -108,8 +108,9 @@ def start(
     from site_agent.pool.client import parse_address
     from site_agent.pool.rebuilding import plan_replay
 
+    labels = key_value_pairs(label, "--label")
     given = {
-        "labels": key_value_pairs(label, "--label"),
+        "labels": labels,
         "metrics": read_metrics(metric),
         "description": description,
         "terms": read_terms(term, terms),
@@ -124,6 +125,8 @@ def start(
         raise UsageError("--without goes with --replay RECIPE")
     with invocation.pool() as pool:
         target = parse_address(model_address(pool, name))
+        if labels:
+            question_label_keys(invocation, pool.models.vocabulary(), labels)
         order = Order(target, given, output_format=output_format, wait=wait)
         if replay:
             plan_again(invocation, pool, order, replay, without)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,8 +12,10 @@ import typer
 from cli.frame.errors import InputMissingError
 
 if TYPE_CHECKING:
+    from cli.frame.output import Invocation
     from pool_server.wire.evaluations import EvaluationResponse, Score
     from pool_server.wire.models.data_use import TermResponse
+    from pool_server.wire.models.labels import VocabularyResponse
     from pool_server.wire.models.models import ModelVersionResponse
 
 KindOption = Annotated[
@@ -36,6 +39,19 @@ def read_card_file(path: Path) -> str:
     except ValueError as error:  # no UTF-8 is one, too
         raise CardFileError(f"{path}: {error}") from error
     return text
+
+
+def question_label_keys(
+    invocation: Invocation, vocabulary: VocabularyResponse, labels: Iterable[str]
+) -> None:
+    """Question keys that look like misspellings: in a terminal ask, elsewhere warn."""
+    for key in labels:
+        if near := vocabulary.near_key(key):
+            doubt = f"label {key}: nobody finds it who searches for {near}"
+            if sys.stdin.isatty():
+                invocation.confirm(f"{doubt}. Use {key} all the same?", assume_yes=False)
+            else:
+                invocation.warn(f"{doubt}; did you mean {near}?")
 
 
 def term_words(term: TermResponse) -> str:

@@ -1,17 +1,26 @@
-"""``poolctl models alias|card|vocabulary``: what versions are called and what is said of them."""
+"""``poolctl models change|alias|card|vocabulary``: what versions are called, and said of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import ForceOption, OutputFileOption, command, single
+from cli.frame.options import (
+    ForceOption,
+    LabelOption,
+    OutputFileOption,
+    command,
+    key_value_pairs,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText
-from cli.models.records import read_card_file
+from cli.models.records import question_label_keys, read_card_file
+from cli.transfers.upload import MetricOption, read_metrics
 
 if TYPE_CHECKING:
     from pool_server.wire.models.labels import CoreLabel, VocabularyResponse
@@ -52,6 +61,74 @@ def alias(
         version = pool.models.set_alias(where, name)
     data = {"alias": full, "version": version}
     return Reply(data, f"{full} is {version.address}", [version.address])
+
+
+@command(
+    app,
+    "change",
+    examples=[
+        "models change site-a/face-68@2 --label population=infant --remove-label popluation",
+        "models change site-a/face-68 --description 'Infants, air-puff hose in view'",
+    ],
+)
+def change(
+    invocation: Invocation,
+    address: Annotated[
+        str,
+        typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; default: the newest version."),
+    ],
+    *,
+    label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
+    remove_label: Annotated[
+        list[str], typer.Option("--remove-label", metavar="KEY", help="Remove this label.")
+    ] = [],  # noqa: B006
+    metric: MetricOption = [],  # noqa: B006
+    remove_metric: Annotated[
+        list[str], typer.Option("--remove-metric", metavar="KEY", help="Remove this score.")
+    ] = [],  # noqa: B006
+    description: Annotated[
+        str | None, typer.Option(help="The new description.", show_default=False)
+    ] = None,
+) -> Reply:
+    """Correct labels, scores or the description of a version of your own.
+
+    The file stays as it is. The audit log keeps what was changed, and sites that downloaded the
+    version get an event. If the version is signed, it is signed again with your key.
+    """
+    labels, metrics = key_value_pairs(label, "--label"), read_metrics(metric)
+    if description is None and not (labels or metrics or remove_label or remove_metric):
+        raise UsageError("say what to change: --label, --remove-label, --metric, --description")
+    with invocation.pool() as pool:
+        vocabulary = pool.models.vocabulary()
+        if problems := vocabulary.problems_of(labels):
+            raise UsageError("; ".join(problems))
+        question_label_keys(invocation, vocabulary, labels)
+        before = pool.version(address)
+        changes: dict[str, Any] = {
+            "labels": _changed(before.labels, labels, remove_label, "label"),
+            "metrics": _changed(before.metrics, metrics, remove_metric, "metric"),
+        }
+        if description is not None:
+            changes["description"] = description
+        wanted = before.model_copy(update=changes)
+        signed = before.signed_by is not None
+        statement = pool.signatures.statement_of(wanted) if signed else None
+        after = pool.models.change(wanted, statement)
+    lines = [f"{after.address} has now:"]
+    lines += [f"  {key}={value}" for key, value in sorted(after.labels.items())]
+    lines += [f"  {key}={value:.6g}" for key, value in sorted(after.metrics.items())]
+    lines += [f"  {after.description}"] if after.description else []
+    return Reply(after, lines, [after.address])
+
+
+def _changed(
+    known: Mapping[str, Any], given: Mapping[str, Any], removed: Sequence[str], what: str
+) -> dict[str, Any]:
+    for key in removed:
+        if key not in known:
+            has = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"--remove-{what} {key}: the version has no such {what}; it has {has}")
+    return {key: value for key, value in {**known, **given}.items() if key not in removed}
 
 
 @command(

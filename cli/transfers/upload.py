@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import DryRunOption, LabelOption, command, key_value_pairs, single
 from cli.frame.output import Invocation, Reply
-from cli.models.records import read_card_file, term_words
+from cli.models.records import question_label_keys, read_card_file, term_words
 from cli.models.sharing import VisibilityOption
 from cli.models.terms import (
     PurposeOption,
@@ -28,6 +29,7 @@ from cli.transfers import sidecars
 
 if TYPE_CHECKING:
     from pool_server.wire.models.data_use import Term
+    from pool_server.wire.models.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient, Uploaded
 
 app = single()
@@ -125,7 +127,7 @@ def upload(
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
         address = model_address(pool, name)
-        _require_vocabulary(pool, given)
+        _require_vocabulary(invocation, pool, given)
         if dry_run:
             size = size_words(file.stat().st_size)
             data = {"address": address, "uploaded": False, "format": model_format.name}
@@ -151,6 +153,7 @@ def upload(
                 progress=report,
             )
     tell_standing(invocation, done.version)
+    _tell_differences(invocation, given, description, done.version)
     return _reply(file, done)
 
 
@@ -174,11 +177,35 @@ def _reply(file: Path, done: Uploaded) -> Reply:
     return Reply(data, lines, [version.address])
 
 
-def _require_vocabulary(pool: PoolClient, given: _Description) -> None:
+def _tell_differences(
+    invocation: Invocation, given: _Description, description: str, version: ModelVersionResponse
+) -> None:
+    """Warn if the pool had the file, and keeps what was said of it then."""
+    differences, words = [], []
+    for what, wanted, kept in (
+        ("label", given.labels, version.labels),
+        ("metric", given.metrics, version.metrics),
+    ):
+        for key, value in wanted.items():
+            if kept.get(key) != value:
+                differences.append(f"{key}={kept[key]}" if key in kept else f"no {key}")
+                words.append(f"--{what} {shlex.quote(f'{key}={value}')}")
+    if description not in {"", version.description}:
+        differences.append("another description")
+        words.append(f"--description {shlex.quote(description)}")
+    if differences:
+        invocation.warn(
+            f"{version.address} was there before, and keeps {', '.join(differences)}; to change "
+            f"that: poolctl models change {version.address} {' '.join(words)}"
+        )
+
+
+def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Description) -> None:
     """Refuse here, before anything is sent, what the pool's vocabulary does not take."""
     vocabulary = pool.models.vocabulary()
     if problems := vocabulary.problems_of(given.labels):
         raise UsageError("; ".join(problems))
+    question_label_keys(invocation, vocabulary, given.labels)
     known = {each.code for each in vocabulary.terms}
     for term in given.terms:
         if term.code not in known:

@@ -223,6 +223,36 @@ def add_statement(
     return describe_statement(version, attached)
 
 
+def sign_change(
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    signed: SignedStatement | None,
+) -> None:
+    """Replace the statement of a version, which was loaded as a whole after it was changed.
+
+    Raises
+    ------
+    RefusedError
+        The version is signed, and `signed` is None.
+    """
+    repository.lock_keys(session, version.model.site_id)
+    known = repository.find_statement(session, version.id)
+    if signed is None:
+        if known is None:
+            return
+        raise RefusedError(
+            "the version is signed, and the signature covers what is to be changed",
+            code="signature_required",
+            hint="Change it on the machine that has the site's key; `poolctl models change` signs "
+            "it again.",
+        )
+    if known is not None:
+        session.delete(known)
+        session.flush()
+    _attach(session, caller, version, signed, Claims.of_version(version))
+
+
 def get_statement(session: Session, version: ModelVersionRecord) -> StatementResponse:
     """Return what was signed of a version."""
     found = repository.find_statement(session, version.id)

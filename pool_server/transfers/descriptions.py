@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from pool_server.database.records import SiteRecord, UploadRecord
 from pool_server.errors import RecipeRefusedError, RefusedError
 from pool_server.http.identity import Caller
+from pool_server.models.descriptions.service import require_labels
 from pool_server.models.registry.terms import require_terms
 from pool_server.settings import PoolSettings
 from pool_server.wire.models.cards import read_card
-from pool_server.wire.models.labels import VOCABULARY
 from pool_server.wire.transfers.uploads import UploadRequest, VersionDescription
 
 if TYPE_CHECKING:
@@ -42,13 +42,7 @@ def require_description(
 
 def require_wording(request: VersionDescription) -> None:
     """Raise unless labels and card can be read, and say what they may."""
-    if problems := VOCABULARY.problems_of(request.labels):
-        raise RefusedError(
-            "; ".join(problems),
-            code="labels_refused",
-            hint="`poolctl models vocabulary` lists these keys; any other key is free.",
-            details={"problems": problems},
-        )
+    require_labels(request.labels)
     try:
         read_card(request.card)
     except ValueError as error:

@@ -144,13 +144,13 @@ def choose(
     keys = {version.digest: merge_keys(version.fingerprint).get(goal.method_name)
             for version in asked}  # fmt: skip
     reference = own[0].key if own else _most_common(key for key in keys.values() if key)
-    held = {"", _method_words(goal, reference), _label_words(goal), *conditions}
+    held = {"", _method_words(goal, reference), *conditions}
     refused: dict[str, Refusal] = {}
     taken: list[ModelVersionResponse] = []
     before = 0
     for version in asked:
         known = state.refused.get(version.digest)
-        if known is not None and known.against in held:
+        if known is not None and known.against in {*held, _label_words(goal, version)}:
             before += 1
             continue
         why = _obstacle(goal, version, keys[version.digest], reference)
@@ -223,7 +223,7 @@ def _obstacle(
     if _label_number(version.labels, goal.weight_by) is None:
         found = version.labels.get(goal.weight_by, "nothing")
         reason = f"label {goal.weight_by!r} is {found!r}, expected a number above 0 to weigh it by"
-        return Refusal(address=version.address, reason=reason, against=_label_words(goal))
+        return Refusal(address=version.address, reason=reason, against=_label_words(goal, version))
     return None
 
 
@@ -240,8 +240,9 @@ def _method_words(goal: MergeGoal, reference: str) -> str:
     return f"method {goal.method_name} {reference}"
 
 
-def _label_words(goal: MergeGoal) -> str:
-    return f"label {goal.weight_by}"
+def _label_words(goal: MergeGoal, version: ModelVersionResponse) -> str:
+    """Return the condition of what is refused for its label, until its site corrects that."""
+    return f"label {goal.weight_by}={version.labels.get(goal.weight_by, '')}"
 
 
 def _most_common(keys: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selec
 from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import (
     AliasRecord,
+    LabelRecord,
     ModelRecord,
     ModelVersionRecord,
     RecipeRecord,
@@ -228,6 +229,19 @@ def visible_addresses(session: Session, caller: Caller, digests: Collection[str]
     return {
         digest: str(ModelAddress(site, name, str(number))) for digest, site, name, number in rows
     }
+
+
+def list_label_keys(session: Session, caller: Caller) -> list[str]:
+    """Return the keys of the labels of all versions that the caller may see."""
+    keys = select(LabelRecord.key).distinct().subquery()
+    is_shown = (
+        select(LabelRecord.version_id)
+        .join(ModelVersionRecord, ModelVersionRecord.id == LabelRecord.version_id)
+        .join(ModelVersionRecord.model)
+        .where(LabelRecord.key == keys.c.key, readable_by(caller))
+        .exists()
+    )
+    return list(session.scalars(select(keys.c.key).where(is_shown).order_by(keys.c.key)))
 
 
 def get_version(session: Session, version_id: int) -> ModelVersionRecord:

@@ -1,4 +1,4 @@
-"""What curators and owners do with versions: publish, quarantine, release, delete, name."""
+"""What curators and owners do with versions: publish, describe, quarantine, delete, name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from pool_server.wire.models.models import ModelDescription
 from pool_server.wire.names import Digest
+from pool_server.wire.signatures.signatures import SignedStatement
 
 ALIAS_PATTERN = r"^[a-z][a-z0-9._-]{0,63}$"
 LATEST = "latest"
@@ -22,6 +24,21 @@ _DELETION_EXAMPLE: dict[str, Any] = {
     "descendants": [],
     "file_remains": False,
 }
+
+
+class DescriptionRequest(ModelDescription):
+    """Replace what is said of a version."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"description": "Infants", "labels": {"population": "infant"}}]
+        },
+    )
+
+    statement: SignedStatement | None = Field(
+        default=None, description="Signed anew; needed where the version is signed."
+    )
 
 
 class QuarantineRequest(BaseModel):

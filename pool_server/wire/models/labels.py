@@ -7,7 +7,8 @@ judges labels as that pool does, whatever version it is of.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,6 +59,10 @@ class CoreLabel(BaseModel):
         patterns = {"count": _COUNT, "number": _NUMBER}
         return self.type not in patterns or bool(patterns[self.type].fullmatch(value))
 
+
+_NEAR = 0.8
+DATA_COUNTS = frozenset({"images", "boxes", "subjects"})
+"""Keys that count a model's own training data: a merged model has other numbers."""
 
 YES_NO = ("yes", "no", "mixed")
 
@@ -186,6 +191,20 @@ class VocabularyResponse(BaseModel):
 
     labels: list[CoreLabel] = Field(description="Keys that mean the same everywhere.")
     terms: list[DataUseTerm] = Field(description="Terms of use that a version can have.")
+    keys_in_use: list[str] = Field(
+        default_factory=list, description="All keys of labels that models in the pool have."
+    )
+
+    def near_key(self, key: str) -> str:
+        """Return a known key that `key` may be a misspelling of; empty for none.
+
+        A key that the pool uses already is only held against the core vocabulary.
+        """
+        core = [each.key for each in self.labels]
+        if key in core:
+            return ""
+        known = [*core, *([] if key in self.keys_in_use else self.keys_in_use)]
+        return next(iter(get_close_matches(key, known, n=1, cutoff=_NEAR)), "")
 
     def problems_of(self, labels: Mapping[str, str]) -> list[str]:
         """Return what is wrong with labels, one sentence a problem; empty where all is well."""
@@ -203,6 +222,16 @@ class VocabularyResponse(BaseModel):
                 "the youngest and of the oldest"
             )
         return problems
+
+
+def shared_labels(inputs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the labels that all models have alike, without counts of their training data."""
+    first = inputs[0] if inputs else {}
+    return {
+        key: value
+        for key, value in first.items()
+        if key not in DATA_COUNTS and all(other.get(key) == value for other in inputs)
+    }
 
 
 VOCABULARY = VocabularyResponse(labels=list(CORE_LABELS), terms=list(DATA_USE_TERMS))

@@ -8,12 +8,18 @@ from typing import Any
 from urllib.parse import quote
 
 from pool_server.wire.models.cards import CardRequest, CardResponse
-from pool_server.wire.models.curation import AliasRequest, DeletionResponse, QuarantineRequest
+from pool_server.wire.models.curation import (
+    AliasRequest,
+    DeletionResponse,
+    DescriptionRequest,
+    QuarantineRequest,
+)
 from pool_server.wire.models.facets import FacetsResponse
 from pool_server.wire.models.labels import VocabularyResponse
 from pool_server.wire.models.models import LineageResponse, ModelPage, ModelVersionResponse
 from pool_server.wire.models.sharing import SharingRequest, SharingResponse, Visibility
 from pool_server.wire.names import ModelAddress
+from pool_server.wire.signatures.signatures import SignedStatement
 from site_agent.errors import PoolAnswerError
 from site_agent.pool.addresses import model_path, parse_address, version_path
 from site_agent.pool.connection import PoolConnection
@@ -115,6 +121,26 @@ class Models:
     def vocabulary(self) -> VocabularyResponse:
         """Return the labels and terms that the pool knows."""
         return self._connection.get("/api/v1/vocabulary", VocabularyResponse)
+
+    def change(
+        self, version: ModelVersionResponse, statement: SignedStatement | None = None
+    ) -> ModelVersionResponse:
+        """Make description, labels and metrics of an own version those of `version`.
+
+        Parameters
+        ----------
+        statement : SignedStatement, optional
+            Of the changed version (`Signatures.statement_of`); needed where it is signed.
+        """
+        request = build_request(
+            DescriptionRequest,
+            description=version.description,
+            labels=version.labels,
+            metrics=version.metrics,
+            statement=statement,
+        )
+        path = f"{version_path(version.address)}/description"
+        return self._connection.write("PUT", path, ModelVersionResponse, request)
 
     # -- states ---------------------------------------------------------------------------
 

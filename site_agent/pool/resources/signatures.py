@@ -121,6 +121,16 @@ class Signatures:
             This profile has no key for the site.
         """
         version = self._connection.get(version_path(address), ModelVersionResponse)
+        return self._put_statement(version, self.statement_of(version))
+
+    def statement_of(self, version: ModelVersionResponse) -> SignedStatement:
+        """Return a signed statement of all that is said of an own version.
+
+        Raises
+        ------
+        InvalidInputError
+            This profile has no key for the site.
+        """
         key = self.signing_key(version.site)
         if key is None:
             raise InvalidInputError(
@@ -136,8 +146,7 @@ class Signatures:
             card = self._connection.get(
                 f"{version_path(version.address)}/card", CardResponse
             ).source
-        signed = sign_version(version, recipe, card, key.key)
-        return self._put_statement(version, signed)
+        return sign_version(version, recipe, card, key.key)
 
     def _put_statement(
         self, version: ModelVersionResponse, signed: SignedStatement

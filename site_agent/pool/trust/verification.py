@@ -201,7 +201,11 @@ class Verifier:
             kept = StatementResponse.model_validate_json(self._file(version).read_bytes())
         except (OSError, ValidationError):
             kept = None
-        if kept is not None and kept.key.key_id == summary.key_id:
+        # A version is signed anew when its labels are corrected.
+        if kept is not None and (kept.key.key_id, kept.accepted_at) == (
+            summary.key_id,
+            summary.accepted_at,
+        ):
             return kept
         return None if self.fetch_statement is None else self.fetch_statement(version)
 

@@ -99,6 +99,24 @@ def test_a_draft_an_alias_and_away(
     assert member("models", "info", "site-a/staged@1").code == 4
 
 
+def test_labels_are_corrected(member: Run) -> None:
+    make("a.svm", 130)
+    words = ("upload", "a.svm", "-n", "corrected", "--description", "Adults")
+    first = member(*words, "-l", "popluation=adult", "-l", "images=3")
+    assert "did you mean population?" in first.err
+    again = member(*words, "-l", "population=infant", "-l", "images=3")
+    assert "keeps no population; to change that: poolctl models change" in again.err
+    assert "images" not in again.err
+    change = again.err.split("to change that: poolctl ")[1].split()
+    done = member(*change, "--remove-label", "popluation", "--description", "", "--json").data
+    assert done["labels"] == {"population": "infant", "images": "3"}
+    assert done["description"] == ""
+    lacking = member("models", "change", "site-a/corrected", "--remove-label", "camera", "--json")
+    assert (lacking.code, "it has images, population" in lacking.error["message"]) == (2, True)
+    assert member("models", "change", "site-a/corrected").code == 2
+    assert "keeps" not in member(*words[:4], "-l", "population=infant").err
+
+
 def test_cards(member: Run) -> None:
     make("a.svm", 140)
     Path("card.md").write_text("---\nlicense: cc-by-4.0\n---\n\n# Hose in view\n")

@@ -226,6 +226,11 @@ def test_filters_weights_and_own_models(lab: Lab, materials: Materials) -> None:
     lab.merge |= {"sites": [], "weight_by": "persons"}
     report, said = lab.cycle()
     assert {line["reason"][:15] for line in events(said, "model_refused")} == {"label 'persons'"}
+    with lab.client("site-b") as client:
+        version = client.version(f"site-b/{lab.name}-infant")
+        labels = {**version.labels, "persons": "several"}
+        client.models.change(version.model_copy(update={"labels": labels}))
+    assert len(events(lab.cycle()[1], "model_refused")) == 1, "looked at again"
 
 
 def test_terms_of_use_are_kept(lab: Lab, materials: Materials) -> None:

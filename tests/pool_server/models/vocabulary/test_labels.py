@@ -15,8 +15,15 @@ def test_a_client_judges_labels_by_what_the_pool_sent(pool: PoolDriver) -> None:
     answer = pool.member("words", "viewer").get("/api/v1/vocabulary")
     assert answer.status_code == 200
     received = VocabularyResponse.model_validate(answer.json())
-    assert received == VOCABULARY
+    assert (received.labels, received.terms) == (VOCABULARY.labels, VOCABULARY.terms)
     assert received.problems_of({"population": "infant", "anything": "else"}) == []
+
+
+def test_keys_near_known_ones_are_questioned() -> None:
+    known = VOCABULARY.model_copy(update={"keys_in_use": ["lens_mm", "popluation"]})
+    near = {"popluation": "population", "image": "images", "lens_mn": "lens_mm"}
+    assert {key: known.near_key(key) for key in near} == near
+    assert [known.near_key(key) for key in ("population", "lens_mm", "hospital")] == [""] * 3
 
 
 @pytest.mark.parametrize("label", CORE_LABELS, ids=lambda each: each.key)

@@ -144,6 +144,9 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): (
         *REFUSED, 403, 403, 200, 200, 200, 200,
     ),
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): (
+        *REFUSED, 403, 403, 200, 200, 200, 200,
+    ),
     ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/evaluations"): (
         *REFUSED, 200, 200, 200, 200, 200, 200,
     ),
@@ -227,6 +230,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): {"json": {"version": "1"}},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): {"json": {"text": ""}},
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): {"json": {}},
     ("GET", "/api/v1/evaluations"): {"params": {"score": "recall"}},
     ("POST", "/api/v1/evaluations"): {"json": SCORES},
     ("POST", "/api/v1/rounds"): {"json": ROUND},

@@ -1,0 +1,1 @@
+"""Correcting what is said of a version: description, labels and metrics."""

@@ -1,0 +1,104 @@
+"""Descriptions, labels and metrics of versions are corrected by their owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from pool_server.wire.signatures.dsse import Envelope
+from pool_server.wire.signatures.keys import PrivateKey
+from pool_server.wire.signatures.statements import open_statement
+from tests.pool_server.model_files import network_bytes
+from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.signatures.signers import register, signed, statement_of, upload_signed
+
+KEY = PrivateKey.from_seed(b"c" * 32)
+
+
+def path_of(version: dict[str, Any], what: str) -> str:
+    return f"/api/v1/models/{version['site']}/{version['name']}/versions/1/{what}"
+
+
+def change(client: httpx.Client, version: dict[str, Any], **said: Any) -> httpx.Response:
+    return client.put(path_of(version, "description"), json=said)
+
+
+def events_of(client: httpx.Client, kind: str, subject: str) -> list[dict[str, Any]]:
+    items = client.get("/api/v1/events", params={"kind": kind, "limit": 200}).json()["items"]
+    return [each["details"] for each in items if each["subject"] == subject]
+
+
+def found_by(pool: PoolDriver, **query: str) -> list[str]:
+    items = pool.member("changes").get("/api/v1/models", params=query).json()["items"]
+    return [each["name"] for each in items]
+
+
+@pytest.mark.both_shapes
+def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
+    owner, reader = pool.member("changes"), pool.member("changes-reader")
+    labels = {"popluation": "infant", "parts": "68"}
+    version = upload(owner, "changes/face", labels=labels, metrics={"error": 0.7})
+    assert reader.get(path_of(version, "content")).status_code == 200
+    right = {
+        "labels": {"population": "infant", "parts": "68"},
+        "metrics": {"error": 0.07},
+        "description": "Hose in view",
+    }
+    assert error_of(change(reader, version, **right))[0] == 403
+    bad = change(owner, version, labels={"population": "babies"})
+    assert error_of(bad) == (422, "labels_refused")
+    after = change(owner, version, **right).json()
+    assert {name: after[name] for name in right} == right
+    assert after["digest"] == version["digest"]
+    assert found_by(pool, site="changes", label="population=infant") == ["face"]
+    assert found_by(pool, site="changes", label="popluation") == []
+    assert found_by(pool, site="changes", text="hose") == ["face"]
+    [heard] = events_of(reader, "version.changed", "pool://changes/face@1")
+    assert "label population: none -> infant" in heard["changes"]
+    assert change(owner, version, **right).status_code == 200, "again changes nothing"
+    entries = pool.member("changes", "admin").get(
+        "/api/v1/audit", params={"action": "version.change", "subject": "changes/face@1"}
+    )
+    [entry] = entries.json()["items"]
+    assert entry["details"]["changes"] == {
+        "description": ["", "Hose in view"],
+        "label popluation": ["infant", None],
+        "label population": [None, "infant"],
+        "metric error": [0.7, 0.07],
+    }
+
+
+def test_what_is_signed_is_signed_again(pool: PoolDriver) -> None:
+    owner = pool.member("changes-signed")
+    assert register(owner, "changes-signed", KEY).status_code == 201
+    content = network_bytes()
+    version = upload_signed(owner, "changes-signed/face", KEY, content, description="Adults")
+    refused = change(owner, version, description="Infants")
+    assert error_of(refused) == (422, "signature_required")
+    old = signed(statement_of("changes-signed/face", content, description="Adults"), KEY)
+    assert error_of(change(owner, version, description="Infants", statement=old))[0] == 422
+    new = signed(statement_of("changes-signed/face", content, description="Infants"), KEY)
+    after = change(owner, version, description="Infants", statement=new).json()
+    assert (after["description"], after["signed_by"]["key_id"]) == ("Infants", KEY.public.key_id)
+    found = owner.get(path_of(version, "statement")).json()
+    statement = open_statement(Envelope.model_validate(found["envelope"]), KEY.public)
+    assert statement.predicate.description == "Infants"
+
+
+def test_a_withdrawn_version_stays_as_it_is(pool: PoolDriver) -> None:
+    owner = pool.member("changes")
+    version = upload(owner, "changes/gone")
+    owner.post(path_of(version, "withdraw"), json={"reason": "quality"})
+    assert error_of(change(owner, version, description="Better")) == (409, "wrong_state")
+
+
+def test_the_vocabulary_names_the_keys_that_one_may_see(pool: PoolDriver) -> None:
+    owner = pool.member("changes")
+    upload(owner, "changes/keyed", labels={"lens_mm": "12"})
+    upload(owner, "changes/secret", labels={"secret_key": "1"}, visibility="private")
+    known = pool.member("changes-reader").get("/api/v1/vocabulary").json()["keys_in_use"]
+    assert "lens_mm" in known
+    assert "secret_key" not in known
+    assert "secret_key" in owner.get("/api/v1/vocabulary").json()["keys_in_use"]
