@@ -259,7 +259,7 @@ def forget(
 def sign(
     invocation: Invocation,
     addresses: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION] of your site.")
+        list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION] of your site.")
     ],
 ) -> Reply:
     """Sign published versions that are unsigned, or signed by a revoked key.

@@ -22,7 +22,7 @@ app = single()
     app,
     "audit",
     examples=[
-        "audit --subject site-a/face-68@2",
+        "audit --about site-a/face-68@2",
         "audit --action version.withdraw --since 30d",
         "audit --actor site-a/laptop --since 2026-03-01 --json",
     ],
@@ -30,7 +30,7 @@ app = single()
 def audit(
     invocation: Invocation,
     *,
-    subject: Annotated[
+    about: Annotated[
         str,
         typer.Option(
             metavar="SUBJECT",
@@ -70,6 +70,7 @@ def audit(
     models, tokens and users.
     """
     now = datetime.now(UTC)
+    subject = invocation.address(about) if about else ""
     with invocation.pool() as pool:
         entries = pool.events.audit(
             subject=subject.removeprefix("pool://"),

@@ -26,6 +26,9 @@ SUFFIX_OF_FORMAT = {
 """File name endings of downloads, as `aggregators.formats` has them (a test compares)."""
 
 
+_FILE_SUFFIXES = {*SUFFIX_OF_FORMAT.values(), ".contribution", ".json", ".xml"}
+
+
 @dataclass(frozen=True)
 class ModelFile:
     """A model that is on this machine."""
@@ -38,17 +41,19 @@ class ModelFile:
 def is_address(word: str) -> bool:
     """Tell whether a word means a model in the pool.
 
-    ``pool://...`` always does. ``site/name`` does where no such file exists: a file that is
-    there is meant as the file.
+    ``pool://...`` always does. ``site/name``, and a name of one's own site, do where no such file
+    exists: a file that is there is meant as the file, and a name that ends as model files do names
+    a file, too.
     """
     from pool_server.wire.names import ModelAddress
 
     if word.startswith("pool://"):
         return True
-    if Path(word).exists():
+    is_bare = "/" not in word
+    if Path(word).exists() or (is_bare and Path(word).suffix in _FILE_SUFFIXES):
         return False
     try:
-        ModelAddress.parse(word)
+        ModelAddress.parse(f"own/{word}" if is_bare else word)
     except ValueError:
         return False
     return True
@@ -65,15 +70,30 @@ def model_files(invocation: Invocation, words: Sequence[str]) -> list[ModelFile]
             found[word] = ModelFile(word, Path(word))
         else:
             what = (
-                "a folder" if Path(word).is_dir() else "no such file, and not an address SITE/NAME"
+                "a folder"
+                if Path(word).is_dir()
+                else "no such file, and not an address [SITE/]NAME"
             )
             raise InputMissingError(f"{word}: {what}; expected a model file")
     if addresses:
         with invocation.pool() as pool:
             for word in dict.fromkeys(addresses):
-                downloaded = fetch(invocation, pool, pool.version(word))
+                downloaded = fetch(invocation, pool, _version(pool, word))
                 found[word] = ModelFile(word, downloaded.path, downloaded.version)
     return [found[word] for word in words]
+
+
+def _version(pool: PoolClient, word: str) -> ModelVersionResponse:
+    from site_agent.errors import NotFoundError, NotLoggedInError
+
+    try:
+        return pool.version(word)
+    except (NotFoundError, NotLoggedInError) as error:
+        if "/" in word:
+            raise
+        raise InputMissingError(
+            f"{word}: no such file, and no such model of your own site: {error}"
+        ) from error
 
 
 def model_file(invocation: Invocation, word: str) -> ModelFile:

@@ -2,7 +2,7 @@
 
 A command is a function that takes an `Invocation` and its own parameters and returns a `Reply`;
 `command` registers it and adds ``--json``, ``--quiet``, ``--no-progress``, ``--profile`` and
-``--debug``.
+``--debug``. What has the metavar ``ADDRESS`` arrives with its site, one's own where none was given.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def command(
             for parameter in inspect.signature(function, eval_str=True).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
+        addresses = [each.name for each in own if _metavar(each) == "ADDRESS"]
 
         def run(
             *,
@@ -100,6 +101,11 @@ def command(
         ) -> None:
             conventions = Conventions(as_json, quiet, not no_progress, profile, debug)
             invocation = Invocation(conventions)
+            for key in addresses:
+                if isinstance(words := arguments[key], str):
+                    arguments[key] = words and invocation.address(words)
+                elif words is not None:
+                    arguments[key] = [invocation.address(word) for word in words]
             reply = function(invocation, **arguments)
             if reply is not None:
                 invocation.print_reply(reply)
@@ -124,6 +130,11 @@ def command(
         return function
 
     return register
+
+
+def _metavar(parameter: inspect.Parameter) -> str | None:
+    given = getattr(parameter.annotation, "__metadata__", ())
+    return next((each.metavar for each in given if hasattr(each, "metavar")), None)
 
 
 def group(summary: str) -> typer.Typer:

@@ -136,6 +136,13 @@ class Invocation:
 
         return PoolClient(profile=self.profile or None)
 
+    def address(self, word: str) -> str:
+        """Return an address with its site: one's own where the word is only a name."""
+        if "/" in word or word.startswith("sha256:"):
+            return word
+        with self.pool() as pool:
+            return str(pool.address(word))
+
     def print_reply(self, reply: Reply) -> None:
         """Print the answer in the form that was asked for."""
         if self.conventions.as_json:

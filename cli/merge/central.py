@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -30,10 +29,10 @@ from cli.merge.command import (
     WithoutOption,
     method_options,
 )
-from cli.models.records import question_label_keys, read_card_file
+from cli.models.records import question_label_keys
 from cli.models.sharing import VisibilityOption
 from cli.models.terms import PurposeOption, TermOption, read_purposes, read_terms
-from cli.transfers.upload import CardOption, DraftOption, MetricOption, model_address, read_metrics
+from cli.transfers.upload import DraftOption, model_address
 
 if TYPE_CHECKING:
     from aggregators import Recipe
@@ -86,14 +85,9 @@ def start(
     replay: ReplayOption = "",
     without: WithoutOption = [],  # noqa: B006
     label: LabelOption = [],  # noqa: B006
-    metric: MetricOption = [],  # noqa: B006
     description: Annotated[str, typer.Option(help="A description.")] = "",
     term: TermOption = [],  # noqa: B006
-    terms: Annotated[
-        Path | None, typer.Option("--terms", metavar="FILE", help="A file with one term per line.")
-    ] = None,
     purpose: PurposeOption = [],  # noqa: B006
-    card: CardOption = None,
     draft: DraftOption = False,
     visibility: VisibilityOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result.")] = False,
@@ -111,11 +105,9 @@ def start(
     labels = key_value_pairs(label, "--label")
     given = {
         "labels": labels,
-        "metrics": read_metrics(metric),
         "description": description,
-        "terms": read_terms(term, terms),
+        "terms": read_terms(term),
         "intended_use": read_purposes(purpose),
-        "card": "" if card is None else read_card_file(card),
         "draft": draft,
         "visibility": visibility,
     }

@@ -91,10 +91,6 @@ def merge(
             "--format", metavar="NAME", help="Format of the output. Default: by its suffix."
         ),
     ] = "",
-    recipe: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The recipe file. Default: beside the output."),
-    ] = None,
     replay: ReplayOption = "",
     without: WithoutOption = [],  # noqa: B006
     purpose: PurposeOption = [],  # noqa: B006
@@ -120,7 +116,7 @@ def merge(
         settings = [weight, weight_by, step, thin, option, output_format]
         if any(setting not in (None, "", []) for setting in settings):
             raise UsageError("--replay takes method, weights and options from the recipe")
-        request = ReplayRequest(replay, words or [], without, output, recipe, force, dry_run)
+        request = ReplayRequest(replay, words or [], without, output, force, dry_run)
         return replay_merge(invocation, request)
     if without:
         raise UsageError("--without goes with --replay RECIPE")
@@ -165,7 +161,7 @@ def merge(
         )
     if len(merged.recipe.inputs) == 1:
         invocation.warn("a merge of only one model gives the same model")
-    return merged_reply(invocation, merged, target, recipe)
+    return merged_reply(invocation, merged, target)
 
 
 def method_options(words: list[str], *, step: float | None, thin: int | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply
+from cli.frame.settings_options import SettingsOptions
 from cli.vision.face_files import (
     ImagesOption,
     PartsOption,
@@ -22,6 +23,7 @@ from cli.vision.face_files import (
     read_face_file,
     reading_from,
 )
+from site_agent.refinement.settings import RefinementSettings
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 app = single()
 
+REFINEMENT_SETTINGS = SettingsOptions(
+    RefinementSettings(), "train settings refine", ("starts", "thin")
+)
 ThinOption = Annotated[
     int | None, typer.Option(min=1, help="First reduce each level to this number of trees.")
 ]
@@ -42,58 +47,33 @@ ThreadsOption = Annotated[int, typer.Option(min=0, help="Number of threads; 0: o
     app,
     "refine",
     examples=[
-        "refine --base merged.dat --sites siteA.xml,siteB.xml -o refined.dat --rounds 3",
-        "refine --base merged.dat --sites siteA.xml,siteB.xml -o r.dat --thin 500 --test test.xml",
-        "refine --base merged.dat --sites mine.xml --write-contributions sent/",
+        "refine siteA.xml siteB.xml --base merged.dat -o refined.dat --rounds 3",
+        "refine siteA.xml siteB.xml --base merged.dat -o r.dat --thin 500 --test test.xml",
+        "refine mine.xml --base merged.dat --write-contributions sent/",
         "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
     ],
+    parameters=REFINEMENT_SETTINGS.parameters(),
 )
 def refine(
     invocation: Invocation,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FACES...", help="Annotations, one data set for each site.", show_default=False
+        ),
+    ],
     *,
     base: Annotated[
         str,
-        typer.Option(
-            metavar="MODEL", help="The merged model: a file or an address.", show_default=False
-        ),
-    ],
-    sites: Annotated[
-        list[str],
-        typer.Option(metavar="FACES,FACES", help="The faces of each site.", show_default=False),
+        typer.Option(metavar="FILE|ADDRESS", help="The merged model.", show_default=False),
     ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The refined model (.dat, .forest)."),
     ] = None,
-    mode: Annotated[
-        str,
-        typer.Option(help="one-shot, or level-by-level (all sites exchange after every level)."),
-    ] = "one-shot",
     rounds: Annotated[
         int, typer.Option(min=1, max=100, help="Number of exchanges of contributions.")
     ] = 1,
-    starts: Annotated[
-        int, typer.Option(min=1, help="Number of starting shapes for each face.")
-    ] = 20,
-    nu: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the error that each tree corrects, up to 1. Default: by the "
-            "number of trees."
-        ),
-    ] = None,
-    thin: ThinOption = None,
-    min_count: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Minimum samples of a site in a leaf; other leaves are not sent. "
-            "Default: more than one face has.",
-        ),
-    ] = None,
-    jitter: Annotated[
-        float, typer.Option(help="Random shift of the boxes in box sizes, as in training.")
-    ] = 0.0,
     parts: PartsOption = "",
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
@@ -119,27 +99,25 @@ def refine(
     ] = False,
     force: ForceOption = False,
     images: ImagesOption = None,
+    **values: Any,
 ) -> Reply:
     """Refine a merged landmark model: fit its leaves again to the faces of all sites.
 
-    MODEL is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
+    The base is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
     the leaves from its own faces, and contributes only these and the sample counts. The result is
     an ordinary model of the same size. The contributions stay beside it, where 'merge --replay'
     finds them. With --write-contributions instead of --output, only they are written; 'merge
     leaf-refit' combines them.
     """
-    from aggregators.methods.refitting import refit_settings
     from site_agent.refinement import RefinementPlan, read_base
 
-    settings = refit_settings(
-        mode=mode, starts=starts, nu=nu, thin=thin, min_count=min_count, jitter=jitter, seed=seed
-    )
+    settings = REFINEMENT_SETTINGS.take(values).for_seed(seed)
     if output is None and contributions is None:
         raise UsageError("give --output FILE, or --write-contributions FOLDER")
     if output is None and (rounds > 1 or test is not None):
         raise UsageError("--rounds and --test need --output FILE")
     if output is None and settings.mode != "one-shot":
-        raise UsageError("--write-contributions needs --mode one-shot")
+        raise UsageError("--write-contributions needs the mode one-shot")
     if drop and contributions is not None:
         raise UsageError("--drop-contributions and --write-contributions cannot both be given")
     if output is not None:
@@ -148,10 +126,9 @@ def refine(
             contributions = contributions or output.with_name(f"{output.name}.contributions")
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
     read_as = reading_from(images)
-    files = [Path(word) for entry in sites for word in entry.split(",") if word]
     missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
-    if missing or not files:
-        raise InputMissingError(f"{', '.join(missing) or '--sites'}: no such file")
+    if missing:
+        raise InputMissingError(f"{', '.join(missing)}: no such file")
     base_file = model_files(invocation, [base])[0].path
     forest = read_base(base_file)
     words = part_words(parts)

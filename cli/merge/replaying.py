@@ -36,15 +36,14 @@ class ReplayRequest:
         Files and addresses in which to look for inputs.
     without : sequence of str
         Addresses, or the starts of digests.
-    output, recipe_output : Path or None
-        Where to write the model and, if not beside it, its recipe.
+    output : Path or None
+        Where to write the model.
     """
 
     recipe: str
     words: Sequence[str]
     without: Sequence[str] = ()
     output: Path | None = None
-    recipe_output: Path | None = None
     force: bool = False
     dry_run: bool = False
 
@@ -92,7 +91,7 @@ def _replay_exactly(
         invocation.progress(f"replay {recipe.method.name}") as report,
     ):
         merged = replay(recipe, search.finder.find, place, progress=report)
-    return merged_reply(invocation, merged, target, request.recipe_output)
+    return merged_reply(invocation, merged, target)
 
 
 def _replay_without(
@@ -115,7 +114,7 @@ def _replay_without(
     ):
         made = carry_out(plan, search.finder.find, place, name_of=names.path_of, progress=report)
     made[-1] = replace(made[-1], path=target, recipe_file=recipe_path(target))
-    reply = merged_reply(invocation, made[-1].merged, target, request.recipe_output)
+    reply = merged_reply(invocation, made[-1].merged, target)
     return _with_story(reply, plan, made, names)
 
 
@@ -130,15 +129,15 @@ def digests_to_leave_out(
     left_out: list[str] = []
     for word in words:
         text = word.removeprefix("sha256:")
-        address = word if word.startswith("pool://") else f"pool://{word}"
-        matching = {
-            digest
-            for digest, mentions in entries.items()
-            if (len(text) >= _SHORTEST_DIGEST and digest.startswith(text))
-            or address in {*(each.address for each in mentions), *sources.addresses_of(digest)}
-        }
+        is_digest = len(text) >= _SHORTEST_DIGEST
+        matching = {each for each in entries if is_digest and each.startswith(text)}
         if not matching and is_address(word):
-            matching = {pool.version(word).digest} & set(entries)
+            address = str(pool.address(word))
+            matching = {
+                digest
+                for digest, mentions in entries.items()
+                if address in {*(each.address for each in mentions), *sources.addresses_of(digest)}
+            } or {pool.version(address).digest} & set(entries)
         if len(matching) != 1:
             known = ", ".join(
                 entry.address or entry.file_name or entry.digest[:12]
@@ -237,18 +236,10 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     return Reply(data, [*reply.text, *lines], [str(each.path) for each in made])
 
 
-def merged_reply(
-    invocation: Invocation, merged: Merged, target: Path, recipe: Path | None
-) -> Reply:
-    """Tell of a merge that was written to `target`; move its recipe to `recipe`, if given."""
+def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
+    """Return the reply about a merge that was written to `target`."""
     from aggregators import recipe_path
 
-    written = recipe_path(target)
-    if recipe is not None and recipe.resolve() != written.resolve():
-        recipe.parent.mkdir(parents=True, exist_ok=True)
-        recipe.write_bytes(merged.recipe.to_json())
-        written.unlink()
-        written = recipe
     for warning in merged.warnings:
         invocation.warn(warning)
     size_bytes = target.stat().st_size
@@ -256,7 +247,7 @@ def merged_reply(
         "output": target,
         "digest": merged.digest,
         "size_bytes": size_bytes,
-        "recipe_file": written,
+        "recipe_file": recipe_path(target),
         "recipe": merged.recipe.model_dump(mode="json", by_alias=True),
         "warnings": merged.warnings,
     }
@@ -265,7 +256,7 @@ def merged_reply(
         f"{target}  ({count_words(count, 'model')} by {merged.recipe.method.name}, "
         f"{size_words(size_bytes)})",
         f"sha256 {merged.digest}",
-        f"recipe {written}",
+        f"recipe {recipe_path(target)}",
     ]
     return Reply(data, text, [str(target)])
 
@@ -281,7 +272,7 @@ def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
 
     if not is_address(word):
         return read_recipe(Path(word)), Path(word).parent
-    document = pool.models.lineage(word).recipe
+    document = pool.models.lineage(pool.address(word)).recipe
     if document is None:
         raise InputMissingError(
             f"--replay {word}: not a merged model; the pool has no recipe of it"

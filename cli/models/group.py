@@ -108,7 +108,7 @@ def ls(
     """
     from site_agent.pool.client import ModelQuery
 
-    address, keys = _mergeable(mergeable_with)
+    address, keys = _mergeable(invocation, mergeable_with)
     query = ModelQuery(
         kind=kind or "",
         site=site,
@@ -173,17 +173,17 @@ def _facets_reply(invocation: Invocation, facets: FacetsResponse) -> Reply:
     return Reply(facets, table, [f"{facet}={value}" for facet, value, _ in rows])
 
 
-def _mergeable(word: str) -> tuple[str, tuple[str, ...]]:
+def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]:
     """Return what to ask the pool: an address or digest that it knows, or a file's merge keys."""
     if not word:
         return "", ()
     if word.startswith("sha256:"):
         return word, ()
     if is_address(word):
-        return (word if word.startswith("pool://") else f"pool://{word}"), ()
+        return f"pool://{invocation.address(word).removeprefix('pool://')}", ()
     if not Path(word).is_file():
         raise InputMissingError(
-            f"--mergeable-with {word}: no such file, and not an address SITE/NAME"
+            f"--mergeable-with {word}: no such file, and not an address [SITE/]NAME"
         )
     from aggregators.formats import fingerprint, read_model
     from aggregators.methods import merge_keys
@@ -219,7 +219,7 @@ def _long_row(version: ModelVersionResponse) -> list[str]:
 @command(app, "info", examples=["models info site-a/face-68", "models info site-a/face-68@2"])
 def info(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")],
 ) -> Reply:
     """Show everything that the pool knows about a version."""
     from site_agent.pool.profiles import is_offline
@@ -290,7 +290,7 @@ def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, st
 def lineage(
     invocation: Invocation,
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION], or sha256:DIGEST.")
+        str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION], or sha256:DIGEST.")
     ],
     *,
     recipes: Annotated[

@@ -41,7 +41,7 @@ _AUDIENCES = {
 )
 def share(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME of your site.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME of your site.")],
     *,
     visibility: VisibilityOption = None,
     with_site: Annotated[

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 app = single()
 
 VersionArgument = Annotated[
-    str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; default: the newest version.")
+    str,
+    typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
 ]
 
 
@@ -84,7 +85,7 @@ def release(invocation: Invocation, address: VersionArgument) -> Reply:
 )
 def rm(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")],
     *,
     all_versions: Annotated[
         bool,
@@ -92,8 +93,11 @@ def rm(
             "--all-versions", help="Delete the whole model; give ADDRESS without a version."
         ),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Delete it although other models were made from it.")
+    despite_descendants: Annotated[
+        bool,
+        typer.Option(
+            "--despite-descendants", help="Delete it although other models were made from it."
+        ),
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -124,9 +128,9 @@ def rm(
             return Reply(data, f"would delete {what}")
         invocation.confirm(f"Delete {what} permanently?", assume_yes=yes)
         if all_versions:
-            done = pool.models.delete_model(where, force=force)
+            done = pool.models.delete_model(where, force=despite_descendants)
         else:
-            done = pool.models.delete_version(versions[0].address, force=force)
+            done = pool.models.delete_version(versions[0].address, force=despite_descendants)
     return Reply(done, _deletion_lines(done), done.deleted)
 
 

@@ -27,7 +27,7 @@ TermOption = Annotated[
 TermsFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--terms", metavar="FILE", help="A file with one term per line. Default: FILE.terms."
+        "--terms-file", metavar="FILE", help="A file with one term per line. Default: FILE.terms."
     ),
 ]
 PurposeOption = Annotated[
@@ -43,7 +43,7 @@ PurposeOption = Annotated[
 _DISEASE = "disease="
 
 
-def read_terms(words: Sequence[str], file: Path | None) -> list[Term]:
+def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
     """Return the terms of the command line and of a file."""
     if not words and file is None:
         return []

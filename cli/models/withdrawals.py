@@ -35,7 +35,7 @@ _MOST_SHOWN = 20
 )
 def withdraw(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")],
     *,
     reason: Annotated[
         Literal["consent-withdrawn", "licence", "security", "quality", "data-error", "other"],
@@ -94,7 +94,7 @@ def withdraw(
 )
 def replace(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME@VERSION.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME@VERSION.")],
     *,
     successor: Annotated[
         str,

@@ -41,7 +41,7 @@ def alias(
     invocation: Invocation,
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; default: the newest version."),
+        typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
     ],
     name: Annotated[
         str, typer.Argument(metavar="ALIAS", help="The alias; it begins with a letter.")
@@ -142,7 +142,7 @@ def _changed(
 )
 def card(
     invocation: Invocation,
-    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")],
     *,
     edit: Annotated[
         Path | None, typer.Option("--edit", metavar="FILE", help="Replace the card by this file.")

@@ -32,7 +32,9 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
 )
 def export(
     invocation: Invocation,
-    addresses: Annotated[list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION].")],
+    addresses: Annotated[
+        list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION].")
+    ],
     *,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")

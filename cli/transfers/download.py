@@ -31,7 +31,7 @@ app = single()
 def download(
     invocation: Invocation,
     addresses: Annotated[
-        list[str], typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION|@sha256:DIGEST].")
+        list[str], typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION|@sha256:DIGEST].")
     ],
     output: Annotated[
         str,

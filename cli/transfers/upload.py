@@ -86,7 +86,7 @@ def upload(
         typer.Option(metavar="FILE", help="Recipe of a merged model. Default: FILE.recipe.json."),
     ] = None,
     term: TermOption = [],  # noqa: B006
-    terms: TermsFileOption = None,
+    terms_file: TermsFileOption = None,
     purpose: PurposeOption = [],  # noqa: B006
     card: CardOption = None,
     draft: DraftOption = False,
@@ -114,7 +114,7 @@ def upload(
         found = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {found}; expected a model file")
     given = _Description(key_value_pairs(label, "--label"), read_metrics(metric))
-    given.terms = read_terms(term, terms)
+    given.terms = read_terms(term, terms_file)
     given.card = "" if card is None else read_card_file(card)
     intended_use = read_purposes(purpose)
     from aggregators.formats import file_digest, recognise
@@ -214,11 +214,7 @@ def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Descri
 
 def model_address(pool: PoolClient, name: str) -> str:
     """Return the full address; the site is one's own where it is left out."""
-    from site_agent.pool.client import parse_address
-
-    if "/" not in name:
-        name = f"{pool.whoami().site}/{name}"
-    address = parse_address(name)
+    address = pool.address(name)
     if address.reference:
         raise UsageError(f"--name {name}: the pool numbers the versions; leave @... out")
     return str(address)

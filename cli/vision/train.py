@@ -179,13 +179,19 @@ def ert(
 def show_settings(
     _invocation: Invocation,
     kind: Annotated[
-        Literal["hog-svm", "ert"], typer.Argument(help="The kind of model.", show_default=False)
+        Literal["hog-svm", "ert", "refine"],
+        typer.Argument(help="The kind of model, or 'refine'.", show_default=False),
     ],
 ) -> Reply:
     """Print a settings file with every training setting, its default and what it does.
 
-    Change what you need, delete the rest, and give the file to 'poolctl train' with --settings.
+    Change what you need, delete the rest, and give the file to 'poolctl train' (or 'poolctl
+    refine') with --settings.
     """
+    if kind == "refine":
+        from cli.merge.refine import REFINEMENT_SETTINGS
+
+        return REFINEMENT_SETTINGS.reply()
     return (ERT_SETTINGS if kind == "ert" else HOG_SVM_SETTINGS).reply()
 
 

@@ -135,6 +135,18 @@ class PoolClient:
         """Return the site, user and role of the token."""
         return self._connection.get("/api/v1/whoami", IdentityResponse)
 
+    def address(self, text: str | ModelAddress) -> ModelAddress:
+        """Read an address; a name without a site means a model of the token's own site.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if isinstance(text, ModelAddress):
+            return text
+        is_bare = "/" not in text and not text.startswith("sha256:")
+        return parse_address(f"{self.whoami().site}/{text}" if is_bare else text)
+
     def version(self, address: str | ModelAddress) -> ModelVersionResponse:
         """Return the record of a version; when offline, the last one seen.
 
@@ -142,7 +154,7 @@ class PoolClient:
         ------
         InvalidInputError, NotFoundError, PoolClientError
         """
-        where = parse_address(address) if isinstance(address, str) else address
+        where = self.address(address)
         host = profiles.host_of(self.endpoint)
         if profiles.is_offline():
             known = self.cache.recall(host, where)
@@ -195,7 +207,7 @@ class PoolClient:
             is lost for good: call again.
         """
         file = Path(path)
-        where = parse_address(address) if isinstance(address, str) else address
+        where = self.address(address)
         report = progress or no_progress
         size_bytes = file.stat().st_size
         if size_bytes == 0:

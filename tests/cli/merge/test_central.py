@@ -55,22 +55,17 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     assert over["state"] == "finished", "what is over stays as it is"
 
 
-def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run, tmp_path: Path) -> None:
-    (tmp_path / "card.md").write_text("---\nlicense: cc-by-4.0\n---\n# Merged\n")
+def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run) -> None:
     made = site_a(
-        *WORDS, "--name", "said", "--label", "population=infant", "--metric", "mean_error=0.07",
+        *WORDS, "--name", "said", "--label", "population=infant",
         "--description", "Of two", "--term", "DUO:0000042", "--purpose", "research", "--draft",
-        "--card", tmp_path / "card.md", "--visibility", "private", "--wait", "--json",
+        "--visibility", "private", "--wait", "--json",
     ).data  # fmt: skip
     version = site_a("models", "info", made["version"], "--json").data
     assert version["file_name"] == "said.dat"
-    assert (version["labels"], version["metrics"], version["description"]) == (
-        {"population": "infant"}, {"mean_error": 0.07}, "Of two",
-    )  # fmt: skip
+    assert (version["labels"], version["description"]) == ({"population": "infant"}, "Of two")
     assert [each["code"] for each in version["terms"]] == ["DUO:0000042"]
-    assert (version["state"], version["visibility"], version["has_card"]) == (
-        "draft", "private", True,
-    )  # fmt: skip
+    assert (version["state"], version["visibility"]) == ("draft", "private")
 
 
 def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path) -> None:

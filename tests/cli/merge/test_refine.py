@@ -32,9 +32,8 @@ def base(site_faces: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_refine_tells_the_error_before_and_after(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
-    sites = ",".join(map(str, site_faces))
     output = tmp_path / "refined.dat"
-    words = ("refine", "--base", base, "--sites", sites, "-o", output, "--starts", 4)
+    words = ("refine", *site_faces, "--base", base, "-o", output, "--starts", 4)
     data = poolctl(*words, "--rounds", 2, "--test", site_faces[1], "--json").data
     assert output.is_file()
     assert data["rounds"] == 2
@@ -49,15 +48,14 @@ def test_sites_contribute_apart_and_merge_combines(
 ) -> None:
     sent = []
     for number, xml in enumerate(site_faces):
-        words = ("refine", "--base", base, "--sites", xml, "--starts", 4)
+        words = ("refine", xml, "--base", base, "--set", "starts=4")
         outcome = poolctl(*words, "--write-contributions", tmp_path / f"site-{number}", "-q")
         assert outcome.code == 0, outcome.err
         sent.append(Path(outcome.out.strip()))
     merged = tmp_path / "refined.dat"
     assert poolctl("merge", "leaf-refit", base, *sent, "-o", merged, "-q").code == 0
-    sites = ",".join(map(str, site_faces))
     together = tmp_path / "together.dat"
-    words = ("refine", "--base", base, "--sites", sites, "-o", together, "--starts", 4, "-q")
+    words = ("refine", *site_faces, "--base", base, "-o", together, "--starts", 4, "-q")
     assert poolctl(*words).code == 0
     assert together.read_bytes() == merged.read_bytes()
     replay = ("merge", "--replay", f"{together}.recipe.json", base, "-o", tmp_path / "same.dat")
@@ -73,15 +71,15 @@ def test_sites_contribute_apart_and_merge_combines(
 def test_refine_says_what_is_wrong_with_its_words(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
-    sites = ("--sites", site_faces[0])
+    faces = site_faces[0]
     output = ("-o", tmp_path / "refined.dat")
     wrong = [
-        (("--base", base, *sites), 2, "--output"),
-        (("--base", base, *sites, "--write-contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
-        (("--base", base, *sites, "-o", base), 7, "already exists"),
-        (("--base", base, *sites, *output, "--mode", "all-at-once"), 2, "mode"),
-        (("--base", base, "--sites", tmp_path / "none.xml", *output), 4, "none.xml"),
-        (("--base", base, *sites, *output, "--parts", "00,01"), 5, "2 landmarks"),
+        ((faces, "--base", base), 2, "--output"),
+        ((faces, "--base", base, "--write-contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
+        ((faces, "--base", base, "-o", base), 7, "already exists"),
+        ((faces, "--base", base, *output, "--set", "mode=all-at-once"), 2, "mode"),
+        ((tmp_path / "none.xml", "--base", base, *output), 4, "none.xml"),
+        ((faces, "--base", base, *output, "--parts", "00,01"), 5, "2 landmarks"),
     ]
     for words, code, text in wrong:
         outcome = poolctl("refine", *words, "--json")
@@ -99,7 +97,7 @@ def test_merged_models_of_the_eyes_are_scored_and_refined(
         eyes.append(tmp_path / f"eyes-{number}.dat")
         trained = poolctl("train", "ert", xml, "-o", eyes[-1], "--parts", "eyes", *quick, "-q")
         assert trained.code == 0, trained.err
-    merged, sites = tmp_path / "merged.dat", ",".join(map(str, site_faces))
+    merged = tmp_path / "merged.dat"
     assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
     assert poolctl("inspect", merged, "--json").data["landmark_group"] == "eyes"
     assert poolctl("inspect", base, "--json").data["landmark_group"] is None
@@ -111,7 +109,7 @@ def test_merged_models_of_the_eyes_are_scored_and_refined(
     assert wrong.code == 6
     assert "places 12 landmarks" in wrong.error["message"]
     done = poolctl(
-        "refine", "--base", merged, "--sites", sites, "-o", tmp_path / "refined.dat", "--starts", 3,
+        "refine", *site_faces, "--base", merged, "-o", tmp_path / "refined.dat", "--starts", 3,
         "--test", test, "--json",
     )  # fmt: skip
     assert done.data["test"]["error_before"] == known["mean_error"]

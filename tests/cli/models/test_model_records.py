@@ -32,7 +32,7 @@ def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
 def test_terms_from_the_command_line_a_file_and_beside_the_model(member: Run) -> None:
     make("a.svm", 101)
     Path("mine.terms").write_text("# ours\nGRU\n\nDUO:0000024=2099-01-31\n")
-    words = ("upload", "a.svm", "-n", "terms-1", "--term", "NCU", "--terms", "mine.terms")
+    words = ("upload", "a.svm", "-n", "terms-1", "--term", "NCU", "--terms-file", "mine.terms")
     version = member(*words, "--json").data["version"]
     assert [(each["code"], each["detail"]) for each in version["terms"]] == [
         ("DUO:0000024", "2099-01-31"), ("DUO:0000042", ""), ("DUO:0000046", ""),

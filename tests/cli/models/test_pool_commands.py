@@ -89,6 +89,9 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     write_model(make_detector(1), other)
     assert member("models", "ls", "--name", "journey", "--mergeable-with", other, "-q").out == ""
     assert digest in member("models", "info", "site-a/journey").out
+    assert digest in member("models", "info", "journey@1").out, "a bare name is of one's own site"
+    assert member("inspect", "journey", "--json").data["digest"] == digest
+    assert "no such model of your own site" in member("inspect", "journei").err
     assert "journey" in member("models", "ls").out
     for number in range(8):
         words = (*words, "-l", f"camera_{number}=infra-red")
@@ -280,9 +283,7 @@ def test_merge_options_and_names(member: Run, here: Path) -> None:
     assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7
     assert member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--force").code == 0
     words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
-    assert member(*words, "--option", "step=1.1", "--recipe", "r.json", "-q").out == "o.dat\n"
-    assert (here / "r.json").exists()
-    assert not (here / "o.dat.recipe.json").exists()
+    assert member(*words, "--option", "step=1.1", "-q").out == "o.dat\n"
     assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()
     assert member(*words, "--option", "speed=3", "--json").code == 2
     assert member(*words, "--weight", "1", "--json").code == 2

@@ -194,7 +194,7 @@ def test_events_and_the_audit_tell_the_story(
     assert b.data("events", "--after", event["event_id"])["items"] == []
     assert b("audit", "--json").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    told = poolctl("audit", "--subject", "pool://site-b/again@1", "--json").data["items"]
+    told = poolctl("audit", "--about", "pool://site-b/again@1", "--json").data["items"]
     assert [entry["action"] for entry in told] == ["version.flag", "version.publish"]
     assert told[0]["actor"] == "site-a/laptop"
     listed = poolctl("audit", "--action", "version.withdraw", "--since", "1h").out

@@ -78,7 +78,7 @@ def test_scores_trainings_and_refinements_are_the_same_from_every_format(
     refined = []
     for number, (path, *options) in enumerate(faces.of_each()):
         output = tmp_path / f"refined-{number}.dat"
-        words = ("refine", "--base", model, "--sites", path, "-o", output, "--starts", 2)
+        words = ("refine", path, "--base", model, "-o", output, "--starts", 2)
         data = poolctl(*words, "--test", path, *options, "--json").data
         assert data["sites"][0]["dataset_digest"] == digest
         refined.append((output.read_bytes(), data["test"]["error_after"]))
