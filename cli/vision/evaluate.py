@@ -34,6 +34,8 @@ _SHORT_NAMES = {
     "failure_rate_at_10": "> 0.10",
     "auc": "AUC",
     "ear_error": "EAR error",
+    "closed_ear_error": "closed",
+    "ear_range": "EAR range",
 }
 
 
@@ -136,8 +138,10 @@ def evaluate(
     """Score detectors and landmark models on annotated images.
 
     Detectors: recall, precision, average precision. Landmark models: mean and median error relative
-    to the eye distance, failure rates, area under the error curve (to 0.08), and the errors of the
-    eyes and of the eye aspect ratio. Brackets are 95 % intervals from resampling images. A model of
+    to the eye distance, failure rates, area under the error curve (to 0.08), the errors of the
+    eyes and of the eye aspect ratio (also of closed eyes), and the EAR range: 1 if the landmarks
+    follow the lids from open to closed, 0.5 if half the way. It tells best how many blinks a model
+    will find. Brackets are 95 % intervals from resampling images. A model of
     some of the 68 landmarks is recognised by its mean shape or its training record; otherwise give
     --parts. A warning names models that were trained on the test images. With --post the scores are
     sent to the pool, with the data's digest and name; images and their file names are not.

@@ -131,7 +131,7 @@ def hog_svm(
     examples=[
         "train ert faces.xml -o siteA.dat",
         "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
-        "train ert faces.xml -o eyes.dat --parts eyes --test test.xml --upload site-a/eyes",
+        "train ert faces.xml -o eyes.dat --for blinks --test test.xml --upload site-a/eyes",
     ],
     parameters=ERT_SETTINGS.parameters(),
 )
@@ -145,6 +145,13 @@ def ert(
             "--output", "-o", metavar="FILE", help="The model to write. Default: FACES.dat."
         ),
     ] = None,
+    purpose: Annotated[
+        Literal["blinks"] | None,
+        typer.Option(
+            "--for",
+            help="blinks: train the landmarks of the eyes, with settings that suit the lids.",
+        ),
+    ] = None,
     training_scores: _ScoresOption = True,
     test: _TestOption = None,
     upload: _UploadOption = None,
@@ -155,14 +162,14 @@ def ert(
 ) -> Reply:
     """Train a landmark model (an ensemble of regression trees) and write it as a dlib file.
 
-    Models can be merged by wba-cascade if they have the same landmarks and the same number of
-    levels (--cascade-depth).
+    For blinks, train with --for blinks. Models can be merged by wba-cascade if they have the same
+    landmarks and the same number of levels (--cascade-depth).
     """
     from site_agent.training import train_ert
-    from site_agent.training.ert import with_named_parts
+    from site_agent.training.ert import FOR_BLINKS, with_named_parts
 
     reading = reading_from(images)
-    chosen = ERT_SETTINGS.take(settings)
+    chosen = ERT_SETTINGS.take(settings, FOR_BLINKS if purpose == "blinks" else None)
     faces = read_joined_faces(datasets, reading, same_parts=not chosen.parts)
     target = output or Path(f"{datasets[0].stem}.dat")
     if dry_run:

@@ -23,12 +23,20 @@ Baseline = Literal["own", "published", "inputs"]
 AgentKind = Literal["ert", "hog-svm"]
 
 LOWER_IS_BETTER = frozenset(
-    {"mean_error", "median_error", "failure_rate", "failure_rate_at_10", "eye_error", "ear_error"}
+    {
+        "mean_error",
+        "median_error",
+        "failure_rate",
+        "failure_rate_at_10",
+        "eye_error",
+        "ear_error",
+        "closed_ear_error",
+    }
 )
 METRICS: dict[AgentKind, tuple[str, ...]] = {
     "ert": (
         "mean_error", "median_error", "failure_rate", "failure_rate_at_10", "auc", "eye_error",
-        "ear_error",
+        "ear_error", "closed_ear_error", "ear_range",
     ),
     "hog-svm": ("f1", "recall", "precision", "average_precision"),
 }  # fmt: skip

@@ -15,6 +15,11 @@ from site_agent.evaluation.normalisers import Normaliser, normaliser_for
 Float64 = NDArray[np.float64]
 
 FAILURE_THRESHOLDS = (0.08, 0.10)
+CLOSED_EAR = 0.15
+"""Eyes whose marked eye aspect ratio is below this count as closed."""
+_EYE_MEASURES = ("eye_error", "ear_error", "closed_ear_error", "ear_range")
+# A range cannot be measured where all eyes are about equally open.
+_LEAST_EAR_DEVIATION = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +34,8 @@ class FaceErrors:
         What errors are divided by.
     errors : float64, shape (parts,)
         Normalised, NaN for landmarks that are not marked.
-    ear_error : float
-        Distance of the predicted eye aspect ratio (mean of both eyes) from the annotated one;
+    ear, marked_ear : float
+        Eye aspect ratio (mean of both eyes) of the predicted and of the annotated landmarks;
         NaN where the eyes are not known.
     """
 
@@ -39,7 +44,12 @@ class FaceErrors:
     line: int
     scale_px: float
     errors: Float64
-    ear_error: float = float("nan")
+    ear: float = float("nan")
+    marked_ear: float = float("nan")
+
+    @property
+    def ear_error(self) -> float:
+        return abs(self.ear - self.marked_ear)
 
     @property
     def mean(self) -> float:
@@ -66,7 +76,15 @@ class LandmarkScores:
     eye_error : float or None
         Mean error of the eyes' landmarks alone, where they are known.
     ear_error : float or None
-        Mean over the faces of how far the eye aspect ratio is off, where the eyes are known.
+        Mean over the faces of how far the eye aspect ratio is off, where the eyes are known: the
+        error of the distance between the lids, in widths of an eye.
+    closed_ear_error : float or None
+        The same over faces whose eyes are closed; None without such faces.
+    ear_range : float or None
+        Part of the marked range between open and closed eyes that the model shows: the slope of
+        the regression of predicted on marked eye aspect ratios. 1: the landmarks follow the lids;
+        0.5: they go half the way. It predicts how well blinks are found. None where the marked
+        ratios hardly differ.
     images, faces, parts : int
         Faces and images that were tested; landmarks a face.
     skipped_faces : int
@@ -83,6 +101,8 @@ class LandmarkScores:
     mean_error_px: float
     eye_error: float | None
     ear_error: float | None
+    closed_ear_error: float | None
+    ear_range: float | None
     normaliser: str
     images: int
     faces: int
@@ -96,7 +116,7 @@ class LandmarkScores:
     @property
     def metrics(self) -> dict[str, float]:
         """The headline numbers by name, for upload and tables."""
-        eyes = {"eye_error": self.eye_error, "ear_error": self.ear_error}
+        eyes = {name: getattr(self, name) for name in _EYE_MEASURES}
         return {
             "mean_error": self.mean_error,
             "median_error": self.median_error,
@@ -117,8 +137,7 @@ class LandmarkScores:
             "kind": "ert",
             **self.metrics,
             "mean_error_px": self.mean_error_px,
-            "eye_error": self.eye_error,
-            "ear_error": self.ear_error,
+            **{name: getattr(self, name) for name in _EYE_MEASURES},
             "normaliser": self.normaliser,
             "images": self.images,
             "faces": self.faces,
@@ -160,14 +179,13 @@ def summarise_landmarks(
     images = int(image_of_face.max()) + 1
     statistics = _Statistics(faces, names, image_of_face)
     scores = statistics(np.ones(images, dtype=np.int64))
-    eye_error, ear_error = (scores.pop(name, None) for name in ("eye_error", "ear_error"))
+    eye_measures: dict[str, Any] = {name: scores.pop(name, None) for name in _EYE_MEASURES}
     marked = ~np.isnan(errors)
     sums = np.where(marked, errors, 0.0).sum(axis=0)
     counts = marked.sum(axis=0)
     per_landmark = np.divide(sums, counts, out=np.full(len(names), np.nan), where=counts > 0)
     return LandmarkScores(
-        eye_error=eye_error,
-        ear_error=ear_error,
+        **eye_measures,
         **scores,
         mean_error_px=float(np.nanmean(in_pixels)),
         normaliser=normaliser.name,
@@ -200,6 +218,14 @@ class _Statistics:
         ears = np.array([[face.ear_error] for face in faces])
         if np.isfinite(ears).any():
             self._extra["ear_error"] = _sums_and_counts(ears)
+        self._ear, self._marked = (
+            np.array([getattr(face, name) for face in faces]) for name in ("ear", "marked_ear")
+        )
+        closed = np.where(self._marked[:, None] < CLOSED_EAR, ears, np.nan)
+        if np.isfinite(closed).any():
+            self._extra["closed_ear_error"] = _sums_and_counts(closed)
+        known = self._marked[np.isfinite(self._ear) & np.isfinite(self._marked)]
+        self._has_range = len(known) > 1 and float(np.std(known)) >= _LEAST_EAR_DEVIATION
 
     def __call__(self, times: NDArray[np.int64]) -> dict[str, float]:
         weights = times[self._image_of_face]
@@ -212,7 +238,16 @@ class _Statistics:
             "failure_rate_at_10": float(weights[self._means > far].sum() / total),
             "auc": float((weights * self._below).sum() / total),
             **{name: _weighted_mean(weights, *extra) for name, extra in self._extra.items()},
+            **({"ear_range": self._ear_range(weights)} if self._has_range else {}),
         }
+
+    def _ear_range(self, weights: NDArray[np.int64]) -> float:
+        """Slope of the weighted regression of predicted on marked eye aspect ratios."""
+        known = np.isfinite(self._ear) & np.isfinite(self._marked) & (weights > 0)
+        weight, ear, marked = weights[known], self._ear[known], self._marked[known]
+        centred = marked - np.average(marked, weights=weight) if weight.sum() else marked
+        squares = float((weight * centred**2).sum())
+        return float((weight * centred * ear).sum()) / squares if squares else float("nan")
 
     def _median(self, weights: NDArray[np.int64], total: int) -> float:
         ends = np.cumsum(weights[self._order])

@@ -189,7 +189,7 @@ def _measure(
     grey = to_grey(read_image(image.path, apply_orientation=False))
     placed = place(grey, [box.corners for box, _ in boxes])
     truth = np.stack([parts_array(box, names) for box, _ in boxes])
-    ear_errors = _ear_errors(placed, truth, names)
+    ears, marked_ears = (_eye_aspect_ratios(shapes, names) for shapes in (placed, truth))
     return [
         FaceErrors(
             image=image.path.name,
@@ -197,16 +197,15 @@ def _measure(
             line=box.line,
             scale_px=scale,
             errors=np.linalg.norm(points - marked, axis=1) / scale,
-            ear_error=float(ear_error),
+            ear=float(ear),
+            marked_ear=float(marked_ear),
         )
-        for points, marked, ear_error, (box, scale) in zip(
-            placed, truth, ear_errors, boxes, strict=True
+        for points, marked, ear, marked_ear, (box, scale) in zip(
+            placed, truth, ears, marked_ears, boxes, strict=True
         )
     ]
 
 
-def _ear_errors(placed: Float64, truth: Float64, names: Sequence[str]) -> Float64:
-    found, marked = (mean_eye_aspect_ratio(shapes, names) for shapes in (placed, truth))
-    if found is None or marked is None:
-        return np.full(len(truth), np.nan)
-    return np.abs(found - marked)
+def _eye_aspect_ratios(shapes: Float64, names: Sequence[str]) -> Float64:
+    ratios = mean_eye_aspect_ratio(shapes, names)
+    return np.full(len(shapes), np.nan) if ratios is None else ratios

@@ -20,6 +20,7 @@ from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regio
 from site_agent.eyeblink.conditioning.trial_files import read_trials
 from site_agent.eyeblink.conditioning.trials import TrialList, TrialType
 from site_agent.eyeblink.face.finding import Follower
+from site_agent.eyeblink.face.lid_doubts import range_doubts
 from site_agent.eyeblink.face.models import FaceModels
 from site_agent.eyeblink.openness.filters import filtered_trace
 from site_agent.eyeblink.openness.sampling import Progress, count_remarks, sample_crowd, sample_face
@@ -114,6 +115,7 @@ def run_blink_analysis(
                 trace = sample_face(film.meter, follower, progress)
             listed, remarks = _timed_by_lights(film.meter, listed, settings)
             remarks = (*remarks, *count_remarks(follower.counts, settings.faces.face))
+            remarks = (*remarks, *models.doubts)
             recorded = film.recorded(trace, models, remarks, settings.labels, models.new_follower)
     session = _analyse(recorded, listed, settings, started_s)
     return _finish(session, out_dir, progress)
@@ -149,6 +151,7 @@ def run_all_faces_analysis(
     with closing(film.meter):
         traces, left_out = sample_crowd(film.meter, crowd, progress)
     listed, remarks = _timed_by_lights(film.meter, listed, settings)
+    remarks = (*remarks, *models.doubts)
     if left_out:
         remarks = (*remarks, f"{left_out} faces were seen for less than a second and left out")
     sessions = {}
@@ -301,7 +304,12 @@ def _analyse(
         settings=settings,
         sources=(*recorded.sources, *_trial_sources(trials)),
         recording=recorded.recording,
-        warnings=(*recorded.warnings, *remarks, *doubts_of(trace, calibration.reliable)),
+        warnings=(
+            *recorded.warnings,
+            *remarks,
+            *doubts_of(trace, calibration.reliable),
+            *range_doubts(calibration),
+        ),
         analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,
         start=recorded.start,

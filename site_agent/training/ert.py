@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ from site_agent.datasets import (
     parts_array,
 )
 from site_agent.datasets.part_order import order_problem
+from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.evaluation.normalisers import normaliser_for
+from site_agent.eyeblink.openness.signal import EYE_POINTS
 from site_agent.runs.progress import Progress
 from site_agent.training.metadata import (
     DataSummary,
@@ -132,6 +135,17 @@ class ErtSettings:
         return options | {"random_seed": seed, "num_threads": self.threads}
 
 
+FOR_BLINKS = ErtSettings(
+    parts=("eyes",), feature_pool_region_padding=0.08, oversampling_translation_jitter=0.03
+)
+"""Settings for a model that follows the lids: the landmarks of the eyes alone.
+
+The region of these landmarks is a narrow strip; without padding the lids and the crease above the
+eye lie outside of it. With 0.08 the error of the landmarks is a quarter to a third smaller, on
+photographs and on drawn faces.
+"""
+
+
 def train_ert(
     dataset: FaceDataset,
     output: Path | str,
@@ -176,6 +190,7 @@ def train_ert(
     if progress is not None:
         progress(None, f"about {needed / 1e9:.1f} GB of memory")
     digest, marks = dataset_digest(dataset), image_marks(dataset)
+    closed_eyes = _count_closed_eyes(faces, names)
     try:
         facts = run_worker(
             _job(faces, names, settings, temporary, score=training_scores),
@@ -201,6 +216,7 @@ def train_ert(
             settings=asdict(settings),
             details={
                 "samples": boxes * settings.oversampling_amount,
+                **closed_eyes,
                 "image_bytes": facts["image_bytes"],
                 "estimated_memory_bytes": needed,
             },
@@ -209,7 +225,7 @@ def train_ert(
             started_utc=started_utc,
             duration_s=round(time.monotonic() - started, 3),
             peak_memory_bytes=facts["peak_memory_bytes"],
-            warnings=_warnings(faces, names),
+            warnings=(*_order_warnings(faces, names), *_lid_warnings(closed_eyes, names)),
         )
         return publish(temporary, output, record)
     finally:
@@ -293,7 +309,26 @@ def trainable_faces(dataset: FaceDataset) -> list[tuple[AnnotatedImage, list[Fac
     return [(image, boxes) for image, boxes in found if boxes]
 
 
-def _warnings(
+def _count_closed_eyes(
+    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
+) -> dict[str, int]:
+    """Count the faces whose eyes are closed; nothing where the eyes are not among the landmarks."""
+    shapes = np.stack([parts_array(box, names) for _, boxes in faces for box in boxes])
+    ratios = mean_eye_aspect_ratio(shapes, names)
+    return {} if ratios is None else {"closed_eyes": int((ratios < CLOSED_EAR).sum())}
+
+
+def _lid_warnings(closed_eyes: Mapping[str, int], names: Sequence[str]) -> tuple[str, ...]:
+    if closed_eyes.get("closed_eyes") != 0 or len(names) != EYE_POINTS:
+        return ()
+    return (
+        "no face has closed eyes: the model may keep closed lids half open and miss blinks. Add "
+        "some frames with closed eyes; 'poolctl blink review --export' writes frames of your own "
+        "recordings with corrected landmarks",
+    )
+
+
+def _order_warnings(
     faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
 ) -> tuple[str, ...]:
     shapes = [

@@ -85,6 +85,8 @@ class TrainingRecord:
         labels = {"images": str(self.data.images), "boxes": str(self.data.boxes)}
         if self.data.parts:
             labels["parts"] = str(self.data.parts)
+        if "closed_eyes" in self.details:
+            labels["closed_eyes"] = str(self.details["closed_eyes"])
         if orientations := self.details.get("orientations"):
             labels["orientations"] = str(len(orientations))
         return labels

@@ -41,10 +41,11 @@ def test_eyes_are_trained_scored_and_sent_in_one_go(
     monkeypatch.setenv("POOL_ENDPOINT", pool.url)
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     model = tmp_path / "eyes.dat"
-    words = ("train", "ert", faces, "-o", model, "--parts", "eyes", *QUICK_ERT)
+    words = ("train", "ert", faces, "-o", model, "--for", "blinks", *QUICK_ERT)
     data = poolctl(*words, "--test", faces, "--upload", "eyes", "--json").data
     assert data["data"]["parts"] == 12
     assert data["settings"]["parts"][0] == "36"
+    assert data["settings"]["feature_pool_region_padding"] == 0.08
     scores = data["evaluation"]
     assert 0 < scores["ear_error"] < 0.3
     assert scores["normaliser"] == "inter-ocular"

@@ -101,6 +101,20 @@ def test_means_medians_and_failures_are_over_faces() -> None:
     assert json.dumps(scores.to_dict(), allow_nan=False)
 
 
+def test_how_far_landmarks_follow_the_lids() -> None:
+    marked = np.array([0.05, 0.10, 0.25, 0.30, 0.35])
+    faces = [
+        FaceErrors("", index, 0, 50.0, np.array([0.02]), ear=0.15 + 0.5 * ear, marked_ear=ear)
+        for index, ear in enumerate(marked)
+    ]
+    scores = summarise_landmarks(faces, ("a",), normaliser_for(("a",)), resamples=20)
+    assert scores.ear_range == pytest.approx(0.5)
+    assert scores.closed_ear_error == pytest.approx((0.125 + 0.10) / 2)
+    assert scores.ear_error == pytest.approx(np.abs(0.15 - 0.5 * marked).mean())
+    awake = summarise_landmarks([faces[2]] * 3, ("a",), normaliser_for(("a",)), resamples=0)
+    assert (awake.ear_range, awake.closed_ear_error) == (None, None)
+
+
 def test_faces_that_cannot_be_tested_are_counted(
     trained_landmarks: Path, test_faces: FaceDataset
 ) -> None:

@@ -7,15 +7,26 @@ import json
 from pathlib import Path
 
 import dlib
+import numpy as np
 import pytest
 
 from aggregators.formats import read_model
 from aggregators.models import ShapePredictor
 from aggregators.predictors import to_grey
-from site_agent.datasets import FaceBox, FaceDataset, part_names, read_imglab_xml
+from site_agent.datasets import (
+    FaceBox,
+    FaceDataset,
+    part_names,
+    parts_array,
+    read_imglab_xml,
+)
+from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import TrainingDataError, TrainingSettingsError
+from site_agent.evaluation.landmark_scores import CLOSED_EAR
+from site_agent.eyeblink.face.lid_doubts import model_doubts
 from site_agent.pictures.images import read_image
 from site_agent.training import ErtSettings, train_ert
+from site_agent.training.ert import FOR_BLINKS
 
 QUICK = ErtSettings(num_trees_per_cascade_level=8, cascade_depth=3, tree_depth=2)
 
@@ -67,7 +78,10 @@ def test_the_metadata_say_what_was_done(training_faces: FaceDataset, tmp_path: P
     steps: list[tuple[float | None, str]] = []
     result = train_ert(training_faces, tmp_path / "a.dat", QUICK, lambda *step: steps.append(step))
     written = json.loads(result.metadata_path.read_text())
-    assert written["suggested_labels"] == {"images": "24", "boxes": "24", "parts": "68"}
+    closed = str(written["details"]["closed_eyes"])
+    assert written["suggested_labels"] == {
+        "images": "24", "boxes": "24", "parts": "68", "closed_eyes": closed
+    }  # fmt: skip
     assert written["settings"]["tree_depth"] == 2
     assert 0 < written["training_scores"]["mean_error"] < 0.5
     assert "GB of memory" in steps[0][1]
@@ -105,6 +119,29 @@ def test_some_landmarks_can_be_chosen(training_faces: FaceDataset, tmp_path: Pat
     assert again.record.settings["parts"] == eyes
     with pytest.raises(TrainingSettingsError, match="parts is 'tail'"):
         train_ert(training_faces, tmp_path / "a.dat", dataclasses.replace(QUICK, parts=("tail",)))
+
+
+def test_training_without_closed_eyes_is_questioned(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    names = part_names(training_faces)
+    shapes = np.stack([parts_array(box, names) for _, box in training_faces.boxes()])
+    ratios = mean_eye_aspect_ratio(shapes, names)
+    assert ratios is not None
+    closed = ratios < CLOSED_EAR
+    assert 0 < closed.sum() < len(closed)
+    settings = dataclasses.replace(QUICK, parts=FOR_BLINKS.parts)
+    result = train_ert(training_faces, tmp_path / "a.dat", settings)
+    assert result.record.details["closed_eyes"] == closed.sum()
+    assert result.record.warnings == ()
+
+    images = [image for image, shut in zip(training_faces.images, closed, strict=True) if not shut]
+    awake = dataclasses.replace(training_faces, images=tuple(images))
+    record = train_ert(awake, tmp_path / "a.dat", settings).record
+    assert record.suggested_labels["closed_eyes"] == "0"
+    assert "no face has closed eyes" in record.warnings[0]
+    (doubt,) = model_doubts(tmp_path / "a.dat", None, 12)
+    assert "eyes are all open" in doubt
 
 
 def test_incomplete_boxes_are_named(training_faces: FaceDataset, tmp_path: Path) -> None:

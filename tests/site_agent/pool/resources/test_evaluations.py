@@ -24,6 +24,8 @@ def measured() -> LandmarkScores:
         mean_error_px=0.6,
         eye_error=None,
         ear_error=None,
+        closed_ear_error=None,
+        ear_range=None,
         normaliser="inter-ocular",
         images=1,
         faces=1,
