@@ -22,7 +22,6 @@ from cli.frame.options import (
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.quantities import age_words, read_moment
-from cli.merge.central import note_unsigned
 from cli.merge.command import MethodOption
 from cli.merge.refine import SeedOption, ThinOption, ThreadsOption
 from cli.vision.face_files import (
@@ -219,12 +218,39 @@ def contribute(
     return Reply(done, text, [done.digest])
 
 
+@command(app, "take-back", examples=["rounds take-back 4f1d2c3b4a596877 -y"])
+def take_back(
+    invocation: Invocation,
+    round_id: _RoundArgument,
+    *,
+    site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Take your contribution back; the pool deletes it.
+
+    This works until the round is finished. While the round is open, you may contribute again.
+    """
+    with invocation.pool() as pool:
+        site = site or pool.whoami().site
+        if dry_run:
+            found = pool.rounds.get(round_id)
+            text = f"would take the contribution of {site} to round {round_id} back"
+            return Reply({"taken_back": False, "round": found}, text)
+        invocation.confirm(
+            f"Take the contribution of {site} to round {round_id} back?", assume_yes=yes
+        )
+        found = pool.rounds.take_back(round_id, site)
+    text = f"the contribution of {site} to round {round_id} is deleted"
+    return Reply({"taken_back": True, "round": found}, text, [round_id])
+
+
 @command(
     app,
     "finish",
     examples=[
         "rounds finish 4f1d2c3b4a596877 --upload-to site-a/refined-68",
-        "rounds finish 4f1d2c3b4a596877 --by-pool --early",
+        "rounds finish 4f1d2c3b4a596877 --early",
     ],
 )
 def finish(
@@ -246,14 +272,12 @@ def finish(
             help="Do not wait for missing sites (only for the site that started the round).",
         ),
     ] = False,
-    by_pool: Annotated[
-        bool, typer.Option("--by-pool", help="Combine on the pool, which gives the same bytes.")
-    ] = False,
 ) -> Reply:
-    """Combine the contributions, and publish the result with its lineage.
+    """Have the pool combine the contributions and publish the result with its lineage.
 
     Any site of the round can do this; the first one ends the round. Sites that did not contribute
-    in time are listed and left out.
+    in time are listed and left out. Only the pool reads contributions. If you have a key, the
+    result is signed with it.
     """
     from site_agent.refinement.rounds import finish_round
 
@@ -261,12 +285,7 @@ def finish(
         address = upload_to
         if address and "/" not in address:
             address = f"{pool.whoami().site}/{address}"
-        with invocation.progress("finish") as report:
-            done = finish_round(
-                pool, round_id, upload_to=address, early=early, by_pool=by_pool, progress=report
-            )
-        if by_pool and done.ended_here:
-            note_unsigned(invocation, pool, done.version)
+        done = finish_round(pool, round_id, upload_to=address, early=early)
     by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
     text = [f"round {round_id} made {done.version.address}{by_whom}"]
     text.append(f"sha256 {done.version.digest}")
@@ -275,38 +294,6 @@ def finish(
     if done.round.successor:
         text.append(f"the next round is {done.round.successor}")
     return Reply(done, text, [done.version.address])
-
-
-@command(
-    app,
-    "download",
-    examples=[
-        "rounds download 4f1d2c3b4a596877 -o sent/",
-        "merge --replay refined.dat.recipe.json sent/*.contribution -o again.dat",
-    ],
-)
-def download(
-    invocation: Invocation,
-    round_id: _RoundArgument,
-    *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="A folder; created if missing.")
-    ],
-) -> Reply:
-    """Download the contributions of a round, to combine or replay them here."""
-    with invocation.pool() as pool:
-        found = pool.rounds.get(round_id)
-        contributions = found.contributions()
-        output.mkdir(parents=True, exist_ok=True)
-        items = []
-        for site, contribution in contributions.items():
-            path = output / f"{site}.contribution"
-            with invocation.progress(f"download {site}") as report:
-                pool.rounds.fetch_contribution(found, site, progress=report)
-            pool.cache.copy_to(contribution.digest, path)
-            items.append({"site": site, "path": path, "digest": contribution.digest})
-    paths = [str(item["path"]) for item in items]
-    return Reply({"items": items}, paths or "nobody has contributed yet", paths)
 
 
 @command(app, "cancel", examples=["rounds cancel 4f1d2c3b4a596877 -y"])

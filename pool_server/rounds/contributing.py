@@ -41,7 +41,7 @@ from pool_server.transfers.announcing import (
 from pool_server.transfers.checking import check_limits
 from pool_server.transfers.completing import Destination, complete_upload
 from pool_server.transfers.service import describe_upload, get_upload
-from pool_server.wire.rounds import ContributionRequest
+from pool_server.wire.rounds import ContributionRequest, RoundResponse
 from pool_server.wire.transfers.uploads import UploadResponse
 
 PURPOSE = "contribution"
@@ -96,26 +96,43 @@ def complete_contribution(
         return complete_upload(parts, caller, upload_id, CONTRIBUTION)
 
 
-def find_contribution(
-    session: Session, caller: Caller, key: str, site: str
-) -> RoundContributionRecord:
-    """Return a site's contribution, to combine it.
+def take_back_contribution(
+    parts: ServerParts, caller: Caller, key: str, site: str
+) -> RoundResponse:
+    """Remove a site's contribution and its file.
 
     Raises
     ------
-    NotAllowedError
-        Viewers see that there is one, not what is in it.
+    RoundClosedError
+        The round is finished: its result holds the contribution.
+    MissingError
+        The site has not contributed.
     """
-    found = service.get_round(session, caller, key)
-    caller.require_upload_to(caller.site)
-    for contribution in found.contributions:
-        if contribution.site.name == site:
-            return contribution
-    raise MissingError(
-        f"site {site!r} has not contributed to round {key}",
-        code="contribution_not_found",
-        hint=f"`poolctl rounds info {key}` shows who has.",
-    )
+    with parts.database.write() as session:
+        found = service.get_round(session, caller, key)
+        caller.require_upload_to(site)
+        current = repository.lock_round(session, found.id)
+        if current.state == repository.FINISHED:
+            raise RoundClosedError(
+                f"round {key} is finished, and its result holds the contribution of {site!r}",
+                hint="Who has the result may withdraw it: `poolctl models withdraw`.",
+            )
+        contribution = next((e for e in current.contributions if e.site.name == site), None)
+        if contribution is None:
+            raise MissingError(
+                f"site {site!r} has not contributed to round {key}",
+                code="contribution_not_found",
+                hint=f"`poolctl rounds info {key}` shows who has.",
+            )
+        digest = contribution.digest
+        session.delete(contribution)
+        record_act(session, caller, "round.take-back", key, site=site, digest=digest)
+        session.flush()
+        is_needed = repository.is_needed(session, digest)
+        described = service.describe_round(repository.lock_round(session, current.id))
+    if not is_needed:
+        parts.storage.remove_content(digest)
+    return described
 
 
 def _settle_announcement(
@@ -167,7 +184,7 @@ def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContribution
             f"{contribution.created_at:%Y-%m-%d %H:%M} UTC, with other bytes "
             f"(SHA-256 {contribution.digest})",
             code="contribution_exists",
-            hint="A site contributes once per round.",
+            hint=f"Take it back to send another: `poolctl rounds take-back {found.key}`",
             details={"found": digest, "expected": contribution.digest},
         )
     return None

@@ -10,28 +10,25 @@ from pool_server.errors import (
     StorageFullError,
     TooLargeError,
 )
-from pool_server.http.content import send_content
 from pool_server.http.error_responses import documented
 from pool_server.http.identity import SignedIn, Uploader
 from pool_server.http.pagination import read_cursor
 from pool_server.http.scopes import needs
 from pool_server.http.session import Parts, ReadingSession, WritingSession
-from pool_server.models.registry.endpoints import CONTENT_RESPONSES, Cursor, Limit, SiteName
+from pool_server.models.registry.endpoints import Cursor, Limit, SiteName
 from pool_server.rounds import service
-from pool_server.rounds.combining import finish_round
 from pool_server.rounds.contributing import (
     announce_contribution,
     complete_contribution,
-    find_contribution,
+    take_back_contribution,
 )
-from pool_server.rounds.finishing import announce_result, complete_result
+from pool_server.rounds.finishing import finish_round
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
     ContributionRequest,
     FinishRequest,
-    ResultRequest,
     RoundPage,
     RoundRequest,
     RoundResponse,
@@ -108,8 +105,8 @@ def contribute(
 ) -> UploadResponse:
     """Begin to send a contribution; its parts go where those of any upload go.
 
-    A site contributes once. The same file announced again gives the upload that is under way, or
-    is complete at once; another one is refused.
+    A site has one contribution, and may take it back to send another. The same file announced
+    again gives the upload that is under way, or is complete at once. Nobody can download it.
     """
     answer, is_new = announce_contribution(parts, caller, round_id, request)
     if not is_new:
@@ -130,66 +127,27 @@ async def complete_sent_contribution(
     return await checks.run(caller.site, complete_contribution, parts, caller, round_id, upload_id)
 
 
-@router.get(
-    "/{round_id}/contributions/{site}/content",
-    summary="Download a contribution",
-    response_class=Response,
-    responses={status: CONTENT_RESPONSES[status] for status in (200, 206, 304, 307, 416)},
-)
-def download(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName) -> Response:
-    """Return a contribution's bytes, for participants to combine; ranges as for models."""
-    with parts.database.read() as session:
-        found = find_contribution(session, caller, round_id, site)
-    return send_content(parts, found.digest, found.size_bytes, found.file_name)
+@router.delete("/{round_id}/contributions/{site}", summary="Take a contribution back")
+def take_back(caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName) -> RoundResponse:
+    """Remove a contribution of one's own site, as long as the round is not finished.
 
-
-@router.post(
-    "/{round_id}/result",
-    status_code=201,
-    summary="Announce the result",
-    responses=documented(TooLargeError, StorageFullError) | _UNDER_WAY,
-)
-def bring_result(
-    caller: Uploader, parts: Parts, round_id: RoundId, request: ResultRequest, response: Response
-) -> UploadResponse:
-    """Begin to send the model that one combined from the base and all contributions.
-
-    When another participant has finished the round, the answer is complete at once and holds the
-    version that it was finished with.
+    While the round is open, the site may contribute again.
     """
-    answer, is_new = announce_result(parts, caller, round_id, request)
-    if not is_new:
-        response.status_code = 200
-    return answer
-
-
-@router.post(
-    "/{round_id}/result/uploads/{upload_id}/complete",
-    status_code=201,
-    summary="Complete the result",
-    responses=documented(StorageFullError),
-)
-async def complete_sent_result(
-    caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, upload_id: UploadId
-) -> UploadResponse:
-    """Publish the result with its lineage and end the round; the next one opens, if there is one.
-
-    Of several results only the first is published; the others are answered with it.
-    """
-    return await checks.run(caller.site, complete_result, parts, caller, round_id, upload_id)
+    return take_back_contribution(parts, caller, round_id, site)
 
 
 @router.post(
     "/{round_id}/finish",
-    summary="Have the pool finish a round",
+    summary="Finish a round",
     responses=documented(StorageFullError),
 )
 async def finish(
     caller: Uploader, parts: Parts, checks: Checks, round_id: RoundId, request: FinishRequest
 ) -> RoundResponse:
-    """Combine the contributions here and publish the result: the same bytes as at a participant.
+    """Combine the contributions and publish the result with its lineage; the next round opens.
 
-    A round that is finished is returned as it is. Not at a pool that demands signatures: the
-    result has to be signed by a participant.
+    Any site of the round may ask for it. A round that is finished is returned as it is. The pool
+    combines, so nobody else needs to read a contribution. It cannot sign the result for the site:
+    the result is published unsigned, also where signatures are demanded (`PUT .../statement`).
     """
     return await checks.run(caller.site, finish_round, parts, caller, round_id, request)

@@ -1,40 +1,33 @@
-"""The end of a round: its result is published, the round closed, and the next one opened.
+"""The end of a round: the pool combines it, publishes the result, and opens the next round.
 
-All three happen in one transaction. Of several processes that bring a result at once, the first
-ends the round; the others are told its result.
+Only the combination takes long. The rest happens in one transaction: of several processes that
+finish a round at once, the first ends it; the others are told its result.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import write_with_retry
-from pool_server.database.records import (
-    ModelVersionRecord,
-    RoundRecord,
-    SiteRecord,
-    UploadRecord,
-    now_utc,
-)
-from pool_server.errors import RecipeRefusedError, RoundClosedError
+from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
+from pool_server.errors import ConflictError, RoundClosedError
 from pool_server.http.audit import record_act
-from pool_server.http.identity import Caller
+from pool_server.http.identity import Caller, look_again
 from pool_server.http.session import ServerParts
 from pool_server.models.access import CONSORTIUM
 from pool_server.models.registry import repository as registry
 from pool_server.models.sharing.service import share_alike
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
-from pool_server.rounds.contributing import get_upload_of, round_of
+from pool_server.rounds.combining import combine_contributions
+from pool_server.rounds.contributing import round_of
 from pool_server.rounds.methods import find_round_method
-from pool_server.signatures.statements import check_upload, require_signature
-from pool_server.transfers import repository as uploads
+from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import (
     AnnouncedFile,
     begin_upload,
@@ -44,168 +37,104 @@ from pool_server.transfers.announcing import (
 )
 from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.completing import Destination, complete_upload
-from pool_server.transfers.descriptions import read_recipe, require_description, take_description
+from pool_server.transfers.descriptions import require_description, take_description
+from pool_server.transfers.parts import store_parts
 from pool_server.transfers.publishing import add_version
 from pool_server.transfers.service import describe_upload
-from pool_server.wire.rounds import ResultRequest
-from pool_server.wire.transfers.uploads import UploadResponse, UploadState
+from pool_server.wire.rounds import FinishRequest, RoundResponse
+from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
 
 PURPOSE = "result"
 
 
-def announce_result(
-    parts: ServerParts, caller: Caller, key: str, request: ResultRequest
-) -> tuple[UploadResponse, bool]:
-    """Begin to receive the model that came out of a round.
+def finish_round(
+    parts: ServerParts, caller: Caller, key: str, request: FinishRequest
+) -> RoundResponse:
+    """Combine what has been contributed, publish the result, and end the round.
 
-    When the round has been finished meanwhile, the answer is complete at once and has the version
-    that it was finished with.
-
-    Returns
-    -------
-    UploadResponse
-    bool
-        True when something new was made.
+    A round that is finished already is returned as it is.
 
     Raises
     ------
+    NotAuthenticatedError, NotAllowedError
+        The caller was shut out while the pool combined.
     ConflictError, RoundClosedError
         It cannot be finished now, or not any more.
-    RecipeRefusedError
-        The recipe does not combine the base with all contributions of the round.
-    StatementRefusedError, RefusedError
-        The signature does not hold, or is missing at a pool that demands one.
+    FormatRefusedError
+        The contributions cannot be combined.
     """
     caller.require_upload_to(request.site)
     with parts.database.read() as session:
         found = service.get_round(session, caller, key)
-    require_size(parts.settings, request.file_name, request.size_bytes)
-    announcement = ResultAnnouncement(parts, caller, request, found.id)
-    return write_with_retry(parts.database, announcement.settle)
-
-
-@dataclass(frozen=True)
-class ResultAnnouncement:
-    """What a client says of the model that it combined."""
-
-    parts: ServerParts
-    caller: Caller
-    request: ResultRequest
-    round_id: int
-
-    def settle(self, session: Session) -> tuple[UploadResponse, bool]:
-        """Find the upload or the result that answers the announcement, or make the upload."""
-        current = repository.lock_round(session, self.round_id)
-        site = get_site(session, self.request.site)
-        if current.state == repository.FINISHED:
-            return self._answer_finished(session, site, current), False
-        service.require_finishable(current)
-        require_recipe_of(current, self.request.recipe, self.request.digest)
-        require_description(session, site, self.request, self.request.recipe)
-        return self._receive(session, site, current)
-
-    def _receive(
-        self, session: Session, site: SiteRecord, current: RoundRecord
-    ) -> tuple[UploadResponse, bool]:
-        request = self.request
-        file = AnnouncedFile.of(request, PURPOSE)
-        announced = self._new_upload(site, current, file)
-        self._describe(announced, current)
-        require_signature(self.parts.settings, announced)
-        check_upload(session, announced)
-        upload = find_resumable(self.parts, session, site.id, file)
-        if upload is None:
-            return begin_upload(self.parts, session, announced), True
-        upload.expires_at = now_utc() + self.parts.settings.upload_lifetime
-        if upload.state == uploads.RECEIVING:
-            upload.round_id = current.id
-            self._describe(upload, current)
-        return describe_upload(self.parts, upload), False
-
-    def _describe(self, upload: UploadRecord, current: RoundRecord) -> None:
-        request = self.request
-        base = current.base_version.model
-        if request.visibility is not None or base.visibility != CONSORTIUM:
-            # What came out of a round is shown to nobody who may not see what went in.
-            upload.visibility = request.visibility or base.visibility
-        recipe = json.loads(read_recipe(request.recipe, request.digest).to_json())
-        take_description(upload, request, recipe)
-
-    def _answer_finished(
-        self, session: Session, site: SiteRecord, finished: RoundRecord
-    ) -> UploadResponse:
-        version = _result_of(session, finished)
-        file = AnnouncedFile(
-            self.request.name, version.digest, version.size_bytes, version.file_name, PURPOSE
-        )
-        upload = self._new_upload(site, finished, file, "complete")
-        upload.version_id = version.id
-        session.add(upload)
-        session.flush()
-        return describe_upload(self.parts, upload, version)
-
-    def _new_upload(
-        self,
-        site: SiteRecord,
-        current: RoundRecord,
-        file: AnnouncedFile,
-        state: UploadState = "receiving",
-    ) -> UploadRecord:
-        upload = new_upload(self.parts, self.caller, site, file, state)
-        upload.round_id = current.id
-        return upload
-
-
-def complete_result(parts: ServerParts, caller: Caller, key: str, upload_id: str) -> UploadResponse:
-    """Check a result whose parts are all there, publish it, and end the round.
-
-    Raises
-    ------
-    ConflictError, RoundClosedError, RecipeRefusedError
-        As for `announce_result`, should things have changed.
-    """
+        if found.state == repository.FINISHED:
+            return service.describe_round(found)
+        service.require_finishable(found)
+    with ScratchFolder(parts.settings.scratch_folder).room() as folder:
+        result = folder / "result"
+        made = combine_contributions(parts, found, result)
+        caller = _look_again(parts, caller, request.site)
+        upload = _announce(parts, caller, found, _describe_result(found, request, made, result))
+        if upload is not None:
+            if upload.state == "receiving":
+                store_parts(parts, caller, upload, result)
+                caller = _look_again(parts, caller, request.site)
+            complete_upload(parts, caller, upload.upload_id, RESULT)
     with parts.database.read() as session:
-        found = service.get_round(session, caller, key)
-        get_upload_of(session, caller, found, upload_id)
-    return complete_upload(parts, caller, upload_id, RESULT)
+        return service.describe_round(service.get_round(session, caller, key))
 
 
-def require_recipe_of(found: RoundRecord, document: dict[str, object], digest: str) -> None:
-    """Raise unless a recipe combines this round's base with exactly its contributions.
+def _look_again(parts: ServerParts, caller: Caller, site: str) -> Caller:
+    """Return what who asked may now: a token revoked while minutes passed ends no round."""
+    with parts.database.read() as session:
+        caller = look_again(session, caller)
+    caller.require_upload_to(site)
+    return caller
 
-    Raises
-    ------
-    RecipeRefusedError
-        Names what is missing, unknown, or of another method.
-    """
-    recipe = read_recipe(document, digest)
-    method = (recipe.method.name, recipe.method.version)
-    if method != (found.method, found.method_version):
-        raise RecipeRefusedError(
-            f"the recipe is one of {method[0]} version {method[1]}, the round is held with "
-            f"{found.method} version {found.method_version}",
-            hint="Combine with the poolctl that the pool runs, or let the pool do it.",
-        )
-    if recipe.options:
-        raise RecipeRefusedError(
-            f"the recipe has options ({', '.join(recipe.options)}); combining a round has none"
-        )
-    # Counted: two sites may well contribute the same bytes, and both count.
-    wanted = Counter([found.base_version.digest, *(each.digest for each in found.contributions)])
-    inputs = Counter(each.digest for each in recipe.inputs)
-    missing, unknown = sorted(wanted - inputs), sorted(inputs - wanted)
-    if missing or unknown:
-        problem = f"{missing[0]} is missing" if missing else f"{unknown[0]} is too much"
-        raise RecipeRefusedError(
-            f"the recipe's inputs must be the base and the {len(found.contributions)} "
-            f"contributions of round {found.key}: {problem}",
-            hint=f"`poolctl rounds finish {found.key}` combines what is there now.",
-            details={"missing": missing, "unknown": unknown},
-        )
-    if any(each.weight != 1 for each in recipe.inputs):
-        raise RecipeRefusedError(
-            "the recipe weighs contributions; in a round they count by their samples alone"
-        )
+
+def _describe_result(
+    found: RoundRecord, request: FinishRequest, made: dict[str, Any], result: Path
+) -> UploadRequest:
+    return UploadRequest(
+        site=request.site,
+        name=request.name,
+        size_bytes=result.stat().st_size,
+        digest=made["digest"],
+        file_name=found.base_version.file_name,
+        description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by the "
+        "pool",
+        recipe=made["recipe"],
+    )
+
+
+def _announce(
+    parts: ServerParts, caller: Caller, found: RoundRecord, request: UploadRequest
+) -> UploadResponse | None:
+    """Begin to store the result, or find what another process has begun; None once published."""
+    require_size(parts.settings, request.file_name, request.size_bytes)
+    file = AnnouncedFile.of(request, PURPOSE)
+
+    def settle(session: Session) -> UploadResponse | None:
+        current = repository.lock_round(session, found.id)
+        if current.state == repository.FINISHED:
+            return None
+        service.require_finishable(current)
+        site = get_site(session, request.site)
+        require_description(session, site, request, request.recipe)
+        upload = find_resumable(parts, session, site.id, file)
+        is_new = upload is None
+        upload = upload or new_upload(parts, caller, site, file, "receiving")
+        upload.round_id = current.id
+        base = current.base_version.model
+        if base.visibility != CONSORTIUM:
+            # What came out of a round is shown to nobody who may not see what went in.
+            upload.visibility = base.visibility
+        take_description(upload, request, request.recipe)
+        if is_new:
+            return begin_upload(parts, session, upload)
+        upload.expires_at = now_utc() + parts.settings.upload_lifetime
+        return describe_upload(parts, upload)
+
+    return write_with_retry(parts.database, settle)
 
 
 def check_result(parts: ServerParts, upload: UploadRecord, path: Path) -> CheckedModel:
@@ -220,7 +149,7 @@ def settle_result(
     if current.state == repository.FINISHED:
         return _result_of(session, current)
     service.require_finishable(current)
-    require_recipe_of(current, dict(upload.recipe or {}), upload.digest)
+    _require_unchanged(current, upload.recipe or {})
     if not repository.end_round(session, current.id, repository.FINISHED, service.name_of(caller)):
         ended = repository.lock_round(session, current.id)
         if ended.state != repository.FINISHED:
@@ -249,19 +178,34 @@ def settle_result(
     return registry.get_version(session, version.id)
 
 
+def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
+    """Raise `ConflictError` if a contribution came or went while the pool combined."""
+    # Counted: two sites may well contribute the same bytes, and both count.
+    there = Counter([found.base_version.digest, *(each.digest for each in found.contributions)])
+    if Counter(each["digest"] for each in recipe["inputs"]) != there:
+        raise ConflictError(
+            f"a contribution to round {found.key} was taken back or sent while the pool combined",
+            code="round_changed",
+            hint=f"Combine what is there now: `poolctl rounds finish {found.key}`",
+        )
+
+
 RESULT = Destination(PURPOSE, "round.finish", check_result, settle_result)
 
 
 def _open_successor(
     session: Session, caller: Caller, ended: RoundRecord, base: ModelVersionRecord
 ) -> None:
-    """Open the next round: the same sites, with the result as base, as long as the last was."""
+    """Open the next round on the result: same starter and sites, as long as the last was."""
     now = now_utc()
     service.open_round(
         session,
         caller,
         base,
         [each.site for each in ended.participants],
+        site_id=ended.site_id,
+        token_id=ended.token_id,
+        created_by=ended.created_by,
         method=ended.method,
         method_version=ended.method_version,
         mode=ended.mode,

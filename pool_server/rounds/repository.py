@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, CursorResult, Select, and_, exists, select, update
+from sqlalchemy import ColumnElement, CursorResult, Select, and_, exists, func, or_, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from pool_server.database.records import (
@@ -14,10 +14,15 @@ from pool_server.database.records import (
     RoundContributionRecord,
     RoundParticipantRecord,
     RoundRecord,
+    UploadRecord,
     now_utc,
 )
+from pool_server.models.states import DELETED
+from pool_server.people.sites.quotas import UNDER_WAY
 
 OPEN, FINISHED, CANCELLED = "open", "finished", "cancelled"
+FEWEST_CONTRIBUTIONS = 2
+"""The result of one contribution would show that contribution."""
 
 
 def whole_rounds() -> Select[RoundRecord]:
@@ -92,11 +97,16 @@ def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
         return RoundRecord.state == state
     if state == OPEN:
         return and_(RoundRecord.state == OPEN, RoundRecord.deadline > now)
-    contributed = exists().where(RoundContributionRecord.round_id == RoundRecord.id)
+    contributions = (
+        select(func.count())
+        .where(RoundContributionRecord.round_id == RoundRecord.id)
+        .scalar_subquery()
+    )
+    is_enough = contributions >= FEWEST_CONTRIBUTIONS
     return and_(
         RoundRecord.state == OPEN,
         RoundRecord.deadline <= now,
-        contributed if state == "closed" else ~contributed,
+        is_enough if state == "closed" else ~is_enough,
     )
 
 
@@ -109,6 +119,25 @@ def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
     )
     assert isinstance(result, CursorResult)
     return bool(result.rowcount == 1)
+
+
+def is_needed(session: Session, digest: str) -> bool:
+    """Tell whether a version, a contribution, or an upload under way has a file."""
+    return bool(
+        session.scalar(
+            select(
+                or_(
+                    exists().where(
+                        ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED
+                    ),
+                    exists().where(RoundContributionRecord.digest == digest),
+                    exists().where(
+                        UploadRecord.digest == digest, UploadRecord.state.in_(UNDER_WAY)
+                    ),
+                )
+            )
+        )
+    )
 
 
 def mark_late(session: Session, round_id: int, site_id: int) -> None:

@@ -99,6 +99,12 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
     """
     names = sorted(set(request.sites))
     _require_own_site_among(caller, names)
+    if len(names) < repository.FEWEST_CONTRIBUTIONS:
+        raise RoundRefusedError(
+            f"a round needs at least {repository.FEWEST_CONTRIBUTIONS} sites: the result of one "
+            "contribution would show it",
+            hint="`poolctl refine` does the same with data sets on one machine.",
+        )
     base = _find_base(session, caller, request.base)
     method = find_round_method(request.method)
     options = method.check_options(request.mode, request.options)
@@ -116,6 +122,9 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         caller,
         base,
         sites,
+        site_id=caller.site_id,
+        token_id=caller.token_id,
+        created_by=name_of(caller),
         method=request.method,
         method_version=method.version,
         mode=request.mode,
@@ -139,12 +148,9 @@ def open_round(
     sites: list[SiteRecord],
     **fields: Any,
 ) -> RoundRecord:
-    """Write a new round with its participants."""
+    """Write a new round with its participants; `fields` name who started it."""
     started = RoundRecord(
         key=secrets.token_hex(8),
-        site_id=caller.site_id,
-        token_id=caller.token_id,
-        created_by=f"{caller.site}/{caller.token_name}",
         base_version_id=base.id,
         state=repository.OPEN,
         participants=[RoundParticipantRecord(site_id=site.id) for site in sites],
@@ -171,6 +177,13 @@ def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
     found = repository.lock_round(session, get_round(session, caller, key).id)
     require_starter(caller, found, "close it early")
     if state_of(found) == "open":
+        if not has_enough(found):
+            raise ConflictError(
+                f"round {key} has {len(found.contributions)} contributions, expected at least "
+                f"{repository.FEWEST_CONTRIBUTIONS}: the result of one would show it",
+                code="round_open",
+                hint=f"Wait for another, or end it: `poolctl rounds cancel {key}`",
+            )
         found.deadline = now_utc()
         record_act(session, caller, "round.close", key, missing=sorted(missing_sites(found)))
         session.flush()
@@ -229,7 +242,7 @@ def require_finishable(found: RoundRecord) -> None:
     Raises
     ------
     RoundClosedError
-        It was cancelled, or nobody contributed.
+        It was cancelled, or too few sites contributed.
     ConflictError
         Sites are still waited for; names them.
     """
@@ -237,7 +250,10 @@ def require_finishable(found: RoundRecord) -> None:
     if state == "cancelled":
         raise RoundClosedError(f"round {found.key} was cancelled")
     if state == "expired":
-        raise RoundClosedError(f"round {found.key} expired: no site contributed before its end")
+        raise RoundClosedError(
+            f"round {found.key} expired: {len(found.contributions)} sites contributed before its "
+            f"end, expected at least {repository.FEWEST_CONTRIBUTIONS}"
+        )
     waiting = sorted(missing_sites(found))
     if state == "open" and waiting:
         raise ConflictError(
@@ -250,10 +266,14 @@ def require_finishable(found: RoundRecord) -> None:
 
 
 def is_ready(found: RoundRecord) -> bool:
-    """Tell whether nobody is waited for any more, and somebody has contributed."""
-    if found.state != repository.OPEN or not found.contributions:
+    """Tell whether nobody is waited for any more, and enough sites have contributed."""
+    if found.state != repository.OPEN or not has_enough(found):
         return False
     return not missing_sites(found) or now_utc() >= found.deadline
+
+
+def has_enough(found: RoundRecord) -> bool:
+    return len(found.contributions) >= repository.FEWEST_CONTRIBUTIONS
 
 
 def missing_sites(found: RoundRecord) -> set[str]:
@@ -268,7 +288,7 @@ def state_of(found: RoundRecord) -> RoundState:
         return cast("RoundState", found.state)
     if now_utc() < found.deadline:
         return "open"
-    return "closed" if found.contributions else "expired"
+    return "closed" if has_enough(found) else "expired"
 
 
 def describe_round(found: RoundRecord) -> RoundResponse:

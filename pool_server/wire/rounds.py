@@ -8,7 +8,6 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import Description, Digest, FileName, Name
-from pool_server.wire.transfers.uploads import UploadRequest
 
 RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
 ParticipantState = Literal["waiting", "contributed", "late", "missing"]
@@ -96,7 +95,7 @@ class RoundRequest(BaseModel):
 
 
 class RoundContribution(BaseModel):
-    """What a site contributed: a file of sums over its samples, which is no model."""
+    """What a site contributed: a file of sums over its samples, which only the pool reads."""
 
     digest: Digest
     size_bytes: int = Field(ge=0)
@@ -124,8 +123,8 @@ class RoundResponse(BaseModel):
 
     round_id: str = Field(pattern=ROUND_KEY_PATTERN)
     state: RoundState = Field(
-        description="`open` until the deadline; then `closed`, or `expired` when nobody "
-        "contributed; `finished` with a result; `cancelled`."
+        description="`open` until the deadline; then `closed`, or `expired` when fewer than "
+        "two sites contributed; `finished` with a result; `cancelled`."
     )
     ready: bool = Field(description="All sites have contributed, or those that have are enough.")
     base: str
@@ -194,30 +193,6 @@ class ContributionRequest(BaseModel):
     size_bytes: int = Field(ge=1)
     digest: Digest
     file_name: FileName
-
-
-class ResultRequest(UploadRequest):
-    """Announce the model that came out of a round; its recipe is wanted."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "site": "site-a",
-                    "name": "refined-68",
-                    "size_bytes": 123_456_789,
-                    "digest": _DIGEST_EXAMPLE,
-                    "file_name": "refined.dat",
-                    "recipe": {"schema": "poolctl-recipe/1"},
-                }
-            ]
-        },
-    )
-
-    recipe: dict[str, Any] = Field(
-        description="Its inputs must be the base and all contributions of the round."
-    )
 
 
 class FinishRequest(BaseModel):

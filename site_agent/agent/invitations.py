@@ -125,7 +125,7 @@ class RoundsRun:
             if not found.ready or self.context.site not in found.contributions():
                 continue
             try:
-                done = finish_round(self.pool, found.round_id, by_pool=True)
+                done = finish_round(self.pool, found.round_id)
             except (ConflictError, PoolRefusedRequestError, ForbiddenError) as error:
                 self.failures.append((found.round_id, error))
                 continue

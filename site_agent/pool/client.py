@@ -105,7 +105,7 @@ class PoolClient:
             signatures or chosen_policy(),
             profiles.key_folder(name, endpoint),
         )
-        self.rounds = Rounds(connection, self.cache, self.signatures)
+        self.rounds = Rounds(connection)
         self.merges = Merges(connection)
         self.events = Events(connection)
         self.webhooks = Webhooks(connection)

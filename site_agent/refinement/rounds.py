@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,15 +156,12 @@ def contribute_to_round(
 
 
 def finish_round(
-    pool: PoolClient,
-    round_id: str,
-    *,
-    upload_to: str | ModelAddress = "",
-    early: bool = False,
-    by_pool: bool = False,
-    progress: Progress | None = None,
+    pool: PoolClient, round_id: str, *, upload_to: str | ModelAddress = "", early: bool = False
 ) -> FinishedRound:
-    """Combine what was contributed to a round, and publish the result.
+    """Have the pool combine what was contributed to a round, and publish the result.
+
+    Where this profile has a key of the site, the result is signed with it. The signature says
+    that the pool gave this result to the site, which cannot combine the contributions itself.
 
     Parameters
     ----------
@@ -173,8 +169,6 @@ def finish_round(
         Where the result goes; one's own site and the base's name where empty.
     early : bool
         Do not wait for sites that have not contributed; for who started the round, and admins.
-    by_pool : bool
-        The pool combines: the same bytes, and nothing to download or send.
 
     Raises
     ------
@@ -183,7 +177,6 @@ def finish_round(
     """
     from site_agent.pool.client import parse_address
 
-    tell = progress or (lambda _fraction, _text: None)
     found = pool.rounds.get(round_id)
     address = parse_address(str(upload_to)) if upload_to else None
     ended_here = found.state != "finished"
@@ -193,16 +186,16 @@ def finish_round(
         _require_ready(found)
         who = pool.whoami()
         address = address or ModelAddress(who.site, parse_address(found.base).name)
-        if by_pool:
-            pool.rounds.let_pool_finish(round_id, address)
-        else:
-            _combine_and_send(pool, found, address, tell)
-        found = pool.rounds.get(round_id)
+        found = pool.rounds.finish(round_id, address)
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
+    version = pool.version(found.result)
+    if ended_here and version.signed_by is None and pool.signatures.signing_key(version.site):
+        pool.signatures.sign(version.address)
+        version = pool.version(found.result)
     left_out = tuple(found.sites("late", "missing", "waiting"))
-    return FinishedRound(found, pool.version(found.result), left_out, ended_here)
+    return FinishedRound(found, version, left_out, ended_here)
 
 
 def _times_through(pool: PoolClient, found: RoundResponse) -> int:
@@ -255,44 +248,6 @@ def _compute(
     return site.left_out
 
 
-def _combine_and_send(
-    pool: PoolClient, found: RoundResponse, address: ModelAddress, progress: Progress
-) -> None:
-    from aggregators.methods import merge
-    from aggregators.methods.registry import find_method
-
-    base = pool.version(found.base)
-    inputs: list[tuple[Path, str | None, str]] = [
-        (_fetch_base(pool, found, progress), found.base, base.file_name)
-    ]
-    contributions = sorted(found.contributions().items(), key=lambda item: item[1].digest)
-    for number, (site, contribution) in enumerate(contributions, start=1):
-        progress(_READING * number / len(contributions), f"fetching the contribution of {site}")
-        inputs.append((pool.rounds.fetch_contribution(found, site), None, contribution.file_name))
-    possible = find_method(found.method).output_formats
-    with tempfile.TemporaryDirectory(prefix="poolctl-round-") as folder:
-        result = Path(folder) / "result"
-        merged = merge(
-            found.method,
-            [path for path, _, _ in inputs],
-            output=result,
-            output_format=base.format if base.format in possible else possible[0],
-            addresses=[where for _, where, _ in inputs],
-            file_names=[name for _, _, name in inputs],
-            progress=part_of(progress, _READING, _FITTING),
-        )
-        recipe: dict[str, Any] = json.loads(merged.recipe.to_json())
-        pool.rounds.send_result(
-            found.round_id,
-            result,
-            address,
-            file_name=base.file_name,
-            recipe=recipe,
-            description=f"Round {found.number} of {found.rounds_total} ({found.round_id})",
-            progress=part_of(progress, _FITTING, 1.0),
-        )
-
-
 def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
     return pool.fetch(pool.version(found.base), progress=part_of(progress, 0.0, _READING)).path
 
@@ -317,7 +272,8 @@ def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | N
         raise ConflictError(
             f"site {site!r} has contributed to round {found.round_id} on "
             f"{there.created_at:%Y-%m-%d %H:%M} UTC (by {there.created_by}), not from these faces "
-            "and settings; a site contributes once per round",
+            "and settings",
+            hint=f"to send another, take it back: poolctl rounds take-back {found.round_id}",
             code="contribution_exists",
         )
     return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)

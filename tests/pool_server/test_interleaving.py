@@ -131,11 +131,11 @@ def test_a_new_version_and_the_deletion_of_its_model(pool: PoolDriver) -> None:
 
 
 def test_a_round_and_the_deletion_of_its_base(pool: PoolDriver) -> None:
-    home = pool.member(SITE)
+    home, _ = pool.member(SITE), pool.member("met-partner")
     upload(home, f"{SITE}/met-base", bytes(encode_model(make_predictor(61))))
     request = {
         "base": f"pool://{SITE}/met-base@1",
-        "sites": [SITE],
+        "sites": [SITE, "met-partner"],
         "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
     }
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire.models.models import ModelVersionResponse
-from pool_server.wire.names import ModelAddress
+from pool_server.wire.names import NAME_PATTERN, ModelAddress
 from pool_server.wire.rounds import (
     ContributionRequest,
     FinishRequest,
-    ResultRequest,
     RoundPage,
     RoundRequest,
     RoundResponse,
 )
-from site_agent.errors import NotFoundError, PoolAnswerError, PoolRefusedRequestError
-from site_agent.pool.cache import ModelCache
+from site_agent.errors import PoolRefusedRequestError
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
-from site_agent.pool.resources.signatures import Signatures
-from site_agent.pool.transfers.transfer import (
-    RemoteFile,
-    UploadPlace,
-    hash_file,
-    receive_content,
-    send_upload,
-)
-from site_agent.pool.trust.signing import canonical_recipe
+from site_agent.pool.transfers.transfer import UploadPlace, hash_file, send_upload
 from site_agent.runs.progress import Progress, no_progress
 
 _FINISH_TIMEOUT_S = 900.0
@@ -39,12 +29,8 @@ _HASHING_SHARE = 0.1
 class Rounds:
     """Rounds; `site_agent.refinement.rounds` does what a site does at home."""
 
-    def __init__(
-        self, connection: PoolConnection, cache: ModelCache, signatures: Signatures
-    ) -> None:
+    def __init__(self, connection: PoolConnection) -> None:
         self._connection = connection
-        self._cache = cache
-        self._signatures = signatures
 
     def list(self, state: str = "") -> Iterator[RoundResponse]:
         """Yield the rounds that the site takes part in, newest first.
@@ -144,72 +130,22 @@ class Rounds:
         _, sent_bytes = send_upload(self._connection, path, place, request, tell)
         return sent_bytes
 
-    def fetch_contribution(
-        self, found: RoundResponse, site: str, *, progress: Progress | None = None
-    ) -> Path:
-        """Bring a site's contribution into the cache.
+    def take_back(self, round_id: str, site: str) -> RoundResponse:
+        """Take the contribution of a site back; the pool deletes it.
 
         Raises
         ------
+        ConflictError
+            The round is finished.
         NotFoundError
             The site has not contributed.
         """
-        contribution = found.contributions().get(site)
-        if contribution is None:
-            raise NotFoundError(f"site {site!r} has not contributed to round {found.round_id}")
-        remote = RemoteFile(
-            label=f"the contribution of {site} to round {found.round_id}",
-            url=f"{_path(found.round_id)}/contributions/{site}/content",
-            digest=contribution.digest,
-            size_bytes=contribution.size_bytes,
-        )
-        known = self._cache.find(remote.digest)
-        if known is not None and known.stat().st_size == remote.size_bytes:
-            return known
-        path, _ = receive_content(self._connection, self._cache, remote, progress or no_progress)
-        return path
+        if not re.fullmatch(NAME_PATTERN, site):
+            raise PoolRefusedRequestError(f"{site!r} is not a site name")
+        response = self._connection.send("DELETE", f"{_path(round_id)}/contributions/{site}")
+        return RoundResponse.model_validate_json(response.content)
 
-    def send_result(
-        self,
-        round_id: str,
-        path: Path,
-        address: ModelAddress,
-        *,
-        file_name: str,
-        recipe: Mapping[str, Any],
-        description: str = "",
-        progress: Progress | None = None,
-    ) -> tuple[ModelVersionResponse, int]:
-        """Send the combined model, which ends the round.
-
-        Returns
-        -------
-        ModelVersionResponse
-            The result of the round: this model, or that of the site that was first.
-        int
-            Bytes that this call sent.
-        """
-        tell = progress or no_progress
-        request = build_request(
-            ResultRequest,
-            site=address.site,
-            name=address.name,
-            size_bytes=path.stat().st_size,
-            digest=hash_file(path, tell, share=_HASHING_SHARE),
-            file_name=file_name,
-            recipe=canonical_recipe(recipe),
-            description=description,
-        )
-        request = self._signatures.signed(request, path)
-        place = UploadPlace(
-            f"{_path(round_id)}/result", f"{_path(round_id)}/result/uploads/{{upload_id}}/complete"
-        )
-        upload, sent_bytes = send_upload(self._connection, path, place, request, tell)
-        if upload.version is None:
-            raise PoolAnswerError(f"round {round_id} was completed without a result")
-        return upload.version, sent_bytes
-
-    def let_pool_finish(self, round_id: str, address: ModelAddress) -> RoundResponse:
+    def finish(self, round_id: str, address: ModelAddress) -> RoundResponse:
         """Have the pool combine the contributions and publish the result at `address`."""
         request = build_request(FinishRequest, site=address.site, name=address.name)
         return self._connection.post(

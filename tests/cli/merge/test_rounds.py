@@ -115,7 +115,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         done = site.be(name)("rounds", "contribute", following, "--data", faces[name])
         assert done.code == 0, done.err
     assert "rounds finish" in done.out
-    second = poolctl("rounds", "finish", following, "--by-pool", "--json").data
+    second = poolctl("rounds", "finish", following, "--json").data
     assert second["round"]["successor"] is None
     assert second["version"]["name"] == "refined", "the base's name when none is given"
 
@@ -129,37 +129,51 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert second["version"]["digest"] == refined.digest, "to the last bit"
 
     monkeypatch.chdir(tmp_path)
-    assert len(poolctl("rounds", "download", key, "-o", "sent", "-q").out.split()) == 2
-    sent = [Path("sent") / f"{name}.contribution" for name in faces]
-    assert poolctl("merge", "leaf-refit", base, *sent, "-o", "first.dat", "-q").code == 0
-    assert file_digest(Path("first.dat")) == first["version"]["digest"]
-    replayed = ("merge", "--replay", "first.dat.recipe.json", base, *sent, "-o", "again.dat")
-    assert poolctl(*replayed, "-q").code == 0
-
+    replayed = poolctl("merge", "--replay", "site-b/refined@1", "-o", "again.dat", "--json")
+    assert replayed.code != 0
     again = poolctl("rounds", "finish", key, "--json").data
     assert again["version"] == first["version"], "a finished round is told"
     late = poolctl("rounds", "contribute", key, "--data", faces["site-a"], "--json")
     assert late.code == 7
 
 
-def test_a_site_contributes_once(site: Site, faces: dict[str, Path]) -> None:
+def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = ("rounds", "contribute", key, "--data", faces["site-a"])
-    assert poolctl(*words).code == 0
-    other = poolctl("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    words = ("rounds", "contribute", key, "--data")
+    assert poolctl(*words, faces["site-a"]).code == 0
+    other = poolctl(*words, faces["site-b"], "--json")
     assert other.code == 7
-    assert "once per round" in other.error["message"]
+    assert f"poolctl rounds take-back {key}" in other.error["hint"]
+    planned = poolctl("rounds", "take-back", key, "--dry-run", "--json").data
+    assert planned["taken_back"] is False
+    assert poolctl("rounds", "take-back", key).code == 2, "nobody can be asked here"
+    assert poolctl("rounds", "take-back", key, "-y", "--json").data["taken_back"]
+    assert poolctl("rounds", "take-back", key, "-y", "--json").code == 4
+    assert poolctl("rounds", "take-back", key, "--site", "../x", "-y").code == 2
+    assert poolctl(*words, faces["site-b"]).code == 0
     waiting = poolctl("rounds", "finish", key, "--json")
     assert (waiting.code, waiting.error["code"]) == (7, "conflict")
     assert "site-b" in waiting.error["message"]
     assert "--early" in waiting.error["hint"]
     assert site.be("site-b")("rounds", "finish", key, "--early", "--json").code == 3
-    done = site.be("site-a")("rounds", "finish", key, "--early", "--upload-to", "alone", "--json")
-    assert done.data["left_out"] == ["site-b"]
-    assert "site-b  missing" in poolctl("rounds", "info", key).out
-    late = site.be("site-b")("rounds", "contribute", key, "--data", faces["site-b"], "--json")
-    assert late.code == 7
+    alone = site.be("site-a")("rounds", "finish", key, "--early", "--json")
+    assert (alone.code, alone.error["code"]) == (7, "conflict")
+    assert "the result of one would show it" in alone.error["message"]
+
+
+def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: LivePool) -> None:
+    with PoolClient(pool.url, pool.admin_token) as admin:
+        admin.sites.create("site-silent")
+    sites = ("--sites", "site-a,site-b,site-silent")
+    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--starts", 3)
+    key = site.be("site-a")(*start, "--deadline", "1h", "-q").out.strip()
+    for name, path in faces.items():
+        assert site.be(name)("rounds", "contribute", key, "--data", path).code == 0
+    poolctl = site.be("site-a")
+    done = poolctl("rounds", "finish", key, "--early", "--upload-to", "of-two", "--json")
+    assert done.data["left_out"] == ["site-silent"]
+    assert "site-silent  missing" in poolctl("rounds", "info", key).out
 
 
 def test_what_was_computed_waits_for_the_pool(

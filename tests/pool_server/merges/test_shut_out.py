@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from pool_server.merges import running
-from pool_server.rounds import combining
+from pool_server.rounds import finishing
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.people.users.test_users import join
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
@@ -83,7 +83,7 @@ def test_a_merge_is_not_published(
         assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404
 
 
-@pytest.mark.parametrize("work", ["_run_combination", "store_parts"])
+@pytest.mark.parametrize("work", ["combine_contributions", "store_parts"])
 def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     with pool_in_thread(tmp_path) as pool:
         base, address = upload_base(pool, "base")
@@ -92,7 +92,7 @@ def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
             content = contribution_bytes(base, seed)
             assert contribute(pool.member(site), key, site, content).status_code == 201
         ada = join(pool, SITES[0], "ada")
-        after(monkeypatch, combining, work, lambda: revoke(pool))
+        after(monkeypatch, finishing, work, lambda: revoke(pool))
         finish = {"site": SITES[0], "name": "refined"}
         refused = ada.post(f"/api/v1/rounds/{key}/finish", json=finish)
         assert error_of(refused) == (401, "not_authenticated")

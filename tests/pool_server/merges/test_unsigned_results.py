@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from pool_server.signatures.statements import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
-from tests.pool_server.pool_driver import error_of, send_parts, upload
+from tests.pool_server.pool_driver import error_of, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
     base_model,
-    combine,
     contribute,
     contribution_bytes,
-    show,
+    finish,
     start_round,
 )
 from tests.pool_server.signatures.signers import register, signed, statement_of, upload_signed
@@ -86,46 +84,31 @@ def test_a_site_merges_its_own_drafts_on(open_pool: OpenPool, tmp_path: Path) ->
         assert "is not in the pool" in answer.json()["error"]["message"], "nor that it is there"
 
 
-def test_a_round_is_finished_by_who_can_sign(open_pool: OpenPool, tmp_path: Path) -> None:
+def test_the_result_of_a_round_is_signed_by_its_site_afterwards(
+    open_pool: OpenPool, tmp_path: Path
+) -> None:
     with open_pool(tmp_path / "pool", require_signatures=True) as pool:
         base, (first, second) = base_model(3), SITES[:2]
         member = pool.member(first)
         register(member, first, KEY)
-        upload_signed(member, f"{first}/base", KEY, bytes(encode_model(base)))
-        key = start_round(pool, f"{first}/base@1", (first, second))["round_id"]
-        contents = [contribution_bytes(base, seed) for seed in (20, 21)]
-        for site, content in zip((first, second), contents, strict=True):
+        upload_signed(member, f"{first}/refined", KEY, bytes(encode_model(base)))
+        key = start_round(pool, f"{first}/refined@1", (first, second))["round_id"]
+        for site, seed in ((first, 20), (second, 21)):
+            content = contribution_bytes(base, seed)
             assert contribute(pool.member(site), key, site, content).status_code == 201
-        address = {"site": first, "name": "refined"}
-        refused = member.post(f"/api/v1/rounds/{key}/finish", json=address)
-        assert error_of(refused) == (422, "signature_required")
-        assert f"poolctl rounds finish {key}" in refused.json()["error"]["hint"]
-        assert show(member, key)["ready"], "the round goes on"
-
-        path, merged = combine(tmp_path, base, contents)
-        recipe, content = json.loads(merged.recipe.to_json()), path.read_bytes()
+        assert finish(member, key, f"{first}/refined").status_code == 200
+        address = f"/api/v1/models/{first}/refined/versions/2"
+        version = pool.member(second).get(address).json()
+        assert (version["state"], version["signed_by"]) == ("available", None)
+        lineage = member.get(f"{address}/lineage").json()
         statement = statement_of(
             f"{first}/refined",
-            content,
-            recipe_digest=recipe_digest(recipe),
-            parents=list(merged.recipe.input_digests),
+            member.get(f"{address}/content").content,
+            description=version["description"],
+            recipe_digest=recipe_digest(lineage["recipe"]),
+            parents=version["parent_digests"],
         )
-        opened = member.post(
-            f"/api/v1/rounds/{key}/result",
-            json={
-                **address,
-                "size_bytes": len(content),
-                "digest": merged.digest,
-                "file_name": "refined.bin",
-                "recipe": recipe,
-                "statement": signed(statement, KEY),
-            },
-        )
-        assert opened.status_code == 201, opened.text
-        send_parts(member, opened.json(), content)
-        done = member.post(
-            f"/api/v1/rounds/{key}/result/uploads/{opened.json()['upload_id']}/complete"
-        )
-        assert done.json()["version"]["state"] == "available"
-        # A round that is over is shown to whoever asks the pool to finish it.
-        assert member.post(f"/api/v1/rounds/{key}/finish", json=address).status_code == 200
+        answer = member.put(f"{address}/statement", json=signed(statement, KEY))
+        assert answer.status_code == 200, answer.text
+        signed_by = pool.member(second).get(address).json()["signed_by"]
+        assert signed_by["key_id"] == KEY.public.key_id

@@ -108,38 +108,20 @@ def contribute(client: httpx.Client, key: str, site: str, content: bytes) -> htt
 
 
 def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> tuple[Path, Merged]:
-    """Combine as a participant does."""
+    """Combine on one machine, as the pool should."""
     decoded = [decode_contribution(each) for each in contributions]
     output = folder / "result.dat"
     return output, merge("leaf-refit", [base, *decoded], output=output)
 
 
-def announce_result(
-    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any, **fields: Any
-) -> httpx.Response:
+def finish(client: httpx.Client, key: str, address: str) -> httpx.Response:
+    """Have the pool combine what is there, and publish it at an address."""
     site, name = address.split("/")
-    request = {
-        "site": site,
-        "name": name,
-        "size_bytes": len(content),
-        "digest": sha256(content),
-        "file_name": "result.dat",
-        "recipe": recipe,
-        **fields,
-    }
-    return client.post(f"/api/v1/rounds/{key}/result", json=request)
+    return client.post(f"/api/v1/rounds/{key}/finish", json={"site": site, "name": name})
 
 
-def bring_result(
-    client: httpx.Client, key: str, address: str, content: bytes, recipe: Any, **fields: Any
-) -> httpx.Response:
-    """Bring a result as far as the pool lets one; gives the last answer."""
-    announced = announce_result(client, key, address, content, recipe, **fields)
-    if not announced.is_success or announced.json()["state"] == "complete":
-        return announced
-    send_parts(client, announced.json(), content)
-    upload_id = announced.json()["upload_id"]
-    return client.post(f"/api/v1/rounds/{key}/result/uploads/{upload_id}/complete")
+def take_back(client: httpx.Client, key: str, site: str) -> httpx.Response:
+    return client.delete(f"/api/v1/rounds/{key}/contributions/{site}")
 
 
 def show(client: httpx.Client, key: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.pool_server.rounds.round_driver import (
     show,
     start_round,
     states,
+    take_back,
     upload_base,
 )
 
@@ -56,7 +57,9 @@ def test_listings_are_paged_and_filtered(
     client = pool.member("paged-a")
     client.post(f"/api/v1/rounds/{keys[0]}/cancel")
     pass_deadline(pool.settings, keys[1])
-    assert contribute(client, keys[2], "paged-a", contribution_bytes(base[0], 1)).is_success
+    for site in sites:
+        member, content = pool.member(site), contribution_bytes(base[0], 1)
+        assert contribute(member, keys[2], site, content).is_success
     pass_deadline(pool.settings, keys[2])
 
     def of_state(state: str) -> list[str]:
@@ -98,12 +101,42 @@ def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -
     assert error_of(other) == (409, "contribution_exists")
     assert show(client, key) == shown
 
-    got = pool.member(SITES[0]).get(f"/api/v1/rounds/{key}/contributions/{SITES[1]}/content")
-    assert got.content == content
-    if pool.settings.storage == "folder":  # the other gives it from the bucket itself
-        assert got.headers["etag"] == f'"{sha256(content)}"'
-    none = client.get(f"/api/v1/rounds/{key}/contributions/{SITES[0]}/content")
-    assert error_of(none) == (404, "contribution_not_found")
+
+@pytest.mark.both_shapes
+def test_a_contribution_can_be_taken_back(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    key = start_round(pool, base[1])["round_id"]
+    client, other = pool.member(SITES[1]), pool.member(SITES[0])
+    content = contribution_bytes(base[0], 70)
+    assert error_of(take_back(client, key, SITES[1])) == (404, "contribution_not_found")
+    assert contribute(client, key, SITES[1], content).status_code == 201
+    assert error_of(take_back(other, key, SITES[1])) == (403, "not_allowed")
+    done = take_back(client, key, SITES[1])
+    assert done.status_code == 200, done.text
+    assert states(done.json())[SITES[1]] == "waiting"
+    again = announce_contribution(client, key, SITES[1], content)
+    assert again.json()["state"] == "receiving", "the pool has deleted the file"
+    assert contribute(client, key, SITES[1], contribution_bytes(base[0], 71)).status_code == 201
+    acts = pool.admin.get("/api/v1/audit", params={"action": "round.take-back"}).json()["items"]
+    assert key in {each["subject"] for each in acts}
+
+
+def test_a_file_that_others_contributed_too_stays(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
+    content = contribution_bytes(base[0], 72)
+    keys = [start_round(pool, base[1])["round_id"] for _ in range(2)]
+    for key in keys:
+        for site in SITES[:2]:
+            assert contribute(pool.member(site), key, site, content).is_success
+    for site in SITES[:2]:
+        assert take_back(pool.member(site), keys[0], site).status_code == 200
+    pass_deadline(pool.settings, keys[1])
+    ended = pool.member(SITES[0]).post(
+        f"/api/v1/rounds/{keys[1]}/finish", json={"site": SITES[0], "name": "of-equal-bytes"}
+    )
+    assert ended.json()["state"] == "finished"
 
 
 def test_a_contribution_is_no_model(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
@@ -139,7 +172,6 @@ def test_an_upload_is_completed_where_it_belongs(
     identifier = opened["upload_id"]
     for path in (
         f"/api/v1/uploads/{identifier}/complete",
-        f"/api/v1/rounds/{key}/result/uploads/{identifier}/complete",
         f"/api/v1/rounds/{other}/contributions/uploads/{identifier}/complete",
     ):
         assert error_of(client.post(path)) == (404, "upload_not_found"), path
@@ -216,8 +248,9 @@ def test_what_does_not_fit_is_refused(
 
 def test_who_comes_late_is_named(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
     key = start_round(pool, base[1])["round_id"]
-    a, b = pool.member(SITES[0]), pool.member(SITES[1])
+    a, b, c = (pool.member(site) for site in SITES)
     assert contribute(a, key, SITES[0], contribution_bytes(base[0], 14)).status_code == 201
+    assert contribute(c, key, SITES[2], contribution_bytes(base[0], 16)).status_code == 201
     content = contribution_bytes(base[0], 15)
     opened = announce_contribution(b, key, SITES[1], content).json()
     send_parts(b, opened, content)
@@ -226,7 +259,7 @@ def test_who_comes_late_is_named(pool: PoolDriver, base: tuple[ShapePredictor, s
     assert error_of(late) == (409, "round_closed")
     shown = show(a, key)
     assert (shown["state"], shown["ready"]) == ("closed", True)
-    assert states(shown) == {"round-a": "contributed", "round-b": "late", "round-c": "missing"}
+    assert states(shown) == {"round-a": "contributed", "round-b": "late", "round-c": "contributed"}
     again = contribute(a, key, SITES[0], contribution_bytes(base[0], 14))
     assert again.status_code == 200, "what is there is there"
 
@@ -242,7 +275,7 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
         ("GET", ""),
         ("POST", "/cancel"),
         ("POST", "/close"),
-        ("GET", f"/contributions/{SITES[0]}/content"),
+        ("DELETE", f"/contributions/{SITES[0]}"),
     ):
         answers = [
             stranger.request(method, f"/api/v1/rounds/{each}{path}") for each in (key, nowhere)
@@ -255,8 +288,7 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
         assert error_of(answer) in {code, (404, "round_not_found")}
     viewer = pool.member(SITES[0], "viewer")
     assert show(viewer, key)["round_id"] == key
-    answer = viewer.get(f"/api/v1/rounds/{key}/contributions/{SITES[0]}/content")
-    assert error_of(answer) == (403, "not_allowed")
+    assert error_of(take_back(viewer, key, SITES[0])) == (403, "not_allowed")
     other = pool.member(SITES[1])
     answer = announce_contribution(other, key, SITES[0], content)
     assert error_of(answer) == (403, "not_allowed")
@@ -281,6 +313,7 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
         ({"sites": ["round-a", "no-such-site"]}, 404, "site_not_found"),
         ({"sites": ["round-b"]}, 403, "not_allowed"),
         ({"sites": []}, 422, "invalid_request"),
+        ({"sites": ["round-a", "round-a"]}, 422, "round_refused"),
         ({"deadline": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}, 422, "round_refused"),
         ({"deadline": datetime(2999, 1, 1, tzinfo=UTC).isoformat()}, 422, "round_refused"),
         ({"deadline": "2026-12-01T00:00:00"}, 422, "invalid_request"),

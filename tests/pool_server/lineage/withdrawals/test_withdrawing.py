@@ -292,8 +292,8 @@ def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
     family.add("a/base")
     base = f"{family.address('a/base')}@1"
     deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    request = {"base": base, "sites": [family.site("b")], "deadline": deadline}
-    client = family.member("b")
+    client, _ = family.member("b"), family.member("c")
+    request = {"base": base, "sites": [family.site("b"), family.site("c")], "deadline": deadline}
     assert client.post("/api/v1/rounds", json=request).status_code == 201
     family.withdraw("a/base", "data-error")
     assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.pool_server.model_files import sha256
 
-SITE, FOREIGN = "permissions", "permissions-foreign"
+SITE, PARTNER, FOREIGN = "permissions", "permissions-partner", "permissions-foreign"
 
 # How a row of MATRIX reads. Its twelve entries are what these get, in this order:
 #
@@ -172,12 +172,8 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/api/v1/rounds/{round_id}/contributions/uploads/{upload_id}/complete"): (
         *REFUSED, 403, 404, 201, 201, 201, 201,
     ),
-    ("GET", "/api/v1/rounds/{round_id}/contributions/{site}/content"): (
+    ("DELETE", "/api/v1/rounds/{round_id}/contributions/{site}"): (
         *REFUSED, 403, 404, 200, 200, 200, 200,
-    ),
-    ("POST", "/api/v1/rounds/{round_id}/result"): (*REFUSED, 403, 403, 201, 201, 201, 201),
-    ("POST", "/api/v1/rounds/{round_id}/result/uploads/{upload_id}/complete"): (
-        *REFUSED, 403, 404, 201, 201, 201, 201,
     ),
     ("POST", "/api/v1/rounds/{round_id}/finish"): (*REFUSED, 403, 403, 200, 200, 200, 200),
 }  # fmt: skip
@@ -193,7 +189,7 @@ PATH_VALUES: dict[str, Any] = {
 
 ROUND = {
     "base": f"{SITE}/forest@1",
-    "sites": [SITE],
+    "sites": [SITE, PARTNER],
     "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
 }
 SCORES = {

@@ -7,7 +7,6 @@ gets another.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +17,11 @@ import httpx
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes, sha256
-from tests.pool_server.people.sites.permission_matrix import SITE, WEBHOOK_URL
+from tests.pool_server.people.sites.permission_matrix import PARTNER, SITE, WEBHOOK_URL
 from tests.pool_server.pool_driver import PoolDriver, announce, send_parts, upload
 from tests.pool_server.rounds.round_driver import (
     announce_contribution,
-    announce_result,
     base_model,
-    combine,
     contribute,
     contribution_bytes,
     start_round,
@@ -187,7 +184,7 @@ class Subjects:
     # -- rounds ----------------------------------------------------------------------------------
 
     def start_round(self) -> str:
-        return str(start_round(self.pool, f"{SITE}/forest@1", (SITE,))["round_id"])
+        return str(start_round(self.pool, f"{SITE}/forest@1", (SITE, PARTNER))["round_id"])
 
     def a_round(self) -> Subject:
         return Subject({"round_id": self.start_round()})
@@ -206,36 +203,15 @@ class Subjects:
         send_parts(self.member, opened, content)
         return Subject({"round_id": key, "upload_id": opened["upload_id"]})
 
-    def contributed_round(self) -> tuple[str, bytes]:
-        key, content = self.start_round(), self.contribution()
-        assert contribute(self.member, key, SITE, content).status_code == 201
-        return key, content
+    def a_round_with_contribution(self, *sites: str) -> Subject:
+        key = self.start_round()
+        for site in sites or (SITE,):
+            client, content = self.pool.member(site), self.contribution()
+            assert contribute(client, key, site, content).status_code == 201
+        return Subject({"round_id": key})
 
-    def a_contributed_round(self) -> Subject:
-        return Subject({"round_id": self.contributed_round()[0]})
-
-    def result(self) -> tuple[str, bytes, Any]:
-        key, content = self.contributed_round()
-        path, merged = combine(self.folder, base_model(FOREST_SEED), [content])
-        return key, path.read_bytes(), json.loads(merged.recipe.to_json())
-
-    def new_result(self) -> Subject:
-        key, content, recipe = self.result()
-        request = {
-            "site": SITE,
-            "name": "refined",
-            "size_bytes": len(content),
-            "digest": sha256(content),
-            "file_name": "result.dat",
-            "recipe": recipe,
-        }
-        return Subject({"round_id": key}, {"json": request})
-
-    def a_whole_result(self) -> Subject:
-        key, content, recipe = self.result()
-        opened = announce_result(self.member, key, f"{SITE}/refined", content, recipe).json()
-        send_parts(self.member, opened, content)
-        return Subject({"round_id": key, "upload_id": opened["upload_id"]})
+    def a_ready_round(self) -> Subject:
+        return self.a_round_with_contribution(SITE, PARTNER)
 
 
 _API = "/api/v1"
@@ -271,14 +247,12 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("DELETE", _UPLOAD): Subjects.without_body,
     ("POST", f"{_API}/merges"): Subjects.new_merge,
     ("GET", _ROUND): Subjects.a_round,
-    ("POST", f"{_ROUND}/close"): Subjects.a_round,
+    ("POST", f"{_ROUND}/close"): Subjects.a_ready_round,
     ("POST", f"{_ROUND}/cancel"): Subjects.a_round,
     ("POST", f"{_ROUND}/contributions"): Subjects.new_contribution,
     ("POST", f"{_ROUND}/contributions/uploads/{{upload_id}}/complete"): (
         Subjects.a_whole_contribution
     ),
-    ("GET", f"{_ROUND}/contributions/{{site}}/content"): Subjects.a_contributed_round,
-    ("POST", f"{_ROUND}/result"): Subjects.new_result,
-    ("POST", f"{_ROUND}/result/uploads/{{upload_id}}/complete"): Subjects.a_whole_result,
-    ("POST", f"{_ROUND}/finish"): Subjects.a_contributed_round,
+    ("DELETE", f"{_ROUND}/contributions/{{site}}"): Subjects.a_round_with_contribution,
+    ("POST", f"{_ROUND}/finish"): Subjects.a_ready_round,
 }

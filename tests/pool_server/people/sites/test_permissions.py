@@ -22,6 +22,7 @@ from tests.pool_server.people.sites.permission_matrix import (
     CALLERS,
     FOREIGN,
     MATRIX,
+    PARTNER,
     PATH_VALUES,
     SITE,
 )
@@ -100,7 +101,7 @@ def narrow(pool: PoolDriver) -> Narrow:
 @pytest.fixture(scope="module", autouse=True)
 def _models(pool: PoolDriver) -> None:
     """Publish what the rows are about."""
-    client = pool.member(SITE)
+    client, _ = pool.member(SITE), pool.member(PARTNER)
     face, heir = upload(client, f"{SITE}/face"), network_bytes()
     upload(client, f"{SITE}/heir", heir, recipe=recipe_for(heir, face["digest"]))
     forest = upload(client, f"{SITE}/forest", bytes(encode_model(base_model(FOREST_SEED))))
