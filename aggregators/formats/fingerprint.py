@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
+from aggregators.errors import FormatError
 from aggregators.formats.registry import default_format
 from aggregators.models import (
     FhogDetector,
@@ -17,6 +19,11 @@ from aggregators.models import (
 
 Fingerprint = dict[str, Any]
 """A JSON object; see `fingerprint` for its keys."""
+
+MOST_BYTES = 256 * 1024
+"""As JSON; enough for some 3000 tensors, 25 times as many as a ResNet-18 has."""
+
+MOST_TEXT_CHARACTERS = 256
 
 
 def model_kind(model: Model) -> ModelKind:
@@ -50,16 +57,43 @@ def fingerprint(model: Model, format_name: str | None = None) -> Fingerprint:
         network
             ``tensors`` (name to [type, shape]), ``parameters`` (their number),
             ``architecture`` and ``architecture_version`` (from the file's metadata, or None).
+
+    Raises
+    ------
+    FormatError
+        The description would be larger than a pool takes (`MOST_BYTES`).
     """
     head: Fingerprint = {
         "kind": model_kind(model),
         "format": format_name or default_format(model).name,
     }
     if isinstance(model, FhogDetector):
-        return head | _describe_detector(model)
-    if isinstance(model, StateDict):
-        return head | _describe_network(model)
-    return head | _describe_forests(model)
+        described = head | _describe_detector(model)
+    elif isinstance(model, StateDict):
+        described = head | _describe_network(model)
+    else:
+        described = head | _describe_forests(model)
+    _require_short(described)
+    return described
+
+
+def _require_short(described: Fingerprint) -> None:
+    for name, value in described.items():
+        if isinstance(value, str) and len(value) > MOST_TEXT_CHARACTERS:
+            raise FormatError(
+                name,
+                offset=0,
+                found=f"{len(value):,} characters",
+                expected=f"at most {MOST_TEXT_CHARACTERS}",
+            )
+    size_bytes = len(json.dumps(described, separators=(",", ":")))
+    if size_bytes > MOST_BYTES:
+        raise FormatError(
+            "description of the model (names and shapes of tensors, sizes of forests)",
+            offset=0,
+            found=f"{size_bytes:,} bytes",
+            expected=f"at most {MOST_BYTES:,}",
+        )
 
 
 def _describe_detector(model: FhogDetector) -> Fingerprint:

@@ -34,6 +34,7 @@ MOST_HEADER_BYTES = 16 * 1024 * 1024
 """Enough for 150 000 tensors; parsing a longer header could take gigabytes."""
 
 MOST_DIMENSIONS = 32
+MOST_NAME_CHARACTERS = 256
 
 # All types that a file may declare, with their sizes. The order is the library's, which writes
 # tensors of later types first.
@@ -51,6 +52,7 @@ NUMPY_TYPES: dict[str, type[np.generic]] = {
     "U64": np.uint64, "I64": np.int64, "F64": np.float64,
 }  # fmt: skip
 
+_NAME_LIMIT = f"at most {MOST_NAME_CHARACTERS}"
 _ORDER = {name: rank for rank, name in enumerate(reversed(ITEM_BYTES))}
 
 
@@ -101,8 +103,8 @@ def parse_safetensors(data: Buffer) -> Contents:
     Raises
     ------
     FormatError
-        The header is truncated, too long, not JSON or of another form, or tensors overlap, leave
-        gaps, exceed the file or do not have the size of their shape.
+        The header is truncated, too long, not JSON, not Unicode or of another form, or tensors
+        overlap, leave gaps, exceed the file or do not have the size of their shape.
     """
     content = np.frombuffer(data, dtype=np.uint8)
     content.flags.writeable = False
@@ -154,7 +156,19 @@ def _load_header(raw: bytes) -> dict[str, Any]:
         raise header_error("header", f"invalid JSON ({error})", "an object of tensors") from error
     if not isinstance(header, dict):
         raise header_error("header", f"a {type(header).__name__}", "an object of tensors")
+    if b"\\u" in raw:
+        _require_unicode(header)
     return header
+
+
+def _require_unicode(header: dict[str, Any]) -> None:
+    # Only an escape can stand for half of a surrogate pair, which no UTF-8 can hold.
+    try:
+        json.dumps(header, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise header_error(
+            "header", f"text that is not Unicode ({error.object[error.start]!a})", "Unicode"
+        ) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -177,6 +191,8 @@ def header_error(what: str, found: str, expected: str) -> FormatError:
 
 def _parse_entry(name: str, value: Any, base: int) -> Entry:
     what = f"header entry {name[:80]!r}"
+    if len(name) > MOST_NAME_CHARACTERS:
+        raise header_error(what, f"a name of {len(name):,} characters", _NAME_LIMIT)
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise header_error(what, "other fields", "dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
@@ -228,9 +244,14 @@ def lay_out(
     Raises
     ------
     ConversionError
-        An unknown type, or a header that is too long.
+        An unknown type, or a name or header that is too long.
     """
     for name, info in infos.items():
+        if len(name) > MOST_NAME_CHARACTERS:
+            raise ConversionError(
+                f"tensor {name[:80]!r}: found a name of {len(name):,} characters, "
+                f"expected {_NAME_LIMIT}"
+            )
         if info.dtype not in ITEM_BYTES or name == "__metadata__":
             raise ConversionError(
                 f"tensor {name!r}: found type {info.dtype}, expected one of {', '.join(ITEM_BYTES)}"

@@ -19,9 +19,11 @@ from pool_server.errors import PoolError, WriteConflictError
 from pool_server.http.error_responses import (
     BODY_TOO_LARGE,
     INTERNAL_ERROR,
+    INVALID_REQUEST,
     error_response,
     respond_to_pool_error,
 )
+from pool_server.http.error_table import ErrorEntry
 from pool_server.http.metrics import PoolMetrics, route_of
 from pool_server.http.rate_limits import limited_by
 from pool_server.http.traffic import Traffic
@@ -80,6 +82,20 @@ class RequestContext:
         return self.max_request_bytes
 
 
+def is_unicode(body: bytes) -> bool:
+    """Return whether all texts of a JSON document are Unicode; True for what is not JSON.
+
+    JSON can spell half of a surrogate pair. Python reads it, and no answer could hold it.
+    """
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    except (ValueError, RecursionError):
+        return True
+    return True
+
+
 class Exchange:
     """One request and its answer."""
 
@@ -105,8 +121,8 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         try:
-            if not await self._read_body():
-                await self._refuse_size()
+            if refusal := await self._read_body():
+                await self._answer(refusal)
                 return
             with self._traffic.under_way(self._counted_address()):
                 await self._run_until_settled(app)
@@ -129,21 +145,26 @@ class Exchange:
             else:
                 raise
 
-    async def _read_body(self) -> bool:
-        """Read a body that has a limit, before anything waits for it; False: it is too large."""
+    async def _read_body(self) -> ASGIApp | None:
+        """Read a body that has a limit, before anything waits for it; return its refusal."""
         if self._limit is None:
-            return True
+            return None
+        too_large = self._refusal(
+            BODY_TOO_LARGE, f"the request's body is larger than {self._limit:,} bytes"
+        )
         length = self._headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._limit:
-            return False
+            return too_large
         while not self._body_ended:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             self._received.append(message)
             if self._received_bytes > self._limit:
-                return False
-        return True
+                return too_large
+        if is_unicode(b"".join(each.get("body", b"") for each in self._received)):
+            return None
+        return self._refusal(INVALID_REQUEST, "the request's body has text that is not Unicode")
 
     def _counted_address(self) -> str | None:
         """Return whose requests this one is counted among; None: parts and health count nowhere."""
@@ -178,15 +199,8 @@ class Exchange:
             self.scope.clear()
             self.scope.update(untouched)
 
-    async def _refuse_size(self) -> None:
-        await self._answer(
-            error_response(
-                BODY_TOO_LARGE.status,
-                BODY_TOO_LARGE.code,
-                f"the request's body is larger than {self._limit:,} bytes",
-                request_id=self.request_id,
-            )
-        )
+    def _refusal(self, entry: ErrorEntry, message: str) -> ASGIApp:
+        return error_response(entry.status, entry.code, message, request_id=self.request_id)
 
     async def _answer(self, response: ASGIApp) -> None:
         await response(self.scope, self._receive, self.send)

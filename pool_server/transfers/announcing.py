@@ -191,7 +191,7 @@ class Announcement:
         checked = CheckedModel(
             kind=known.kind,
             format=known.format,
-            fingerprint=known.fingerprint,
+            fingerprint=known.fingerprint | known.fingerprint_lists,
             merge_keys={each.method: each.key for each in known.merge_keys},
         )
         version = add_version(session, self.caller, upload, upload.site.name, checked)

@@ -22,6 +22,15 @@ class CheckedModel:
     fingerprint: dict[str, Any]
     merge_keys: dict[str, str]
 
+    @property
+    def fingerprint_columns(self) -> dict[str, dict[str, Any]]:
+        """The fingerprint as a version has it: single values and, apart from them, lists."""
+        lists = {
+            key: each for key, each in self.fingerprint.items() if isinstance(each, list | dict)
+        }
+        single = {key: each for key, each in self.fingerprint.items() if key not in lists}
+        return {"fingerprint": single, "fingerprint_lists": lists}
+
 
 def run_check(path: Path, file_name: str, size_bytes: int, settings: PoolSettings) -> CheckedModel:
     """Check a file in a process of its own.

@@ -114,15 +114,14 @@ def complete_upload(
         _require_all_parts(parts, upload)
     with leased(parts, upload.id):
         try:
-            version = _publish(parts, caller, upload, destination)
+            response = _publish(parts, caller, upload, destination)
         except (UploadClosedError, UploadIncompleteError):
             raise
         except (RefusedError, ConflictError) as error:
             _refuse(parts, caller, upload, destination.action, error)
             raise
     discard_quietly(parts, upload)
-    upload.state = repository.COMPLETE
-    return describe_upload(parts, upload, version)
+    return response
 
 
 @contextmanager
@@ -150,24 +149,27 @@ def leased(parts: ServerParts, upload_id: str) -> Iterator[None]:
 
 def _publish(
     parts: ServerParts, caller: Caller, upload: UploadRecord, destination: Destination[Any]
-) -> ModelVersionRecord | None:
+) -> UploadResponse:
     storage, handle = parts.storage, upload.storage_handle
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     with storage.assembled(handle, plan.count, upload.digest) as path:
         checked = destination.check(parts, upload, path)
     storage.publish(handle, upload.digest)
 
-    def act(session: Session) -> ModelVersionRecord | None:
+    def act(session: Session) -> UploadResponse:
         current = repository.find_upload(session, upload.id, lock=True)
         if current is not None and current.state == repository.COMPLETE:
-            return version_of(session, current)
+            return describe_upload(parts, current, version_of(session, current))
         if current is None or current.state not in repository.OPEN:
             raise UploadClosedError("the upload was given up while it was checked")
         version = destination.settle(session, caller, current, checked)
         current.state = repository.COMPLETE
         current.claim_expires_at = None
         current.version_id = None if version is None else version.id
-        return version
+        response = describe_upload(parts, current, version)
+        # What cannot be written as JSON must not be published: no listing could show it.
+        response.model_dump_json()
+        return response
 
     return write_with_retry(parts.database, act)
 

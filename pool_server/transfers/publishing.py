@@ -78,7 +78,7 @@ def add_version(
         description=upload.description,
         card=upload.card,
         state=DRAFT if upload.as_draft else AVAILABLE,
-        fingerprint=checked.fingerprint,
+        **checked.fingerprint_columns,
         created_by=f"{caller.site}/{caller.token_name}",
         token_id=caller.token_id,
         labels=[LabelRecord(key=key, value=value) for key, value in upload.labels.items()],

@@ -174,6 +174,8 @@ class ModelVersionRecord(Record):
         String(129), default="", server_default=text("''")
     )
     fingerprint: Mapped[JsonObject]
+    # Tensors, trees of each level: read only by who asks for one version.
+    fingerprint_lists: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))
     token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))

@@ -66,11 +66,16 @@ def describe_versions(
 def describe_version(session: Session, version_id: int) -> ModelVersionResponse:
     """Return a version as clients see it, whoever asks."""
     [described] = describe_page(session, [version_id])
+    lists = select(ModelVersionRecord.fingerprint_lists).where(ModelVersionRecord.id == version_id)
+    described.fingerprint |= session.scalars(lists).one()
     return described
 
 
 def describe_page(session: Session, version_ids: Sequence[int]) -> list[ModelVersionResponse]:
-    """Return the versions with these ids, in this order, whoever asks."""
+    """Return the versions with these ids, in this order, whoever asks.
+
+    As in every listing, their fingerprints are without lists.
+    """
     rows = session.execute(_rows(), {"versions": list(version_ids)}).all()
     return _describe(session, rows, version_ids)
 

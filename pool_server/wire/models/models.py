@@ -12,6 +12,7 @@ from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import (
     Description,
     Digest,
+    FileName,
     FiniteFloat,
     LabelKey,
     LabelValue,
@@ -94,12 +95,13 @@ class ModelVersionResponse(BaseModel):
     format: str = Field(description="File format, recognised from the content.")
     digest: Digest = Field(description="SHA-256 of the file.")
     size_bytes: int = Field(ge=0)
-    file_name: str = Field(description="Name under which the file was uploaded; a suggestion.")
+    file_name: FileName = Field(description="Name under which the file was uploaded; a suggestion.")
     description: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
     fingerprint: dict[str, Any] = Field(
-        description="What the server read from the file: window, parts, levels, trees, tensors ..."
+        description="What the server read from the file: window, parts, levels ... Lists, such as "
+        "the tensors of a network, only where one version is asked for, not in listings."
     )
     mergeable_by: list[str] = Field(
         description="Aggregation methods that take this model at all; with `mergeable_with`, "

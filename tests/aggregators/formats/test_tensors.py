@@ -111,9 +111,32 @@ def test_bfloat16_comes_back(bits: list[int]) -> None:
         (craft(b'{"a":'), "invalid JSON"),
         ((2**40).to_bytes(8, "little") + b"{}", "header length: found 1099511627776"),
         (craft({"a": entry("BOOL", [1], 0, 1)}, b"\2"), "a byte above 1"),
+        (craft({"a" * 257: entry("U8", [1], 0, 1)}, b"\0"), "a name of 257 characters"),
+        (craft({"half \ud83d": entry("U8", [1], 0, 1)}, b"\0"), "not Unicode"),
+        (craft({"__metadata__": {"architecture": "\udfff"}}), "not Unicode"),
     ],
 )
 def test_malformed_containers_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         decode_model(data)
     assert 0 <= caught.value.offset <= len(data)
+
+
+def test_escaped_characters_are_read() -> None:
+    model = decode_model(craft({"\U0001f441 \\u": entry("U8", [1], 0, 1)}, b"\0"))
+    assert isinstance(model, StateDict)
+    assert list(model.tensors) == ["\U0001f441 \\u"]
+
+
+def test_descriptions_are_bounded() -> None:
+    def network(tensors: int, metadata: dict[str, str]) -> bytes:
+        layout = {
+            f"layers.{k}.conv1.weight": entry("F32", [512, 0, 3, 3], 0, 0) for k in range(tensors)
+        }
+        return craft({"__metadata__": metadata} | layout)
+
+    assert len(fingerprint(decode_model(network(3000, {})))["tensors"]) == 3000
+    with pytest.raises(FormatError, match=r"description of the model .* at most 262,144"):
+        fingerprint(decode_model(network(8000, {})))
+    with pytest.raises(FormatError, match="architecture: found 257 characters"):
+        fingerprint(decode_model(network(1, {"architecture": "x" * 257})))

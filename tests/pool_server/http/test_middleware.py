@@ -11,6 +11,8 @@ import pytest
 
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
+JSON = {"Content-Type": "application/json"}
+
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/api/v1/models", "/nowhere", "/openapi.json"])
 def test_every_answer_has_the_security_headers(pool: PoolDriver, path: str) -> None:
@@ -52,6 +54,20 @@ def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None
         (400, "invalid_request"),
     }
     assert error_of(pool.admin.put("/api/v1/sites")) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("half", [rb'"\ud800"', b'"\xed\xa0\x80"'])
+def test_text_that_is_not_unicode_is_refused_wherever_it_is(pool: PoolDriver, half: bytes) -> None:
+    for start, end in (
+        (b'{"name":', b"}"),
+        (b'{"recipe":{"options":[', b"]}}"),
+        (b'{"labels":{', b":1}}"),
+    ):
+        refused = pool.admin.post("/api/v1/uploads", content=start + half + end, headers=JSON)
+        assert error_of(refused) == (422, "invalid_request")
+        assert "not Unicode" in refused.json()["error"]["message"]
+    whole = pool.admin.post("/api/v1/sites", content=rb'{"name":"\ud83d\ude00"}', headers=JSON)
+    assert "body.name" in whole.json()["error"]["message"]
 
 
 def test_one_line_for_each_request_and_never_a_token(

@@ -5,15 +5,21 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
+from pool_server.app import open_parts
 from pool_server.errors import FormatRefusedError
 from pool_server.settings import PoolSettings
-from pool_server.transfers.checking import run_check
+from pool_server.transfers.checking import CheckedModel, run_check
+from pool_server.transfers.completing import VERSION, complete_upload
+from tests.pool_server.interleaving import ADMIN
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, announce, complete, send_parts
+from tests.pool_server.pool_driver import PoolDriver, announce, complete, send_parts, upload
 
 
 class Trap:
@@ -39,6 +45,11 @@ REFUSED = {
     "truncated": network_bytes(100, seed=1)[:-1],
     "huge header": (2**62).to_bytes(8, "little") + b"{}",
     "header of nothing": (2).to_bytes(8, "little") + b"[]",
+    "half a character": save({"abcdef": np.zeros(1)}).replace(b"abcdef", rb"\ud83d"),
+    "half a character in metadata": save(
+        {"weight": np.zeros(1)}, {"architecture": "abcdef"}
+    ).replace(b"abcdef", rb"\udc00"),
+    "many tensors": save({f"layer.{number}.weight": np.zeros(1) for number in range(9000)}),
 }
 
 
@@ -56,6 +67,35 @@ def test_what_is_no_model_is_refused(pool: PoolDriver, name: str) -> None:
     assert client.get("/api/v1/models/checks/gaze").status_code == 404
     assert not Path("/tmp/poolctl-test-trap-must-not-exist").exists()
     assert not (pool.settings.storage_folder / "uploads" / opened["upload_id"]).exists()
+
+
+def test_listings_are_short_and_a_version_tells_all(pool: PoolDriver) -> None:
+    client = pool.member("checks-long")
+    tensors = {f"layer.{number:04}.weight": np.zeros(1) for number in range(3000)}
+    made = [upload(client, "checks-long/gaze", save(tensors, {"n": str(n)})) for n in range(2)]
+    at = "/api/v1/models/checks-long/gaze"
+    assert all(len(version["fingerprint"]["tensors"]) == 3000 for version in made)
+    assert client.get(f"{at}/versions/1").json() == made[0]
+    listed = client.get(at)
+    assert len(listed.content) < 10_000
+    assert [each["fingerprint"]["parameters"] for each in listed.json()["items"]] == [3000, 3000]
+    similar = client.get("/api/v1/models", params={"mergeable_with": "checks-long/gaze@1"})
+    assert [each["version"] for each in similar.json()["items"]] == [2]
+
+
+def test_what_cannot_be_described_is_not_published(pool: PoolDriver) -> None:
+    client, content = pool.member("checks-text"), network_bytes()
+    opened = announce(client, "checks-text/gaze", content).json()
+    send_parts(client, opened, content)
+    careless = CheckedModel("network", "safetensors", {"architecture": "\ud800"}, {})
+    destination = replace(VERSION, check=lambda *_: careless)
+    token = pool.admin.get("/api/v1/tokens").json()["items"][0]["token_id"]
+    parts = open_parts(pool.settings)
+    with pytest.raises(ValueError, match="surrogate"):
+        complete_upload(parts, replace(ADMIN, token_id=token), opened["upload_id"], destination)
+    parts.database.close()
+    assert client.get("/api/v1/models/checks-text/gaze").status_code == 404
+    assert complete(client, opened).status_code == 201, "the next attempt reads the file"
 
 
 def test_a_check_that_takes_too_long_is_ended(tmp_path: Path) -> None:

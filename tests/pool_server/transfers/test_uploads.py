@@ -34,6 +34,12 @@ def versions(pool: PoolDriver, address: str) -> list[dict[str, Any]]:
     return found
 
 
+def listed(version: dict[str, Any]) -> dict[str, Any]:
+    """Return a version as listings have it."""
+    single = {k: v for k, v in version["fingerprint"].items() if not isinstance(v, list | dict)}
+    return version | {"fingerprint": single}
+
+
 def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> None:
     content = network_bytes(LARGE)
     version = upload(
@@ -54,7 +60,7 @@ def test_a_file_becomes_a_version_with_all_that_was_said(pool: PoolDriver) -> No
     assert version["mergeable_by"] == ["fedavg"]
     assert version["created_by"] == "up-1/test-contributor"
     assert not version["has_recipe"]
-    assert versions(pool, "up-1/gaze") == [version]
+    assert versions(pool, "up-1/gaze") == [listed(version)]
     downloaded = pool.admin.get("/api/v1/models/up-1/gaze/versions/1/content")
     assert downloaded.content == content
 
@@ -104,7 +110,7 @@ def test_the_same_file_again_is_the_same_version(pool: PoolDriver) -> None:
     assert again.status_code == 200
     assert again.json()["state"] == "complete"
     assert again.json()["version"] == first
-    assert versions(pool, "up-4/gaze") == [first]
+    assert versions(pool, "up-4/gaze") == [listed(first)]
 
 
 def test_a_file_known_elsewhere_is_not_sent_again(pool: PoolDriver) -> None:
