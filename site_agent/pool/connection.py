@@ -1,6 +1,6 @@
 """Requests to a pool: sent, repeated where that is safe, and failures told apart.
 
-This module, `storage_connection` and `certificates` are the only ones that know httpx.
+This module, `answers`, `storage_connection` and `certificates` are the only ones that know httpx.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from site_agent.errors import (
     WithdrawnError,
 )
 from site_agent.pool import profiles
+from site_agent.pool.answers import read_whole, require_subject
 from site_agent.pool.certificates import trusted_certificates
 from site_agent.pool.transfers.storage_connection import StorageConnection
 
@@ -126,7 +127,8 @@ class PoolConnection:
         is_local = urlsplit(self.endpoint).hostname in {"localhost", "127.0.0.1", "::1"}
         return httpx.Client(
             base_url=self.endpoint,
-            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
+            headers={"Accept-Encoding": "identity"}
+            | ({"Authorization": f"Bearer {self._token}"} if self._token else {}),
             timeout=httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, 10.0)),
             verify=trusted_certificates(trust_env=not is_local),
             trust_env=not is_local,
@@ -250,7 +252,7 @@ class PoolConnection:
             )
             self._guard_token(request)
             try:
-                response = self._client.send(request)
+                response = read_whole(self._client.send(request, stream=True))
             except httpx.TransportError as error:
                 patience.wait_or_raise(self._unreachable(error))
                 continue
@@ -280,8 +282,7 @@ class PoolConnection:
             response = self._client.send(request, stream=True)
             try:
                 if not response.is_success and response.status_code not in _LEADING_STATUS:
-                    response.read()
-                    raise self._failure(response)
+                    raise self._failure(read_whole(response))
                 yield response
             finally:
                 response.close()
@@ -296,7 +297,7 @@ class PoolConnection:
 
     def _read(self, response: httpx.Response, answer: type[Answer]) -> Answer:
         try:
-            return answer.model_validate_json(response.content)
+            found = answer.model_validate_json(response.content)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "the whole answer"
@@ -305,6 +306,8 @@ class PoolConnection:
                 f"{place}: {first['msg']}",
                 hint="is this the address of a pool, and of one that this version can talk to?",
             ) from error
+        require_subject(response.request.url.path, found)
+        return found
 
     def _unreachable(self, error: Exception) -> PoolUnreachableError:
         why = str(error).strip() or type(error).__name__

@@ -22,6 +22,7 @@ from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.signatures import SignedStatement
 from site_agent.errors import PoolAnswerError
 from site_agent.pool.addresses import model_path, parse_address, version_path
+from site_agent.pool.answers import require_field
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
 
@@ -93,8 +94,11 @@ class Models:
 
     def find(self, query: ModelQuery | None = None) -> Iterator[ModelVersionResponse]:
         """Yield the versions that match a query, in its order."""
-        parameters = (query or ModelQuery()).parameters()
-        return self._connection.pages("/api/v1/models", ModelPage, parameters)
+        wanted = query or ModelQuery()
+        for version in self._connection.pages("/api/v1/models", ModelPage, wanted.parameters()):
+            for each in ("site", "name", "kind"):
+                require_field(version, each, getattr(wanted, each) or getattr(version, each))
+            yield version
 
     def facets(self, query: ModelQuery | None = None) -> FacetsResponse:
         """Return counts of what the versions that match a query have in common."""

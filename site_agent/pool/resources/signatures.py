@@ -121,7 +121,9 @@ class Signatures:
             This profile has no key for the site.
         """
         version = self._connection.get(version_path(address), ModelVersionResponse)
-        return self._put_statement(version, self.statement_of(version))
+        return self._connection.write(
+            "PUT", _statement_path(version), StatementResponse, self.statement_of(version)
+        )
 
     def statement_of(self, version: ModelVersionResponse) -> SignedStatement:
         """Return a signed statement of all that is said of an own version.
@@ -147,17 +149,6 @@ class Signatures:
                 f"{version_path(version.address)}/card", CardResponse
             ).source
         return sign_version(version, recipe, card, key.key)
-
-    def _put_statement(
-        self, version: ModelVersionResponse, signed: SignedStatement
-    ) -> StatementResponse:
-        response = self._connection.send(
-            "PUT",
-            _statement_path(version),
-            content=signed.model_dump_json().encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        return StatementResponse.model_validate_json(response.content)
 
     def signed(self, request: Request, path: Path) -> Request:
         """Return an upload request signed, where this profile has a key of the site."""

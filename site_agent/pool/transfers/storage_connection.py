@@ -20,6 +20,7 @@ from site_agent.errors import (
     PoolRefusedRequestError,
     PoolUnreachableError,
 )
+from site_agent.pool.answers import read_whole
 from site_agent.pool.certificates import trusted_certificates
 
 # After a large part some servers think for a while.
@@ -59,7 +60,7 @@ class StorageConnection:
         client = self._client(url)
         request = client.build_request("PUT", url, headers=headers, content=content())
         try:
-            response = client.send(request)
+            response = read_whole(client.send(request, stream=True))
         except httpx.TransportError as error:
             raise _unreachable(url, error) from error
         if not response.is_success:
@@ -83,8 +84,7 @@ class StorageConnection:
             response = client.send(request, stream=True)
             try:
                 if not response.is_success:
-                    response.read()
-                    raise _failure(response)
+                    raise _failure(read_whole(response))
                 if response.status_code != 206 and first > 0:
                     raise PoolAnswerError(f"{_host(url)} gave a whole file for a range of it")
                 yield response.iter_raw()

@@ -20,6 +20,7 @@ from site_agent.errors import (
     DigestMismatchError,
     PoolAnswerError,
 )
+from site_agent.pool.answers import require_field
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.transfers.content_receiving import ContentReceiver, RemoteFile
@@ -116,6 +117,8 @@ def send_file(
     upload, sent_bytes = send_upload(connection, path, MODELS, request, progress, start=start)
     if upload.version is None:
         raise PoolAnswerError(f"{connection.endpoint} completed an upload without a version")
+    for each in ("site", "name", "digest"):
+        require_field(upload.version, each, getattr(request, each))
     return Uploaded(upload.version, sent_bytes)
 
 
