@@ -20,7 +20,7 @@ app = group("Upgrade the schema of a pool's database (for operators).")
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="DIR", help="Data folder of a pool on SQLite.", show_default=False
+        "--data", metavar="FOLDER", help="Data folder of a pool on SQLite.", show_default=False
     ),
 ]
 UrlOption = Annotated[

@@ -28,7 +28,7 @@ def serve(
     *,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The pool's data folder; created if missing."),
+        typer.Option(metavar="FOLDER", help="The pool's data folder; created if missing."),
     ] = None,
     host: Annotated[
         str | None,

@@ -31,7 +31,7 @@ _MOST_SHOWN = 50
 )
 def backup(
     invocation: Invocation,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder; created if missing.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
     *,
     data: DataOption = None,
     database_url: UrlOption = "",
@@ -107,7 +107,7 @@ def backup(
 def restore(
     invocation: Invocation,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder that 'poolctl admin backup' wrote.")
+        Path, typer.Argument(metavar="FOLDER", help="A folder that 'poolctl admin backup' wrote.")
     ],
     *,
     snapshot: Annotated[str, typer.Option(metavar="NAME", help="Default: the newest.")] = "",

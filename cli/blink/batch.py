@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.blink.inputs import DetectorOption, LandmarksOption, NwbOption, OverlayOption
+from cli.blink.report import ReviewedOption, report_place
 from cli.blink.settings import ANALYSIS_SETTINGS
 from cli.frame.addresses import is_address, model_files
 from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
@@ -49,7 +50,7 @@ def batch(
     *,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="STUDY", help="Folder of the results."),
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the results."),
     ],
     detector: DetectorOption = "",
     landmarks: LandmarksOption = "",
@@ -80,6 +81,7 @@ def batch(
     dry_run: DryRunOption = False,
     overlay: OverlayOption = False,
     nwb: NwbOption = False,
+    reviewed: ReviewedOption = False,
     task: Annotated[
         str,
         typer.Option(
@@ -138,6 +140,8 @@ def batch(
         invocation.note("Finished sessions are complete; run the same command again to continue.")
         raise
     study = write_study(output, result.records)
+    if reviewed:
+        report_place(invocation, output, reviewed=True)
     for remark in study.remarks:
         invocation.warn(remark)
     _check_complete(result)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.blink import batch, criteria, review, settings
+from cli.blink import batch, criteria, report, review, settings
 from cli.blink.inputs import (
     BlinkInput,
     DetectorOption,
@@ -63,7 +63,7 @@ def analyse(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="Folder of the results. Default: VIDEO_blinks."
+            "--output", "-o", metavar="FOLDER", help="Folder of the results. Default: VIDEO_blinks."
         ),
     ] = None,
     detector: DetectorOption = "",
@@ -221,5 +221,6 @@ def _reply_of_all(
 
 app.add_typer(batch.app)
 app.add_typer(criteria.app)
+app.add_typer(report.app)
 app.add_typer(review.app)
 app.add_typer(settings.app)

@@ -60,7 +60,7 @@ def compare(
         typer.Option(
             "--output",
             "-o",
-            metavar="DIR",
+            metavar="FOLDER",
             help="Folder of the results. Default: STUDY, or the folder criteria.",
         ),
     ] = None,

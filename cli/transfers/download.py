@@ -38,7 +38,7 @@ def download(
         typer.Option(
             "--output",
             "-o",
-            metavar="FILE|DIR",
+            metavar="FILE|FOLDER",
             help="File or folder to write. Default: SITE--NAME--vN, here.",
         ),
     ] = "",

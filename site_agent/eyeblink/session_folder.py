@@ -17,6 +17,11 @@ from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_labels import BIDS_MARK
 
+RECORD_NAME = "study.json"
+"""In each folder of a study's session, see `study.record`."""
+REVIEWED_FOLDER = "reviewed"
+"""In a session's folder: its results with reviewed blinks."""
+
 _MOST_SHOWN = 12
 
 
@@ -93,17 +98,28 @@ def find_output(place: Path, name: str) -> Path:
 def find_outputs(folder: Path, name: str) -> list[Path]:
     """Return the file that an output is of every session in a folder, in the order of names.
 
-    Below the folder itself only BIDS names count: what lies there under plain names is another
-    folder's session.
+    A study has one for each of its sessions, although those with BIDS names are also in its folder
+    ``bids``. Otherwise, below the folder itself only BIDS names count: what lies there under plain
+    names is another folder's session.
     """
     if (folder / name).is_file():
         return [folder / name]
+    if studied := study_folders(folder):
+        return [path for session in studied for path in find_outputs(session, name)]
     return sorted(
         path
         for path in folder.rglob(f"*{BIDS_MARK}{name}")
         if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(
+            part.startswith(".") or part == REVIEWED_FOLDER
+            for part in path.relative_to(folder).parts
+        )
     )
+
+
+def study_folders(study: Path) -> list[Path]:
+    """Return the folders of a study's sessions; none where it is not a study."""
+    return [path.parent for path in sorted(study.glob(f"*/{RECORD_NAME}"))]
 
 
 def name_prefix(path: Path) -> str:

@@ -27,8 +27,8 @@ from site_agent.eyeblink.batch.sessions import BatchSession, name_problem
 from site_agent.eyeblink.batch.settings import with_overrides
 from site_agent.eyeblink.batch.worker import SessionJob
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER
 from site_agent.eyeblink.study.record import (
-    RECORD_NAME,
     Request,
     SessionRecord,
     is_finished,
@@ -299,13 +299,15 @@ class _Batch:
 
 
 def _other_files(place: Path, made: Path) -> Iterator[Path]:
-    """Files in a session's folder that are not of the analysis: a review, notes."""
+    """Files in a session's folder that are of no analysis: a review, notes."""
     try:
         own = {*read_record(place).files, RECORD_NAME}
     except StudyFolderError:
         own = {RECORD_NAME}
     for path in sorted(place.rglob("*")):
         relative = path.relative_to(place)
+        if relative.parts[0] == REVIEWED_FOLDER:
+            continue
         if path.is_file() and relative.as_posix() not in own and not (made / relative).exists():
             yield relative
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.trial_files import TrialTiming
@@ -12,6 +12,10 @@ from site_agent.eyeblink.outputs import ON_REQUEST
 from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.named_settings import list_settings, with_values
+
+S = TypeVar("S")
+
+_MISSING = object()
 
 LEFT_OUT = ("blinks.dips", "blinks.extents", "outputs", "labels.subject", "labels.session")
 """Settings that neither a settings file nor ``--set`` changes."""
@@ -61,14 +65,21 @@ def check_settings(settings: BlinkAnalysisSettings) -> None:
     settings.blinks.calibration.check()
 
 
-def conditioning_from_plain(given: Mapping[str, Any]) -> ConditioningSettings:
-    """Return conditioning settings from the JSON types of `plain_settings`.
+def settings_from_plain(
+    defaults: S, given: Mapping[str, Any], leave_out: Collection[str] = ()
+) -> S:
+    """Return settings from the JSON types of `plain_settings`.
 
     Names that this version does not know are ignored, those that are missing get their defaults.
     """
-    known = list_settings(ConditioningSettings())
-    values = {name: value for name, value in given.items() if name in known}
-    return with_values(ConditioningSettings(), values)
+    values = {}
+    for name in list_settings(defaults, leave_out):
+        value: Any = given
+        for part in name.split("."):
+            value = value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
+        if value is not _MISSING:
+            values[name] = "none" if value is None else value
+    return with_values(defaults, values, leave_out)
 
 
 def plain_settings(settings: BlinkAnalysisSettings | ConditioningSettings | TrialTiming) -> Any:

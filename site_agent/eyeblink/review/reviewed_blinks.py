@@ -58,21 +58,25 @@ def _text(value: float, digits: int) -> str:
     return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
-def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
-    """Write the blinks that are not deleted, by onset.
+def reviewed_rows(result: AutomaticResult, state: ReviewState) -> list[dict[str, str]]:
+    """Return the rows of the blinks that are not deleted, by onset.
 
-    Rows with unchanged times are copied from blinks.csv. For the others, frames, times and sizes
-    are measured in the unfiltered trace.
+    Rows with unchanged times are those of blinks.csv. For the others, frames, times and sizes are
+    measured in the unfiltered trace.
     """
-    rows = [
+    return [
         _row(event, result) for event in state.events if event.status is not ReviewStatus.DELETED
     ]
+
+
+def write_reviewed_blinks(result: AutomaticResult, state: ReviewState, folder: Path) -> Path:
+    """Write the table of `reviewed_rows`, with their status."""
     path = folder / FILE_NAME
     try:
         text = io.StringIO()
         writer = csv.DictWriter(text, [*result.columns, STATUS_COLUMN], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(reviewed_rows(result, state))
         write_whole(path, text.getvalue())
     except OSError as error:
         raise ReviewFolderError(f"{path}: cannot be written: {error.strerror or error}") from error

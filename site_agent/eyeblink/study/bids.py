@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README
-from site_agent.eyeblink.study.record import RECORD_NAME, SessionRecord
+from site_agent.eyeblink.session_folder import RECORD_NAME
+from site_agent.eyeblink.study.record import SessionRecord
 
 FOLDER_NAME = "bids"
 _MANIFEST = Path(".batch") / "bids.json"

@@ -22,8 +22,8 @@ from site_agent.eyeblink.conditioning.trials import Trial, TrialType
 from site_agent.eyeblink.outputs.plain_json import plain
 from site_agent.eyeblink.outputs.provenance import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_folder import RECORD_NAME
 
-RECORD_NAME = "study.json"
 SCHEMA = "poolctl-study-session/1"
 
 

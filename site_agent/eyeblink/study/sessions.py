@@ -12,16 +12,18 @@ from typing import Any
 
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import session_number
-from site_agent.eyeblink.batch.settings import conditioning_from_plain
+from site_agent.eyeblink.batch.settings import settings_from_plain
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.trials import Trial, read_trials_csv
 from site_agent.eyeblink.session_folder import (
+    RECORD_NAME,
     find_output,
     find_outputs,
     read_session_signals,
+    study_folders,
 )
 from site_agent.eyeblink.study.criteria import RecordedSession
-from site_agent.eyeblink.study.record import RECORD_NAME, read_record
+from site_agent.eyeblink.study.record import read_record
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,7 @@ def _session_folders(place: Path) -> list[Path]:
     """Return the folders of a study's sessions, or a file of each session of a dataset."""
     if (place / RECORD_NAME).is_file():
         return [place]
-    studied = [path.parent for path in sorted(place.glob(f"*/{RECORD_NAME}"))]
-    return studied or find_outputs(place, "frames.csv")
+    return study_folders(place) or find_outputs(place, "frames.csv")
 
 
 def _read(folder: Path) -> SessionFolder | None:
@@ -137,6 +138,6 @@ def _read(folder: Path) -> SessionFolder | None:
 
 def _conditioning(folder: Path, settings: Mapping[str, Any]) -> ConditioningSettings:
     try:
-        return conditioning_from_plain(settings.get("conditioning", {}))
+        return settings_from_plain(ConditioningSettings(), settings.get("conditioning", {}))
     except (ValueError, TypeError, AttributeError) as error:
         raise StudyFolderError(f"{folder}: its conditioning settings cannot be read") from error

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import write_model
+from site_agent.eyeblink.review.actions import Delete
+from site_agent.eyeblink.review.review_session import open_review
 from tests.cli.conftest import Outcome, Run, run_process, start_process, wait_until
 from tests.site_agent.eyeblink.drawn_studies import (
     write_long_trace,
@@ -111,6 +113,20 @@ def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     words = ("blink", "batch", table, "-o", study, "--set", "closed_from=air-puffs", "--bids")
     shown = poolctl(*words, "--json")
     assert shown.code == 0, shown.err
+    found = poolctl("blink", "report", study, "--json").data["items"]
+    assert len(found) == 2, "each session once, although its files are in the dataset, too"
+    several = poolctl("blink", "review", study, "--json").error["message"]
+    assert "holds 2 sessions" in several
+    with open_review(Path(found[0]["session"])) as review:
+        review.act(Delete(blink_id=1))
+    poolctl("blink", "report", study, "--reviewed", "-q")
+    tables = [
+        list(csv.DictReader((study / name).read_text().splitlines()))
+        for name in ("sessions.csv", "sessions_reviewed.csv")
+    ]
+    automatic, reviewed = ([int(row["blinks"]) for row in rows] for rows in tables)
+    assert [sum(automatic) - 1, len(reviewed)] == [sum(reviewed), 2]
+    assert len(poolctl("blink", "report", study, "--json").data["items"]) == 2
     bids = study / "bids"
     assert Path(shown.data["files"]["bids"]) == bids
     assert sorted(path.name for path in bids.rglob("*_events.tsv")) == [

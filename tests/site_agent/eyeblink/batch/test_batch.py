@@ -23,8 +23,9 @@ from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
-from site_agent.eyeblink.study.record import RECORD_NAME, read_record
+from site_agent.eyeblink.study.record import read_record
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.study.study import write_study
 from tests.site_agent.eyeblink.drawn_studies import (

@@ -1,0 +1,135 @@
+"""A whole analysed session, read back from its folder: all but the pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from site_agent.errors import StudyFolderError
+from site_agent.eyeblink.batch.settings import settings_from_plain
+from site_agent.eyeblink.blinks.finding import Blink
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
+from site_agent.eyeblink.conditioning.trials import read_trials_csv
+from site_agent.eyeblink.openness.filters import filtered_trace
+from site_agent.eyeblink.records import EyeTrace, FaceColumns, FaceSource, Float64, Gap
+from site_agent.eyeblink.session import (
+    AnalysedSession,
+    BlinkAnalysisSettings,
+    RecordingStart,
+    SourceFile,
+)
+from site_agent.eyeblink.session_folder import find_output, read_calibration
+
+_BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
+
+
+def read_session(place: Path) -> AnalysedSession:
+    """Read a session from its folder, or from one of its files (see `find_output`).
+
+    Trials are measured again, which gives the values of the analysis.
+
+    Raises
+    ------
+    StudyFolderError, TableFileError
+        A file is missing or damaged.
+    """
+    blinks = find_output(place, "blinks.csv")
+    path = find_output(blinks, "provenance.json")
+    try:
+        provenance = json.loads(path.read_text(encoding="utf-8"))
+        settings = _settings(provenance["settings"])
+        trace = read_eye_trace(find_output(blinks, "frames.csv"))
+        with blinks.open(encoding="utf-8", newline="") as file:
+            found = blinks_of_rows(csv.DictReader(file))
+        session = AnalysedSession(
+            trace=trace,
+            filtered=filtered_trace(trace, settings.filter),
+            calibration=read_calibration(blinks),
+            blinks=found,
+            settings=settings,
+            sources=tuple(SourceFile(**source) for source in provenance["sources"]),
+            recording=provenance["recording"],
+            warnings=tuple(provenance["warnings"]),
+            analysis_s=0.0,
+            start=_start(find_output(blinks, "session.json")),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyFolderError(f"{path.parent}: the session cannot be read: {error}") from error
+    try:
+        trials = tuple(read_trials_csv(find_output(blinks, "trials.csv")).trials)
+    except StudyFolderError:
+        return session
+    measured = analyse_conditioning(
+        trace.timestamps_s, session.fec(), trials, settings.conditioning
+    )
+    return replace(session, conditioning=measured, trials=trials)
+
+
+def read_eye_trace(path: Path) -> EyeTrace:
+    """Read ``frames.csv``, with the faces that it has."""
+    import pandas
+
+    words = {"reason": str, "source": str}
+    table = pandas.read_csv(path, keep_default_na=False, na_values=[""], dtype=words)
+    gaps = {gap.text: int(gap) for gap in Gap}
+    sources = {source.name.lower(): int(source) for source in FaceSource}
+
+    def numbers(name: str) -> Float64:
+        return np.asarray(table[name], dtype=np.float64)
+
+    kinds = table["source"].map(sources).to_numpy(dtype=np.uint8)
+    boxes = np.stack([numbers(name) for name in _BOX], axis=1)
+    face = FaceColumns(boxes, numbers("face_score"), kinds)
+    return EyeTrace(
+        frames=table["frame"].to_numpy(dtype=np.int64),
+        timestamps_s=numbers("timestamp_s"),
+        ear_left=numbers("ear_left"),
+        ear_right=numbers("ear_right"),
+        ear=numbers("ear"),
+        confidence=numbers("confidence"),
+        gaps=table["reason"].fillna("").map(gaps).to_numpy(dtype=np.uint8),
+        face=None if (kinds == FaceSource.TRACE).all() else face,
+    )
+
+
+def blinks_of_rows(rows: Iterable[Mapping[str, str]]) -> tuple[Blink, ...]:
+    """Return the blinks of rows of ``blinks.csv``; NaN, 0 or the default for empty cells."""
+    hints = get_type_hints(Blink)
+    return tuple(
+        Blink(
+            **{
+                item.name: _value(hints[item.name], text)
+                for item in fields(Blink)
+                if (text := row.get("blink_id" if item.name == "number" else item.name, ""))
+                or hints[item.name] in (int, float)
+            }
+        )
+        for row in rows
+    )
+
+
+def _value(hint: Any, text: str) -> Any:
+    if hint is float:
+        return float(text) if text else math.nan
+    return int(text or 0) if hint is int else text
+
+
+def _settings(given: Mapping[str, Any]) -> BlinkAnalysisSettings:
+    settings = settings_from_plain(BlinkAnalysisSettings(), given, leave_out=("outputs",))
+    # There are no pictures to draw on.
+    return replace(settings, outputs=frozenset(given["outputs"]) - {"overlay"})
+
+
+def _start(path: Path) -> RecordingStart | None:
+    given = json.loads(path.read_text(encoding="utf-8"))["start"]
+    if given is None:
+        return None
+    return RecordingStart(datetime.fromisoformat(given["time"]), given["known_from"])

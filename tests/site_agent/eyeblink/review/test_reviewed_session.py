@@ -1,0 +1,58 @@
+"""Results with reviewed blinks, beside the automatic ones."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from site_agent.errors import ReviewOutdatedError
+from site_agent.eyeblink.outputs.registry import write_outputs
+from site_agent.eyeblink.review.actions import Accept, Add, Delete
+from site_agent.eyeblink.review.review_session import open_review
+from site_agent.eyeblink.review.reviewed_session import report_session
+from site_agent.eyeblink.session_reading import read_session
+
+
+@pytest.mark.parametrize("fixture", ["trace_session", "video_session"])
+def test_a_session_that_is_read_back_is_written_the_same(
+    fixture: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = request.getfixturevalue(fixture)
+    session, again = read_session(folder), tmp_path / "again"
+    write_outputs(session, again)
+    assert (again / "frames.csv").read_bytes() == (folder / "frames.csv").read_bytes()
+    assert repr(read_session(again).blinks) == repr(session.blinks)  # some values are NaN
+    assert len(session.blinks) == len((folder / "blinks.csv").read_text().splitlines()) - 1
+
+
+def test_reviewed_blinks_replace_automatic_ones_beside_them(trace_session: Path) -> None:
+    automatic = {path: path.read_bytes() for path in trace_session.iterdir() if path.is_file()}
+    before = report_session(trace_session, reviewed=True)
+    assert before.review_words == "not reviewed"
+    assert not (trace_session / "reviewed").exists()
+    with open_review(trace_session) as review:
+        first, second = review.state.events[:2]
+        review.act(Delete(blink_id=first.blink_id))
+        review.act(Accept(blink_id=second.blink_id))
+        for start_s in (0.1, 0.5):
+            added = Add(onset_s=start_s, peak_s=start_s + 0.1, offset_s=start_s + 0.2)
+            review.act(added)
+    found = report_session(trace_session, reviewed=True)
+    assert found.summary.blinks == before.summary.blinks + 1
+    assert "1 accepted, 2 added, 1 deleted" in found.review_words
+    reviewed = trace_session / "reviewed"
+    with (reviewed / "blinks.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == found.summary.blinks + found.summary.closures
+    assert str(first.blink_id) not in {row["blink_id"] for row in rows}
+    content = json.loads((reviewed / "session.json").read_text())
+    assert content["blinks"]["blinks"] == found.summary.blinks
+    assert "these are the reviewed blinks" in (reviewed / "report.html").read_text()
+    assert {path: path.read_bytes() for path in automatic} == automatic
+    with (trace_session / "blinks.csv").open("a") as file:
+        file.write("\n")
+    with pytest.raises(ReviewOutdatedError, match="repeated since"):
+        report_session(trace_session, reviewed=True)
