@@ -1,0 +1,121 @@
+"""One name, one meaning: the options that several commands have."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tests.cli.test_conventions import ALL_COMMANDS
+
+TEXT, FLAG = "text", "flag"
+
+SHARED = {
+    "--base": ("ADDRESS or FILE|ADDRESS", "the merged model that is refined"),
+    "--config": ("FILE", "a configuration file"),
+    "--contact": (TEXT, "of a site"),
+    "--copy": (FLAG, "also copy the images"),
+    "--data": ("FOLDER or FACES", "of a pool on SQLite; what a site contributes"),
+    "--database-url": ("URL", "of a pool"),
+    "--dataset-name": ("NAME", "what data are called in tables"),
+    "--description": (TEXT, "of what is made"),
+    "--detector": ("FILE|ADDRESS", "a model that finds faces"),
+    "--display-name": (TEXT, "of a site or a person"),
+    "--draft": (FLAG, "hidden from other sites at first"),
+    "--dry-run": (FLAG, "show what would be done"),
+    "--email": (TEXT, "of a person"),
+    "--expires-in-days": ("DAYS", "how long a secret is valid"),
+    "--force": (FLAG, "replace a file"),
+    "--format": ("NAME or text", "of the file to write"),
+    "--frame-rate-hz": (TEXT, "of a recording"),
+    "--images": ("FOLDER", "with the images of a COCO file"),
+    "--kind": ("KIND or text", "of models or events"),
+    "--label": ("KEY=VALUE or KEY[=VALUE]", "a label of a model"),
+    "--landmarks": ("FILE|ADDRESS", "a model that places landmarks"),
+    "--limit": ("N", "how many lines at most"),
+    "--long": (FLAG, "show more columns"),
+    "--metric": ("BOUND or KEY=NUMBER", "a score of a model"),
+    "--name": ("NAME or [SITE/]NAME or text", "of what is made or sought"),
+    "--nwb": (FLAG, "write an NWB file"),
+    "--option": ("KEY=VALUE", "an option of a method"),
+    "--output": ("FILE or FILE|FOLDER or FOLDER or PNG", "where results go"),
+    "--overlay": (FLAG, "write the video with landmarks"),
+    "--parts": ("A,B,... or text", "landmarks by name, number or group"),
+    "--person-pattern": ("REGEX", "who is on an image, by its name"),
+    "--persons": ("CSV", "who is on an image, as a table"),
+    "--pool-wide": (FLAG, "a role for all sites"),
+    "--port": (TEXT, "to listen on"),
+    "--purpose": ("WORD", "what a merge is for"),
+    "--quota": ("SIZE", "of a site"),
+    "--reason": (TEXT, "why"),
+    "--redo": (FLAG, "repeat what is finished"),
+    "--remove": (FLAG, "instead of what the command does"),
+    "--replay": ("RECIPE|ADDRESS", "the merge to repeat"),
+    "--report": ("FILE", "a list of all findings as JSON"),
+    "--reviewed": (FLAG, "reviewed blinks in place of automatic ones"),
+    "--role": (TEXT, "of a token or a person"),
+    "--rounds": (TEXT, "of refinement"),
+    "--seconds": (TEXT, "length of a recording"),
+    "--seed": (TEXT, "of everything that is drawn at random"),
+    "--set": ("NAME=VALUE", "one setting"),
+    "--settings": ("FILE", "settings"),
+    "--site": ("SITE", "one site by name"),
+    "--site-count": (TEXT, "of sites"),
+    "--size": ("WIDTHxHEIGHT", "of pictures in pixels"),
+    "--starts": (TEXT, "starting shapes for each face"),
+    "--state": (TEXT, "of what is listed"),
+    "--step": (TEXT, "factor on every update of a cascade"),
+    "--target-size-px": ("WIDTHxHEIGHT or text", "window of a detector"),
+    "--term": ("CODE[=DETAIL]", "a term of use"),
+    "--test": ("FACES", "a test set"),
+    "--thin": (TEXT, "trees to keep in each level"),
+    "--threads": (TEXT, "within one process"),
+    "--threshold": (TEXT, "added to the score that a detection needs"),
+    "--together": (TEXT, "what is not divided between parts"),
+    "--training-scores": (FLAG, "score a model on its training data"),
+    "--upload": ("[SITE/]NAME", "upload the result"),
+    "--upsample": (TEXT, "how often images are doubled"),
+    "--visibility": (TEXT, "who sees a model"),
+    "--weight": ("NUMBERS", "of the inputs of a merge"),
+    "--without": ("DIGEST|ADDRESS", "a model to leave out"),
+    "--workers": (TEXT, "processes side by side"),
+    "--yes": (FLAG, "do not ask"),
+}
+
+LETTERS = {
+    "-c": "--config", "-f": "--follow", "-l": "--label", "-m": "--metric", "-n": "--name",
+    "-o": "--output", "-q": "--quiet", "-y": "--yes",
+}  # fmt: skip
+
+
+def own_options() -> dict[str, dict[str, Any]]:
+    """Return the options of each name by command, without those that every command has."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for words, command in ALL_COMMANDS.items():
+        for option in command.params:
+            is_own = option.param_type_name == "option" and option.name != "help"
+            if is_own and option.rich_help_panel != "Every command":
+                found[option.opts[0]][words] = option
+    return found
+
+
+def form_of(option: Any) -> str:
+    """Return what follows an option; settings are VALUEs, and say in their help what they take."""
+    if option.is_flag:
+        return FLAG
+    return TEXT if option.metavar in (None, "VALUE") else str(option.metavar)
+
+
+def test_options_of_several_commands_mean_the_same() -> None:
+    shared = {name: uses for name, uses in own_options().items() if len(uses) > 1}
+    assert sorted(shared) == sorted(SHARED), "the table says what a shared option means"
+    for name, uses in shared.items():
+        form, meaning = SHARED[name]
+        found = {form_of(option) for option in uses.values()}
+        assert found <= set(form.split(" or ")), f"{name} ({meaning}): {sorted(uses)}"
+
+
+def test_letters_stand_for_one_option() -> None:
+    for name, uses in own_options().items():
+        for words, option in uses.items():
+            assert all(LETTERS[letter] == name for letter in option.opts[1:]), f"{words} {name}"
+            assert name != "--output" or "-o" in option.opts, words
