@@ -50,7 +50,7 @@ def events(
     ] = 50,
     long: LongOption = False,
 ) -> Reply | None:
-    """List events that concern your site: models withdrawn, flagged or replaced, drafts that wait.
+    """List events that concern your site: models downloaded, merged or withdrawn, rounds to join.
 
     Oldest first. With --follow, each new event is printed as a line; with --follow --json, as one
     JSON object.

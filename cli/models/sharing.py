@@ -1,4 +1,4 @@
-"""``poolctl models share``: who sees a model, and what for."""
+"""``poolctl models share|usage``: who sees a model and what for, and who has used it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from cli.frame.errors import UsageError
 from cli.frame.options import DryRunOption, command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply, TableText, listing
 
 if TYPE_CHECKING:
     from pool_server.wire.models.sharing import SharingResponse
@@ -21,6 +21,8 @@ VisibilityOption = Annotated[
     typer.Option(help="Who sees it: your own site, listed sites, or all sites."),
 ]
 
+EXPORTED = "versions.exported"
+USES = ("version.downloaded", "version.merged", "version.handed-on", EXPORTED)
 _RIGHTS = ("see", "download", "merge", "redistribute")
 _AUDIENCES = {
     "private": "its own site only",
@@ -80,6 +82,47 @@ def share(
         if wanted is None:
             return _describe(pool.models.sharing(address))
         return _describe(pool.models.share(address, wanted, rights=granted, sites=listed))
+
+
+@command(app, "usage", examples=["models usage site-a/face-68", "models usage site-a/face-68@2"])
+def usage(
+    invocation: Invocation,
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION] of your site.")
+    ],
+) -> Reply:
+    """List the sites that downloaded, merged or handed on a model of your site, newest first.
+
+    Each site's first download of a version is listed. Of results that you may not see, only the
+    digest is shown.
+    """
+    with invocation.pool() as pool:
+        where = pool.address(address)
+        start = f"pool://{where.site}/{where.name}@"
+        wanted = pool.version(where).address if where.reference else ""
+        site = "" if pool.whoami().site == where.site else where.site
+        found = [
+            {
+                "version": version,
+                "use": event.kind.partition(".")[2],
+                "by": event.subject if event.kind == EXPORTED else event.details["by"],
+                "result": event.details.get("into") or event.details.get("as") or "",
+                "at": event.at,
+            }
+            for kind in USES
+            for event in pool.events.list(kind=kind, site=site)
+            for version in event.details.get("addresses", [event.subject])
+            if version == wanted or (not wanted and version.startswith(start))
+        ]
+    found.sort(key=lambda each: each["at"], reverse=True)
+    return listing(
+        found,
+        ["version", "use", "by", "on", "result"],
+        lambda each: [
+            each["version"], each["use"], each["by"], f"{each['at']:%Y-%m-%d}", each["result"],
+        ],
+        empty=f"no other site has used {address}",
+    )  # fmt: skip
 
 
 def _describe(sharing: SharingResponse) -> Reply:

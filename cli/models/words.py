@@ -75,7 +75,7 @@ def change(
     invocation: Invocation,
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="SITE/NAME[@VERSION]; default: the newest version."),
+        typer.Argument(metavar="ADDRESS", help="[SITE/]NAME[@VERSION]. Default: the newest one."),
     ],
     *,
     label: LabelOption = [],  # noqa: B006 (typer wants the default itself)

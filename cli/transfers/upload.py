@@ -127,6 +127,8 @@ def upload(
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
         address = model_address(pool, name)
+        if sidecars_read:
+            _add_shared_labels(invocation, pool, given, file.parent)
         _require_vocabulary(invocation, pool, given)
         if dry_run:
             size = size_words(file.stat().st_size)
@@ -175,6 +177,36 @@ def _reply(file: Path, done: Uploaded) -> Reply:
             f"{version.site}/{version.name}@{version.version}"
         )
     return Reply(data, lines, [version.address])
+
+
+def _add_shared_labels(
+    invocation: Invocation, pool: PoolClient, given: _Description, folder: Path
+) -> None:
+    """Give a merged model the labels that all its inputs share."""
+    from pool_server.wire.models.labels import shared_labels
+    from site_agent.pool.recipe_sources import RecipeSources
+
+    sources = RecipeSources((), pool)
+    known, unknown = [], []
+    for entry in given.recipe["inputs"] if given.recipe is not None else ():
+        name, digest = Path(entry["file_name"] or "").name, entry["digest"]
+        if name.endswith(".contribution") or sources.is_contribution(digest):
+            continue
+        labels = sidecars.labels_beside(folder / name, digest) if name else {}
+        addresses = [] if labels else sources.addresses_of(digest)
+        if labels or addresses:
+            known.append(labels or pool.version(addresses[0]).labels)
+        else:
+            unknown.append(name or f"sha256:{digest[:12]}...")
+    if unknown:
+        words = f"the labels of {', '.join(unknown)} are unknown"
+        invocation.note(f"{words}, so the merged model gets no labels from its inputs")
+        return
+    shared = shared_labels(known)
+    if new := {key: value for key, value in shared.items() if key not in given.labels}:
+        given.labels |= new
+        words = " ".join(f"{key}={value}" for key, value in new.items())
+        invocation.note(f"labels that all inputs share: {words}")
 
 
 def _tell_differences(

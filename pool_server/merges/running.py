@@ -42,6 +42,7 @@ from pool_server.transfers.announcing import announce_upload
 from pool_server.transfers.completing import complete_upload
 from pool_server.transfers.parts import store_parts
 from pool_server.wire.merges import MergeRequest
+from pool_server.wire.models.labels import shared_labels
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse, VersionDescription
 
 log = logging.getLogger("pool_server.merges")
@@ -137,6 +138,11 @@ class MergeWorker:
             result = folder / "result"
             files = [(inputs[each.digest], paths[each.digest]) for each in recipe.inputs]
             made = self._merge(job, request, files, result)
+            shared = shared_labels(
+                [{each.key: each.value for each in version.labels} for version in inputs.values()]
+            )
+            labels = {**shared, **request.labels}
+            request = request.model_copy(update={"labels": labels})
             return self._publish(job, caller, request, made, result)
 
     def _merge(

@@ -41,6 +41,7 @@ from pool_server.transfers.descriptions import require_description, take_descrip
 from pool_server.transfers.parts import store_parts
 from pool_server.transfers.publishing import add_version
 from pool_server.transfers.service import describe_upload
+from pool_server.wire.models.labels import shared_labels
 from pool_server.wire.rounds import FinishRequest, RoundResponse
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
 
@@ -129,6 +130,8 @@ def _announce(
             # What came out of a round is shown to nobody who may not see what went in.
             upload.visibility = base.visibility
         take_description(upload, request, request.recipe)
+        labels = registry.get_version(session, current.base_version_id).labels
+        upload.labels = shared_labels([{each.key: each.value for each in labels}])
         if is_new:
             return begin_upload(parts, session, upload)
         upload.expires_at = now_utc() + parts.settings.upload_lifetime

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import (
     ModelVersionRecord,
     RoundContributionRecord,
@@ -46,6 +47,7 @@ from pool_server.wire.rounds import (
     RoundState,
 )
 
+ASKED_EVENT = "round.asked"
 LONGEST = timedelta(days=366)
 
 
@@ -169,6 +171,16 @@ def open_round(
         number=started.number,
     )
     session.flush()
+    starter = started.created_by.partition("/")[0]
+    details = {"base": address_of(base), "by": starter, "until": started.deadline.isoformat()}
+    write_events(
+        session,
+        [
+            NewEvent(site.id, ASKED_EVENT, started.key, details)
+            for site in sites
+            if site.id != caller.site_id
+        ],
+    )
     return repository.lock_round(session, started.id)
 
 

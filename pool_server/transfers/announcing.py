@@ -34,6 +34,7 @@ from pool_server.transfers.descriptions import (
     require_description,
     take_description,
 )
+from pool_server.transfers.notifying import tell_curators
 from pool_server.transfers.permissions import (
     begins_as,
     require_copy_rights,
@@ -195,6 +196,7 @@ class Announcement:
             merge_keys={each.method: each.key for each in known.merge_keys},
         )
         version = add_version(session, self.caller, upload, upload.site.name, checked)
+        tell_curators(session, self.parts.settings, version)
         return self._answer_complete(session, upload, version)
 
     def _answer_complete(

@@ -29,6 +29,7 @@ from pool_server.http.session import ServerParts
 from pool_server.jobs.lease import lease_end, renewing
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel, run_check
+from pool_server.transfers.notifying import tell_curators
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.publishing import add_version
 from pool_server.transfers.service import (
@@ -166,6 +167,8 @@ def _publish(
         current.state = repository.COMPLETE
         current.claim_expires_at = None
         current.version_id = None if version is None else version.id
+        if version is not None:
+            tell_curators(session, parts.settings, version)
         response = describe_upload(parts, current, version)
         # What cannot be written as JSON must not be published: no listing could show it.
         response.model_dump_json()

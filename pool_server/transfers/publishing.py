@@ -30,6 +30,7 @@ from pool_server.signatures.repository import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.descriptions import read_recipe
+from pool_server.transfers.notifying import tell_owners
 from pool_server.transfers.permissions import require_not_wider
 from pool_server.wire.models.data_use import Term
 
@@ -121,6 +122,7 @@ def add_version(
     published = repository.get_version(session, version.id)
     if recipe is not None:
         link_published(session, caller, published, recipe)
+    tell_owners(session, published, recipe)
     if upload.statement is None:
         return published
     attach_upload(session, caller, published, upload)

@@ -12,6 +12,7 @@ from typing import Any
 from aggregators.errors import AggregatorError
 from aggregators.formats import FORMATS
 from aggregators.methods import find_method, merge, recipe_path
+from pool_server.wire.models.labels import shared_labels
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from site_agent.agent.choosing import (
@@ -252,7 +253,9 @@ class GoalRun:
         self.shelf.keep_best(replace(scored, path=path))
         if not wanted:
             return 0
-        self.shelf.put_outgoing(path, merged.digest, scored.metrics)
+        own, taken = ([each.labels for each in inputs] for inputs in (choice.own, choice.taken))
+        labels = shared_labels([*own, *taken])
+        self.shelf.put_outgoing(path, merged.digest, scored.metrics, labels)
         return self.shelf.send()
 
     # -- what is told ---------------------------------------------------------------------

@@ -57,13 +57,17 @@ class Shelf:
             file=place,
         )
 
-    def put_outgoing(self, path: Path, digest: str, metrics: Mapping[str, float]) -> None:
+    def put_outgoing(
+        self, path: Path, digest: str, metrics: Mapping[str, float], labels: Mapping[str, str]
+    ) -> None:
         """Keep a model for its upload, before anything is sent."""
         place = self._workspace.outgoing / digest / f"{self._goal.name}{path.suffix}"
         place.parent.mkdir(exist_ok=True)
         recipe_path(path).replace(recipe_path(place))
         path.replace(place)
-        self._known.outgoing = Outgoing(digest=digest, file_name=place.name, metrics=dict(metrics))
+        self._known.outgoing = Outgoing(
+            digest=digest, file_name=place.name, metrics=dict(metrics), labels=dict(labels)
+        )
         self._context.save()
 
     def send(self) -> int:
@@ -87,7 +91,7 @@ class Shelf:
             path,
             ModelAddress(self._context.site, self._goal.name),
             description=self._goal.description,
-            labels=self._goal.upload_labels,
+            labels={**waiting.labels, **self._goal.upload_labels},
             metrics=waiting.metrics,
             recipe=json.loads(read_recipe(recipe_path(path)).to_json()),
             intended_use=self._goal.use,

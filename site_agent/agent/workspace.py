@@ -53,6 +53,7 @@ class Outgoing(_Part):
     digest: str
     file_name: str
     metrics: dict[str, float]
+    labels: dict[str, str] = {}
 
 
 class GoalState(_Part):

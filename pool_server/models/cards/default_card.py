@@ -28,6 +28,7 @@ def make_card(
     version: ModelVersionResponse,
     parents: Mapping[str, str],
     evaluations: Sequence[EvaluationResponse],
+    merge: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the card of a version.
 
@@ -37,16 +38,18 @@ def make_card(
         What to call each parent, by digest: its address where the reader may see it.
     evaluations : sequence of EvaluationResponse
         The newest of each site, data set and protocol.
+    merge : mapping, optional
+        `method`, `options`, and `inputs`, each with `model` and `weight`.
     """
-    return write_card(
-        front_matter(version, parents, evaluations), _body(version, parents, evaluations)
-    )
+    front = front_matter(version, parents, evaluations, merge)
+    return write_card(front, _body(version, evaluations, merge))
 
 
 def front_matter(
     version: ModelVersionResponse,
     parents: Mapping[str, str],
     evaluations: Sequence[EvaluationResponse],
+    merge: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the front matter; keys that would be empty are left out."""
     task, _ = TASKS.get(version.kind, ("", ""))
@@ -60,7 +63,7 @@ def front_matter(
         "base_model_relation": "merge" if version.parent_digests else "",
         "metrics": list(dict.fromkeys([*version.metrics, *names])),
         "model-index": _model_index(version, evaluations),
-        OWN_KEY: _own_part(version),
+        OWN_KEY: _own_part(version) | ({"merge": dict(merge)} if merge else {}),
     }
     return {key: value for key, value in entries.items() if value}
 
@@ -138,8 +141,8 @@ def _own_part(version: ModelVersionResponse) -> dict[str, Any]:
 
 def _body(
     version: ModelVersionResponse,
-    parents: Mapping[str, str],
     evaluations: Sequence[EvaluationResponse],
+    merge: Mapping[str, Any] | None,
 ) -> str:
     _, title = TASKS.get(version.kind, ("", version.kind))
     lines = [f"# {version.site}/{version.name}, version {version.version}", ""]
@@ -166,7 +169,11 @@ def _body(
         [_evaluation_row(each) for each in evaluations],
     )
     lines += _list("Terms of use", [_term_line(each) for each in version.terms])
-    lines += _list("Merged from", [f"`{parents[digest]}`" for digest in version.parent_digests])
+    if merge is not None:
+        options = ", ".join(f"{key}={value}" for key, value in merge["options"].items())
+        method = f"by {merge['method']}{f' ({options})' if options else ''}"
+        rows = [[each["model"], f"{each['weight']:g}"] for each in merge["inputs"]]
+        lines += _table(f"Merged {method} from", ["model", "weight"], rows)
     return "\n".join(lines)
 
 

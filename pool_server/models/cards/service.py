@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -31,11 +34,13 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
     source = text = read_text(session, version)
     parents = _name_parents(session, caller, described)
     evaluations = list_evaluations(session, version, limit=MOST_EVALUATIONS).items
+    merge = None if version.recipe is None else _describe_merge(version.recipe.document, parents)
     if not text:
-        text = make_card(described, parents, evaluations)
+        text = make_card(described, parents, evaluations, merge)
     card = read_card(text)
     if not card.front_matter:
-        text = write_card(front_matter(described, parents, evaluations), f"\n{card.body.lstrip()}")
+        front = front_matter(described, parents, evaluations, merge)
+        text = write_card(front, f"\n{card.body.lstrip()}")
         card = read_card(text)
     return CardResponse(
         address=described.address,
@@ -84,6 +89,17 @@ def read_text(session: Session, version: ModelVersionRecord) -> str:
         select(ModelVersionRecord.card).where(ModelVersionRecord.id == version.id)
     )
     return text or ""
+
+
+def _describe_merge(recipe: Mapping[str, Any], parents: Mapping[str, str]) -> dict[str, Any]:
+    """Return method, options and weighted inputs of a merge, named as the caller may know them."""
+    options = {key: value for key, value in recipe["options"].items() if value is not None}
+    inputs = [
+        {"model": parents[each["digest"]], "weight": each["weight"]}
+        for each in recipe["inputs"]
+        if each["digest"] in parents
+    ]
+    return {"method": recipe["method"]["name"], "options": options, "inputs": inputs}
 
 
 def _name_parents(

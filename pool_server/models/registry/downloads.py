@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from pool_server.activity.events.service import write_event
 from pool_server.database.records import DownloadRecord, ModelVersionRecord, now_utc
 from pool_server.errors import WriteConflictError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.models.registry.repository import hold_families
+from pool_server.models.registry.standing import address_of
 
+DOWNLOADED_EVENT = "version.downloaded"
 # Writing at every download would make every reader a writer.
 REMEMBER_STEP = timedelta(days=1)
 
 
 def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> bool:
-    """Remember that the caller's site fetches a version; once a day is enough.
+    """Remember that the caller's site fetches a version; the owner hears of the first time.
 
     A site's own models need no note, for it hears of them anyway.
 
@@ -39,6 +42,9 @@ def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecor
             found = session.get(DownloadRecord, key)
             if found is None:
                 session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))
+                session.flush()
+                owner = version.model.site_id
+                write_event(session, owner, DOWNLOADED_EVENT, address_of(version), by=caller.site)
             else:
                 found.last_at = now
     except WriteConflictError:

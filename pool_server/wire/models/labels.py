@@ -225,7 +225,7 @@ class VocabularyResponse(BaseModel):
 
 
 def shared_labels(inputs: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the labels that all models have alike, without counts of their training data."""
+    """Return the labels that all models have in common, without counts of training data."""
     first = inputs[0] if inputs else {}
     return {
         key: value

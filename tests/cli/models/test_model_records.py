@@ -117,6 +117,45 @@ def test_labels_are_corrected(member: Run) -> None:
     assert "keeps" not in member(*words[:4], "-l", "population=infant").err
 
 
+def test_a_merged_model_has_what_its_inputs_share(
+    member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ("-l", "population=infant", "-l", "orientation=frontal")
+    for number, name in enumerate(("one", "two")):
+        make(f"{name}.svm", 170 + number)
+        words = ("-l", "images=7", "-l", f"camera=make-{name}")
+        assert member("upload", f"{name}.svm", "-n", f"shared-{name}", *common, *words).code == 0
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    words = ("merge", "mwma", "site-a/shared-one", "site-a/shared-two", "--weight", "3,1")
+    assert member(*words, "-o", "merged.svm", "-q").code == 0
+    uploaded = member("upload", "merged.svm", "-n", "shared", "-l", "orientation=mixed")
+    assert "labels that all inputs share: population=infant" in uploaded.err
+    version = member("models", "info", "shared", "--json").data
+    assert version["labels"] == {"population": "infant", "orientation": "mixed"}
+    card = member("models", "card", "shared", "--json").data
+    assert card["front_matter"]["poolctl"]["merge"] == {
+        "method": "mwma",
+        "options": {},
+        "inputs": [
+            {"model": "pool://site-a/shared-one@1", "weight": 3.0},
+            {"model": "pool://site-a/shared-two@1", "weight": 1.0},
+        ],
+    }
+    assert "## Merged by mwma from" in card["text"]
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+    used = member("models", "usage", "shared-one", "--json").data["items"]
+    assert [(each["use"], each["by"], each["result"]) for each in used] == [
+        ("merged", "site-b", "pool://site-b/shared@1"),
+        ("downloaded", "site-b", ""),
+    ]
+    assert (
+        member("models", "usage", "shared-one@1", "-q").out.split()
+        == ["pool://site-a/shared-one@1"] * 2
+    )
+    foreign = member("models", "usage", "site-b/shared", "--json")
+    assert (foreign.code, foreign.error["code"]) == (3, "forbidden")
+
+
 def test_cards(member: Run) -> None:
     make("a.svm", 140)
     Path("card.md").write_text("---\nlicense: cc-by-4.0\n---\n\n# Hose in view\n")

@@ -41,7 +41,13 @@ def member(pool: PoolDriver) -> httpx.Client:
 @pytest.fixture(scope="module")
 def sub_models(member: httpx.Client) -> list[dict[str, Any]]:
     return [
-        upload(member, f"merges/face-{seed}", landmark_bytes(seed), file_name=f"{seed}.dat")
+        upload(
+            member,
+            f"merges/face-{seed}",
+            landmark_bytes(seed),
+            file_name=f"{seed}.dat",
+            labels={"parts": "5", "images": "9", "camera": f"{seed}", "population": "adult"},
+        )
         for seed in (1, 4)
     ]
 
@@ -69,7 +75,7 @@ def test_the_pool_makes_the_same_bytes_as_a_site(
     content = member.get("/api/v1/models/merges/merged/versions/1/content", follow_redirects=True)
     assert content.content == (tmp_path / "home.dat").read_bytes()
     version = member.get("/api/v1/models/merges/merged/versions/1").json()
-    assert version["labels"] == {"population": "infant"}
+    assert version["labels"] == {"population": "infant", "parts": "5"}, "what both inputs share"
     assert set(version["parent_digests"]) == {each["digest"] for each in sub_models}
     lineage = member.get("/api/v1/models/merges/merged/versions/1/lineage").json()
     assert lineage["recipe"] == json.loads(home.recipe.to_json())

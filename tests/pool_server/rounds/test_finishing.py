@@ -30,7 +30,11 @@ from tests.pool_server.rounds.round_driver import (
 
 @pytest.fixture(scope="module")
 def base(pool: PoolDriver) -> tuple[ShapePredictor, str]:
-    return upload_base(pool, "base-to-finish", 3)
+    base = upload_base(pool, "base-to-finish", 3)
+    path = f"/api/v1/models/{SITES[0]}/base-to-finish/versions/1/description"
+    labels = {"population": "infant", "images": "9"}
+    assert pool.member(SITES[0]).put(path, json={"labels": labels}).status_code == 200
+    return base
 
 
 def contribute_all(
@@ -60,6 +64,7 @@ def test_the_pool_combines_and_opens_the_next_round(
     assert ended["ended_by"] == "round-c/test-contributor"
     version = client.get("/api/v1/models/round-c/refined/versions/1").json()
     assert "combined by the pool" in version["description"]
+    assert version["labels"] == {"population": "infant"}, "of the base, without its counts"
     assert set(version["parent_digests"]) == {
         started["base_digest"], *map(sha256, contents)
     }  # fmt: skip

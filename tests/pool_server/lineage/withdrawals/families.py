@@ -58,9 +58,10 @@ class Family:
         return self.member(by).get(path)
 
     def events(self, site: str, **parameters: str) -> list[dict[str, Any]]:
+        """Return what a site hears, but for what others merged from its models or downloaded."""
         answer = self.member(site).get("/api/v1/events", params=parameters)
-        found: list[dict[str, Any]] = answer.json()["items"]
-        return found
+        uses = {"version.merged", "version.downloaded"}
+        return [each for each in answer.json()["items"] if each["kind"] not in uses]
 
     def withdraw(
         self, name: str, reason: str, *, client: httpx.Client | None = None, **fields: Any
