@@ -164,6 +164,13 @@ def single() -> typer.Typer:
     )
 
 
+DespiteWithdrawalOption = Annotated[
+    bool,
+    typer.Option(
+        "--despite-withdrawal",
+        help="Go on although something that goes into the result was withdrawn.",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")

@@ -10,6 +10,7 @@ import typer
 from cli.frame.addresses import is_address
 from cli.frame.errors import UsageError
 from cli.frame.options import (
+    DespiteWithdrawalOption,
     DryRunOption,
     LabelOption,
     LimitOption,
@@ -90,6 +91,7 @@ def start(
     purpose: PurposeOption = [],  # noqa: B006
     draft: DraftOption = False,
     visibility: VisibilityOption = None,
+    despite_withdrawal: DespiteWithdrawalOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result.")] = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -110,6 +112,7 @@ def start(
         "intended_use": read_purposes(purpose),
         "draft": draft,
         "visibility": visibility,
+        "despite_withdrawal": despite_withdrawal,
     }
     if replay and (words or weight or option or output_format or (step, thin) != (None, None)):
         raise UsageError("--replay takes method, inputs, options and format from the recipe")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from site_agent.pool.recipe_sources import RecipeSources
 
 _LONGEST_NAME = 64
-_OF_EVERY_STEP = ("intended_use", "draft")
+_OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 """What is said of models that have to be made again on the way, too."""
 
 

@@ -12,6 +12,7 @@ from cli.frame.addresses import size_words
 from cli.frame.errors import UsageError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import (
+    DespiteWithdrawalOption,
     DryRunOption,
     LimitOption,
     LongOption,
@@ -157,6 +158,11 @@ def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
     """Show a round: its sites, contributions and result."""
     with invocation.pool() as pool:
         found = pool.rounds.get(round_id)
+    if found.base_warning:
+        invocation.warn(
+            f"{found.base} is {found.base_warning}: 'contribute' and 'finish' need "
+            "--despite-withdrawal"
+        )
     return Reply(found, _description(found), [found.round_id])
 
 
@@ -180,6 +186,7 @@ def contribute(
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
+    despite_withdrawal: DespiteWithdrawalOption = False,
 ) -> Reply:
     """Fit the round's model to your faces, and send the changes.
 
@@ -202,6 +209,7 @@ def contribute(
             parts=part_words(parts),
             seed=seed,
             threads=threads,
+            despite_withdrawal=despite_withdrawal,
             progress=report,
         )
     if done.left_out:
@@ -272,6 +280,7 @@ def finish(
             help="Do not wait for missing sites (only for the site that started the round).",
         ),
     ] = False,
+    despite_withdrawal: DespiteWithdrawalOption = False,
 ) -> Reply:
     """Have the pool combine the contributions and publish the result with its lineage.
 
@@ -285,7 +294,13 @@ def finish(
         address = upload_to
         if address and "/" not in address:
             address = f"{pool.whoami().site}/{address}"
-        done = finish_round(pool, round_id, upload_to=address, early=early)
+        done = finish_round(
+            pool,
+            round_id,
+            upload_to=address,
+            early=early,
+            despite_withdrawal=despite_withdrawal,
+        )
     by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
     text = [f"round {round_id} made {done.version.address}{by_whom}"]
     text.append(f"sha256 {done.version.digest}")

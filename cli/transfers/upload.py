@@ -13,7 +13,14 @@ import typer
 from cli.frame.addresses import size_words, tell_standing
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.interruptions import goes_on_when_repeated
-from cli.frame.options import DryRunOption, LabelOption, command, key_value_pairs, single
+from cli.frame.options import (
+    DespiteWithdrawalOption,
+    DryRunOption,
+    LabelOption,
+    command,
+    key_value_pairs,
+    single,
+)
 from cli.frame.output import Invocation, Reply
 from cli.models.records import question_label_keys, read_card_file, term_words
 from cli.models.sharing import VisibilityOption
@@ -91,6 +98,7 @@ def upload(
     card: CardOption = None,
     draft: DraftOption = False,
     visibility: VisibilityOption = None,
+    despite_withdrawal: DespiteWithdrawalOption = False,
     sidecars_read: Annotated[
         bool,
         typer.Option(
@@ -150,6 +158,7 @@ def upload(
                 card=given.card,
                 draft=draft,
                 visibility=visibility,
+                despite_withdrawal=despite_withdrawal,
                 sign=sign,
                 digest=digest,
                 progress=report,

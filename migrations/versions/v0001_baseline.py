@@ -40,6 +40,15 @@ COLUMNS_OF = {
     "model_versions": ("number", "kind", "state", "description", "model_id"),
 }
 
+FLAGGED = "EXISTS (SELECT 1 FROM withdrawal_flags f WHERE f.version_id = {version}.id)"
+# Of the versions in one state the newest that holds nothing withdrawn, else the newest of all.
+IS_NEWEST = f"""NOT EXISTS (SELECT 1 FROM model_versions o WHERE o.model_id = v.model_id
+    AND o.number > v.number AND o.state = v.state
+    AND ({FLAGGED.format(version="v")} OR NOT {FLAGGED.format(version="o")}))
+  AND NOT ({FLAGGED.format(version="v")}
+    AND EXISTS (SELECT 1 FROM model_versions o WHERE o.model_id = v.model_id
+      AND o.state = v.state AND NOT {FLAGGED.format(version="o")}))"""
+
 
 def upgrade() -> None:
     Record.metadata.create_all(op.get_bind())
@@ -113,16 +122,27 @@ def make_sqlite_search() -> None:
         make_sqlite_trigger(
             f"search_model_versions_{event.split()[0].lower()}",
             f"{event} ON model_versions",
-            sqlite_refresh(
-                f"SELECT {row}.id UNION "
-                # The one that was the newest, and the one that is.
-                "SELECT e.version_id FROM model_versions o JOIN search_entries e "
-                "ON e.version_id = o.id "
-                f"WHERE o.model_id = {row}.model_id AND instr(e.terms, ' newest ') UNION "
-                "SELECT id FROM (SELECT id, max(number) FROM model_versions "
-                f"WHERE model_id = {row}.model_id GROUP BY state)"
-            ),
+            sqlite_refresh(f"SELECT {row}.id UNION {sqlite_newest(f'{row}.model_id')}"),
         )
+    for event, row in events_on("withdrawal_flags"):
+        model = f"(SELECT model_id FROM model_versions WHERE id = {row}.version_id)"
+        make_sqlite_trigger(
+            f"search_withdrawal_flags_{event.split()[0].lower()}",
+            f"{event} ON withdrawal_flags",
+            sqlite_refresh(sqlite_newest(model)),
+        )
+
+
+def sqlite_newest(model: str) -> str:
+    """Select the versions of a model that were the newest, and those that are."""
+    return (
+        "SELECT e.version_id FROM model_versions o JOIN search_entries e ON e.version_id = o.id "
+        f"WHERE o.model_id = {model} AND instr(e.terms, ' newest ') "
+        "UNION SELECT id FROM (SELECT id, max(number) FROM model_versions "
+        f"WHERE model_id = {model} GROUP BY state) "
+        "UNION SELECT id FROM (SELECT id, max(number) FROM model_versions v "
+        f"WHERE model_id = {model} AND NOT {FLAGGED.format(version='v')} GROUP BY state)"
+    )
 
 
 def events_on(table: str) -> list[tuple[str, str]]:
@@ -172,14 +192,13 @@ SELECT version_id, sort_name, facets, words,
 FROM search_texts found
 """
 
-SQLITE_TEXTS = """
+SQLITE_TEXTS = f"""
 SELECT v.id AS version_id, v.model_id, v.state, m.site_id, m.visibility,
   lower(hex(m.name)) AS hex_name,
   'k' || lower(hex(v.kind)) || ' s' || lower(hex(s.name)) || ' x' || v.state
     || coalesce((SELECT ' ' || group_concat('l' || lower(hex(l.key || '=' || l.value)), ' ')
        FROM labels l WHERE l.version_id = v.id), '') AS facets,
-  NOT EXISTS (SELECT 1 FROM model_versions o WHERE o.model_id = v.model_id
-    AND o.number > v.number AND o.state = v.state) AS is_newest,
+  {IS_NEWEST} AS is_newest,
   m.name || ' ' || s.name || ' ' || substr('0000000000' || v.number, -10) AS sort_name,
   lower(m.name || char(10) || s.name || char(10) || s.display_name || char(10)
     || v.description || coalesce((SELECT char(10) || group_concat(l.key || '=' || l.value,
@@ -214,6 +233,7 @@ def make_postgresql_search() -> None:
         of_rows = versions if versions.startswith("SELECT") else f"SELECT {versions}"
         make_postgresql_triggers(table, of_rows)
     make_postgresql_triggers("model_versions", "")
+    make_postgresql_triggers("withdrawal_flags", "")
 
 
 def make_postgresql_triggers(table: str, versions: str) -> None:
@@ -221,6 +241,9 @@ def make_postgresql_triggers(table: str, versions: str) -> None:
     if table == "model_versions":
         body = "PERFORM refresh_search_entries(ARRAY(SELECT id FROM changed), "
         body += "ARRAY(SELECT DISTINCT model_id FROM changed));"
+    elif table == "withdrawal_flags":
+        body = "PERFORM refresh_search_entries('{}', ARRAY(SELECT DISTINCT v.model_id "
+        body += "FROM changed JOIN model_versions v ON v.id = changed.version_id));"
     else:
         inner = versions.format(row="changed")
         body = (
@@ -249,7 +272,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
 $$
 """
 
-POSTGRESQL_SOURCES = r"""
+POSTGRESQL_SOURCES = rf"""
 CREATE VIEW search_sources AS
 SELECT v.id AS version_id,
   m.name || ' ' || s.name || ' ' || lpad(v.number::text, 10, '0') AS sort_name,
@@ -258,9 +281,8 @@ SELECT v.id AS version_id,
     counted.terms
     || ARRAY['n' || encode(convert_to(m.name, 'UTF8'), 'hex'), 'y' || m.site_id || v.state,
              'a' || m.site_id]
-    || CASE WHEN NOT EXISTS (SELECT 1 FROM model_versions o WHERE o.model_id = v.model_id
-         AND o.number > v.number AND o.state = v.state) THEN ARRAY['newest'] ELSE '{}' END
-    || CASE m.visibility WHEN 'consortium' THEN ARRAY['aall'] ELSE '{}' END
+    || CASE WHEN {IS_NEWEST} THEN ARRAY['newest'] ELSE '{{}}' END
+    || CASE m.visibility WHEN 'consortium' THEN ARRAY['aall'] ELSE '{{}}' END
     || ARRAY(SELECT 'a' || g.site_id FROM grants g
          WHERE g.model_id = m.id AND m.visibility = 'sites')
     || ARRAY(SELECT 'l' || encode(convert_to(l.key, 'UTF8'), 'hex')
@@ -268,7 +290,7 @@ SELECT v.id AS version_id,
     || ARRAY(SELECT 'm' || encode(convert_to(k.method || ':' || k.key, 'UTF8'), 'hex')
          FROM merge_keys k WHERE k.version_id = v.id)
     || ARRAY(SELECT DISTINCT 'w' || encode(convert_to(short.word, 'UTF8'), 'hex')
-         FROM regexp_split_to_table(lowered.words, '[\u0001-/\u003A-`{-\u007F]+') AS short (word)
+         FROM regexp_split_to_table(lowered.words, '[\u0001-/\u003A-`{{-\u007F]+') AS short (word)
          WHERE length(short.word) IN (1, 2))
   ) AS term) AS terms,
   lowered.words
@@ -304,7 +326,7 @@ END $$
 
 # The models are locked first, and what is there is asked for in a later statement: of two
 # transactions that change one model, the second sees all that the first has done.
-POSTGRESQL_REFRESH = """
+POSTGRESQL_REFRESH = f"""
 CREATE FUNCTION refresh_search_entries(versions bigint[], of_models integer[]) RETURNS void
 LANGUAGE plpgsql AS $$ BEGIN
   PERFORM 1 FROM models WHERE id = ANY(of_models) OR id IN (
@@ -316,8 +338,9 @@ LANGUAGE plpgsql AS $$ BEGIN
     SELECT v.id FROM model_versions v JOIN search_entries e ON e.version_id = v.id
     WHERE v.model_id = ANY(of_models) AND search_term_number('newest') = ANY(e.terms)
   ) || ARRAY(
-    SELECT DISTINCT ON (model_id, state) id FROM model_versions
-    WHERE model_id = ANY(of_models) ORDER BY model_id, state, number DESC
+    SELECT DISTINCT ON (model_id, state) id FROM model_versions v
+    WHERE model_id = ANY(of_models)
+    ORDER BY model_id, state, {FLAGGED.format(version="v")}, number DESC
   ))
   ON CONFLICT (version_id) DO UPDATE SET
     sort_name = excluded.sort_name, facets = excluded.facets, terms = excluded.terms,

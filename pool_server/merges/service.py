@@ -19,6 +19,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
 from pool_server.http.session import ServerParts
+from pool_server.lineage.withdrawals.flagging import require_good_standing
 from pool_server.merges import repository
 from pool_server.merges.inputs import require_mergeable_inputs
 from pool_server.models.registry import repository as registry
@@ -49,6 +50,8 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         It says that the result replaces another, and is not that one's recipe without something.
     RefusedError, ConflictError
         What is said of the result cannot be said of it, or not of a version of that model.
+    ConflictError
+        An input was withdrawn, or holds something that was.
     TermsForbidError
         The terms of the inputs do not allow the merge, or not for what it is intended.
     """
@@ -74,6 +77,9 @@ def request_merge(parts: ServerParts, caller: Caller, request: MergeRequest) -> 
         require_not_deleted(model, None)
         require_visibility(model, request.visibility)
         size_bytes = require_mergeable_inputs(session, caller, recipe)
+        require_good_standing(
+            session, recipe.input_digests, despite_withdrawal=request.despite_withdrawal
+        )
         require_size_of_inputs(settings, size_bytes)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)

@@ -63,7 +63,7 @@ def announce_contribution(
     RoundClosedError
         It is too late; a site that was asked is then known as late.
     ConflictError
-        The site has contributed a file with another digest.
+        The site has contributed a file with another digest, or the base was withdrawn.
     """
     with parts.database.read() as session:
         found = service.get_round(session, caller, key)
@@ -157,6 +157,7 @@ def _settle_announcement(
         return describe_upload(parts, upload), False
     if own is None:
         service.require_contributions_taken(current)
+        service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
     under_way = find_resumable(parts, session, site.id, file)
     if under_way is not None:
         under_way.expires_at = now_utc() + parts.settings.upload_lifetime

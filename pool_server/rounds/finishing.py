@@ -70,6 +70,7 @@ def finish_round(
         if found.state == repository.FINISHED:
             return service.describe_round(found)
         service.require_finishable(found)
+        service.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
     with ScratchFolder(parts.settings.scratch_folder).room() as folder:
         result = folder / "result"
         made = combine_contributions(parts, found, result)
@@ -104,6 +105,7 @@ def _describe_result(
         description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by the "
         "pool",
         recipe=made["recipe"],
+        despite_withdrawal=request.despite_withdrawal,
     )
 
 
@@ -119,6 +121,7 @@ def _announce(
         if current.state == repository.FINISHED:
             return None
         service.require_finishable(current)
+        service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
         site = get_site(session, request.site)
         require_description(session, site, request, request.recipe)
         upload = find_resumable(parts, session, site.id, file)

@@ -17,6 +17,7 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
+from pool_server.models.registry.standing import standing_options
 from pool_server.models.states import DELETED
 from pool_server.people.sites.quotas import UNDER_WAY
 
@@ -30,7 +31,7 @@ def whole_rounds() -> Select[RoundRecord]:
     to_site = joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site)
     return select(RoundRecord).options(
         joinedload(RoundRecord.site),
-        selectinload(RoundRecord.base_version).options(to_site),
+        selectinload(RoundRecord.base_version).options(to_site, *standing_options()),
         selectinload(RoundRecord.result_version).options(to_site),
         selectinload(RoundRecord.participants).joinedload(RoundParticipantRecord.site),
         selectinload(RoundRecord.contributions).joinedload(RoundContributionRecord.site),

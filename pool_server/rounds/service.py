@@ -31,7 +31,7 @@ from pool_server.models.access import require_right, rights_of_site
 from pool_server.models.registry.filters import ModelChoice
 from pool_server.models.registry.repository import lock_state
 from pool_server.models.registry.service import resolve_version
-from pool_server.models.registry.standing import refusal_of
+from pool_server.models.registry.standing import refusal_of, successors_of, warning_of
 from pool_server.models.states import DELETED
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository
@@ -277,6 +277,36 @@ def require_finishable(found: RoundRecord) -> None:
         )
 
 
+def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None:
+    """Raise `ConflictError` if the base was withdrawn, or holds something that was.
+
+    Parameters
+    ----------
+    despite_withdrawal : bool
+        The caller goes on nevertheless, unless nobody gets the base any more.
+    """
+    warning = base_warning(found.base_version)
+    is_refused = refusal_of(found.base_version) is not None
+    if not warning or (despite_withdrawal and not is_refused):
+        return
+    hints = [f"`poolctl rounds cancel {found.key}` ends the round."]
+    if successors := successors_of(found.base_version):
+        hints.insert(0, f"Start a round on {successors[0]}, which replaces it.")
+    if not is_refused:
+        hints.append("With --despite-withdrawal the round goes on, and its result is flagged.")
+    raise ConflictError(
+        f"the base {address_of(found.base_version)} of round {found.key} is {warning}",
+        code="base_withdrawn",
+        hint=" ".join(hints),
+    )
+
+
+def base_warning(base: ModelVersionRecord) -> str:
+    """Return how a base stands, such as ``flagged (data-error)``; empty in good standing."""
+    standing, _, reasons = warning_of(base).partition("; reason=")
+    return f"{standing} ({reasons})" if standing else ""
+
+
 def is_ready(found: RoundRecord) -> bool:
     """Tell whether nobody is waited for any more, and enough sites have contributed."""
     if found.state != repository.OPEN or not has_enough(found):
@@ -312,6 +342,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
         base=address_of(found.base_version),
         base_digest=found.base_version.digest,
         base_size_bytes=found.base_version.size_bytes,
+        base_warning=base_warning(found.base_version),
         method=found.method,
         method_version=found.method_version,
         mode=found.mode,
@@ -395,10 +426,9 @@ def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecor
     lock_state(session, base)
     if base.state == DELETED:
         raise RoundRefusedError(f"the base {address_of(base)} was deleted just now")
-    withdrawal = base.withdrawal or refusal_of(base)
-    if withdrawal is not None:
+    if warning := base_warning(base):
         raise RoundRefusedError(
-            f"the base {address_of(base)} was withdrawn ({withdrawal.reason})",
+            f"the base {address_of(base)} is {warning}",
             hint="`poolctl models info` names what replaces it, if anything does.",
         )
     return base

@@ -14,7 +14,10 @@ from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadR
 from pool_server.errors import ConflictError, TooLargeError, UploadClosedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.lineage.withdrawals.flagging import require_bytes_not_withdrawn
+from pool_server.lineage.withdrawals.flagging import (
+    require_bytes_not_withdrawn,
+    require_good_standing,
+)
 from pool_server.models.access import PRIVATE, may
 from pool_server.models.registry import repository as registry
 from pool_server.models.states import DELETED
@@ -107,6 +110,12 @@ class Announcement:
             require_signature(self.parts.settings, announced)
         check_upload(session, announced)
         require_description(session, site, request, self.recipe)
+        if self.recipe is not None:
+            require_good_standing(
+                session,
+                {each["digest"] for each in self.recipe["inputs"]},
+                despite_withdrawal=request.despite_withdrawal,
+            )
         # Also of what is under way: the recipe may only be said now.
         elsewhere, visibility = self._settle_rights(session, site)
         upload = find_resumable(self.parts, session, site.id, AnnouncedFile.of(request))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import Description, Digest, FileName, Name
+from pool_server.wire.transfers.uploads import DespiteWithdrawal
 
 RoundState = Literal["open", "closed", "finished", "expired", "cancelled"]
 ParticipantState = Literal["waiting", "contributed", "late", "missing"]
@@ -22,6 +23,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "base": "pool://site-a/merged-68@3",
     "base_digest": _DIGEST_EXAMPLE,
     "base_size_bytes": 123_456_789,
+    "base_warning": "",
     "method": "leaf-refit",
     "method_version": 1,
     "mode": "one-shot",
@@ -130,6 +132,10 @@ class RoundResponse(BaseModel):
     base: str
     base_digest: Digest
     base_size_bytes: int
+    base_warning: str = Field(
+        description="`withdrawn (REASON)`, or `flagged (REASONS)` where it holds something that "
+        "was; contributing and finishing then need `despite_withdrawal`. Otherwise empty."
+    )
     method: str
     method_version: int
     mode: str
@@ -193,6 +199,7 @@ class ContributionRequest(BaseModel):
     size_bytes: int = Field(ge=1)
     digest: Digest
     file_name: FileName
+    despite_withdrawal: DespiteWithdrawal = False
 
 
 class FinishRequest(BaseModel):
@@ -205,3 +212,4 @@ class FinishRequest(BaseModel):
 
     site: Name
     name: Name
+    despite_withdrawal: DespiteWithdrawal = False

@@ -124,6 +124,8 @@ class RoundsRun:
         for found in waiting:
             if not found.ready or self.context.site not in found.contributions():
                 continue
+            if found.base_warning:
+                continue
             try:
                 done = finish_round(self.pool, found.round_id)
             except (ConflictError, PoolRefusedRequestError, ForbiddenError) as error:
@@ -143,6 +145,8 @@ def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:
     if found.method not in KNOWN_METHODS:
         known = ", ".join(sorted(KNOWN_METHODS))
         return f"is held by {found.method}; this program knows {known}"
+    if found.base_warning:
+        return f"its base is {found.base_warning}"
     starter = found.created_by.partition("/")[0]
     if config.started_by and starter not in config.started_by:
         return f"was started by {starter}, and 'started_by' names {', '.join(config.started_by)}"

@@ -15,6 +15,7 @@ from site_agent.agent.config import MergeGoal
 from site_agent.agent.context import CycleContext
 from site_agent.agent.scoring import Scored
 from site_agent.agent.workspace import Outgoing
+from site_agent.errors import ConflictError
 
 _SUFFIXES = sorted({suffix for entry in FORMATS.values() for suffix in entry.suffixes})
 
@@ -87,15 +88,22 @@ class Shelf:
             digest=waiting.digest,
             size_bytes=path.stat().st_size,
         )
-        done = self._context.pool.upload(
-            path,
-            ModelAddress(self._context.site, self._goal.name),
-            description=self._goal.description,
-            labels={**waiting.labels, **self._goal.upload_labels},
-            metrics=waiting.metrics,
-            recipe=json.loads(read_recipe(recipe_path(path)).to_json()),
-            intended_use=self._goal.use,
-        )
+        try:
+            done = self._context.pool.upload(
+                path,
+                ModelAddress(self._context.site, self._goal.name),
+                description=self._goal.description,
+                labels={**waiting.labels, **self._goal.upload_labels},
+                metrics=waiting.metrics,
+                recipe=json.loads(read_recipe(recipe_path(path)).to_json()),
+                intended_use=self._goal.use,
+            )
+        except ConflictError as error:
+            if error.code == "inputs_withdrawn":
+                # Since the merge; the next one goes without.
+                self._known.outgoing = None
+                self._context.save()
+            raise
         self._known.uploaded.append(waiting.digest)
         self._known.outgoing = None
         self._context.save()

@@ -199,6 +199,8 @@ class _Intake:
             recipe=record.recipe,
             statement=statement,
             visibility=self._visibility,
+            # What holds something withdrawn arrives flagged.
+            despite_withdrawal=True,
         )
 
     def _tell_part(self, record: PortableVersion) -> Progress:

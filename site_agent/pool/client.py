@@ -182,6 +182,7 @@ class PoolClient:
         card: str = "",
         draft: bool = False,
         visibility: Visibility | None = None,
+        despite_withdrawal: bool = False,
         sign: bool = True,
         digest: str = "",
         progress: Progress | None = None,
@@ -190,7 +191,8 @@ class PoolClient:
 
         A merged model also inherits the terms of its inputs, and is refused where they forbid the
         merge or `intended_use`. Only the own site and curators see a `draft`. `visibility` applies
-        to the first version of a model.
+        to the first version of a model. A merge of what was withdrawn is refused unless
+        `despite_withdrawal`; it is then flagged.
 
         `digest` is the SHA-256 of the file, where the caller knows it already.
 
@@ -228,6 +230,7 @@ class PoolClient:
             card=card,
             draft=draft,
             visibility=visibility,
+            despite_withdrawal=despite_withdrawal,
         )
         if sign:
             request = self.signatures.signed(request, file)

@@ -91,6 +91,7 @@ def contribute_to_round(
     parts: Sequence[str] = (),
     seed: int = 0,
     threads: int = 0,
+    despite_withdrawal: bool = False,
     progress: Progress | None = None,
 ) -> Contributed:
     """Fit a round's base to the faces of one site, and send the changes.
@@ -113,6 +114,8 @@ def contribute_to_round(
         level, each time through all levels.
     threads : int
         0: as many as the machine has processors.
+    despite_withdrawal : bool
+        Go on although the base was withdrawn, or holds something that was.
 
     Raises
     ------
@@ -139,6 +142,7 @@ def contribute_to_round(
     left_out: tuple[tuple[int, str], ...] = ()
     if computed:
         _require_open(found, site)
+        _require_base(found, despite_withdrawal=despite_withdrawal)
         left_out = _compute(
             pool, found, faces, settings, kept.contribution,
             parts=parts, threads=threads, progress=tell,
@@ -148,6 +152,7 @@ def contribute_to_round(
         round_id,
         kept.contribution,
         site,
+        despite_withdrawal=despite_withdrawal,
         progress=part_of(tell, _FITTING, 1.0),
     )
     kept.taken.write_text(digest, encoding="ascii")
@@ -156,7 +161,12 @@ def contribute_to_round(
 
 
 def finish_round(
-    pool: PoolClient, round_id: str, *, upload_to: str | ModelAddress = "", early: bool = False
+    pool: PoolClient,
+    round_id: str,
+    *,
+    upload_to: str | ModelAddress = "",
+    early: bool = False,
+    despite_withdrawal: bool = False,
 ) -> FinishedRound:
     """Have the pool combine what was contributed to a round, and publish the result.
 
@@ -169,11 +179,13 @@ def finish_round(
         Where the result goes; one's own site and the base's name where empty.
     early : bool
         Do not wait for sites that have not contributed; for who started the round, and admins.
+    despite_withdrawal : bool
+        Go on although the base was withdrawn, or holds something that was.
 
     Raises
     ------
     ConflictError
-        Sites are waited for, or the round expired or was cancelled.
+        Sites are waited for, the round expired or was cancelled, or the base was withdrawn.
     """
     from site_agent.pool.client import parse_address
 
@@ -181,12 +193,13 @@ def finish_round(
     address = parse_address(str(upload_to)) if upload_to else None
     ended_here = found.state != "finished"
     if ended_here:
+        _require_base(found, despite_withdrawal=despite_withdrawal)
         if early and found.state == "open" and not found.ready:
             found = pool.rounds.close(round_id)
         _require_ready(found)
         who = pool.whoami()
         address = address or ModelAddress(who.site, parse_address(found.base).name)
-        found = pool.rounds.finish(round_id, address)
+        found = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
         ended_here = found.ended_by == f"{who.site}/{who.token_name}"
     if found.result is None:
         raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
@@ -305,6 +318,15 @@ def _require_open(found: RoundResponse, site: str) -> None:
             f"round {found.round_id} takes no contributions any more: its deadline "
             f"{found.deadline:%Y-%m-%d %H:%M} UTC has passed",
             code="round_closed",
+        )
+
+
+def _require_base(found: RoundResponse, *, despite_withdrawal: bool) -> None:
+    if found.base_warning and not despite_withdrawal:
+        raise ConflictError(
+            f"the base {found.base} of round {found.round_id} is {found.base_warning}",
+            hint="--despite-withdrawal goes on; the result is then flagged",
+            code="base_withdrawn",
         )
 
 

@@ -8,7 +8,7 @@ that was made of it; and when something is published, for all that its recipe no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
@@ -144,6 +144,32 @@ def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
             hint="Delete it; `poolctl models check FILES` finds what else holds it.",
             details={"digest": refusal.digest, "reason": refusal.reason},
         )
+
+
+def require_good_standing(
+    session: Session, digests: Collection[str], *, despite_withdrawal: bool
+) -> None:
+    """Raise if a file that something is to be made of was withdrawn, or holds what was.
+
+    Parameters
+    ----------
+    despite_withdrawal : bool
+        The caller knows, and wants it nevertheless: what is made is flagged.
+    """
+    fault = None if despite_withdrawal else repository.find_fault(session, digests)
+    if fault is None:
+        return
+    digest, withdrawal = fault
+    what = "was withdrawn"
+    if digest != withdrawal.digest:
+        what = f"holds the file with digest {withdrawal.digest}, which was withdrawn"
+    raise ConflictError(
+        f"input {digest} {what} ({withdrawal.reason})",
+        code="inputs_withdrawn",
+        hint="Make it without: `poolctl merge --replay RECIPE --without "
+        f"{withdrawal.digest[:12]}`; or add --despite-withdrawal, and the result is flagged.",
+        details={"digest": digest, "withdrawn": withdrawal.digest, "reason": withdrawal.reason},
+    )
 
 
 def flag_published(session: Session, caller: Caller, version: ModelVersionRecord) -> None:

@@ -37,6 +37,24 @@ def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord
     )
 
 
+def find_fault(session: Session, digests: Collection[str]) -> tuple[str, WithdrawalRecord] | None:
+    """Return the first of these files that was withdrawn, or holds something that was, and why."""
+    withdrawn = session.scalar(
+        select(WithdrawalRecord).where(WithdrawalRecord.digest.in_(digests)).limit(1)
+    )
+    if withdrawn is not None:
+        return withdrawn.digest, withdrawn
+    flagged = session.execute(
+        select(ModelVersionRecord.digest, WithdrawalRecord)
+        .join(WithdrawalFlagRecord, WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
+        .join(WithdrawalRecord, WithdrawalRecord.id == WithdrawalFlagRecord.withdrawal_id)
+        .where(ModelVersionRecord.digest.in_(digests))
+        .order_by(ModelVersionRecord.id)
+        .limit(1)
+    ).first()
+    return None if flagged is None else (flagged[0], flagged[1])
+
+
 def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
     """Return every version of a file and of all that was made from it, with its standing.
 

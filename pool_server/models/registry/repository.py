@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, Select, case, exists, func, select
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
 
 from pool_server.database.engine import wait_for_turn
@@ -18,6 +18,7 @@ from pool_server.database.records import (
     SiteKeyRecord,
     SiteRecord,
     StatementRecord,
+    WithdrawalFlagRecord,
 )
 from pool_server.http.identity import Caller
 from pool_server.models.access import readable_by, visible_to
@@ -117,13 +118,15 @@ def find_version(
 ) -> ModelVersionRecord | None:
     """Return a version of a model that the caller may ask for.
 
-    Of several, the newest that is available; where none is available, the newest.
+    Of several, the newest that is available and holds nothing that was withdrawn; where there is
+    none, the newest that is available, and then the newest.
     """
     return session.scalar(
         versions()
         .where(ModelVersionRecord.model_id == model_id, readable_by(caller), *conditions)
         .order_by(
             case((ModelVersionRecord.state == AVAILABLE, 0), else_=1),
+            exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
             ModelVersionRecord.number.desc(),
         )
         .limit(1)

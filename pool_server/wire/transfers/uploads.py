@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -48,6 +48,12 @@ _UPLOAD_EXAMPLE: dict[str, Any] = {
 }
 
 
+DespiteWithdrawal = Annotated[
+    bool,
+    Field(description="Go on although an input was withdrawn, or holds something that was."),
+]
+
+
 class VersionDescription(ModelDescription):
     """What is said of a version before there is one: by an uploader, or by who wants a merge."""
 
@@ -71,6 +77,7 @@ class VersionDescription(ModelDescription):
     draft: bool = Field(
         default=False, description="Seen by one's own site and the pool's curators only."
     )
+    despite_withdrawal: DespiteWithdrawal = False
 
 
 class UploadRequest(VersionDescription):

@@ -40,6 +40,7 @@ class Merges:
         card: str = "",
         draft: bool = False,
         visibility: Visibility | None = None,
+        despite_withdrawal: bool = False,
     ) -> MergeJobResponse:
         """Have the pool carry out a recipe and publish the result as a version of `address`.
 
@@ -66,6 +67,7 @@ class Merges:
             card=card,
             draft=draft,
             visibility=visibility,
+            despite_withdrawal=despite_withdrawal,
         )
         return self._connection.post(_PATH, MergeJobResponse, request)
 

@@ -97,7 +97,13 @@ class Rounds:
         return self._connection.post(path, RoundResponse, repeatable=True)
 
     def send_contribution(
-        self, round_id: str, path: Path, site: str, *, progress: Progress | None = None
+        self,
+        round_id: str,
+        path: Path,
+        site: str,
+        *,
+        despite_withdrawal: bool = False,
+        progress: Progress | None = None,
     ) -> int:
         """Send a contribution file, going on where an earlier call stopped.
 
@@ -122,6 +128,7 @@ class Rounds:
             size_bytes=path.stat().st_size,
             digest=hash_file(path, tell, share=_HASHING_SHARE),
             file_name=path.name,
+            despite_withdrawal=despite_withdrawal,
         )
         place = UploadPlace(
             f"{_path(round_id)}/contributions",
@@ -145,9 +152,16 @@ class Rounds:
         response = self._connection.send("DELETE", f"{_path(round_id)}/contributions/{site}")
         return RoundResponse.model_validate_json(response.content)
 
-    def finish(self, round_id: str, address: ModelAddress) -> RoundResponse:
+    def finish(
+        self, round_id: str, address: ModelAddress, *, despite_withdrawal: bool = False
+    ) -> RoundResponse:
         """Have the pool combine the contributions and publish the result at `address`."""
-        request = build_request(FinishRequest, site=address.site, name=address.name)
+        request = build_request(
+            FinishRequest,
+            site=address.site,
+            name=address.name,
+            despite_withdrawal=despite_withdrawal,
+        )
         return self._connection.post(
             f"{_path(round_id)}/finish",
             RoundResponse,

@@ -157,7 +157,9 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     cached = b("models", "check", "--json")
     assert cached.code == 3
     assert file_digest(a.folder / "bad.svm") in cached.error["message"]
-    warned = b("upload", "private.svm", "--name", "private")
+    words = ("upload", "private.svm", "--name", "private")
+    assert b(*words).code == 7
+    warned = b(*words, "--despite-withdrawal")
     assert warned.code == 0
     assert "pool://site-b/private@1 holds what was withdrawn" in warned.err
     warned = b("download", "site-a/bad", "-o", "bad.svm")

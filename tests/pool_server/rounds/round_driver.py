@@ -86,20 +86,23 @@ def upload_base(pool: PoolDriver, name: str, seed: int = 1) -> tuple[ShapePredic
 
 
 def announce_contribution(
-    client: httpx.Client, key: str, site: str, content: bytes
+    client: httpx.Client, key: str, site: str, content: bytes, **fields: Any
 ) -> httpx.Response:
     request = {
         "site": site,
         "size_bytes": len(content),
         "digest": sha256(content),
         "file_name": f"{site}.contribution",
+        **fields,
     }
     return client.post(f"/api/v1/rounds/{key}/contributions", json=request)
 
 
-def contribute(client: httpx.Client, key: str, site: str, content: bytes) -> httpx.Response:
+def contribute(
+    client: httpx.Client, key: str, site: str, content: bytes, **fields: Any
+) -> httpx.Response:
     """Contribute as far as the pool lets one; gives the last answer."""
-    announced = announce_contribution(client, key, site, content)
+    announced = announce_contribution(client, key, site, content, **fields)
     if not announced.is_success or announced.json()["state"] == "complete":
         return announced
     send_parts(client, announced.json(), content)
@@ -114,10 +117,10 @@ def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> t
     return output, merge("leaf-refit", [base, *decoded], output=output)
 
 
-def finish(client: httpx.Client, key: str, address: str) -> httpx.Response:
+def finish(client: httpx.Client, key: str, address: str, **fields: Any) -> httpx.Response:
     """Have the pool combine what is there, and publish it at an address."""
     site, name = address.split("/")
-    return client.post(f"/api/v1/rounds/{key}/finish", json={"site": site, "name": name})
+    return client.post(f"/api/v1/rounds/{key}/finish", json={"site": site, "name": name, **fields})
 
 
 def take_back(client: httpx.Client, key: str, site: str) -> httpx.Response:

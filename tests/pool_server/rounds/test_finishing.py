@@ -131,6 +131,34 @@ def test_a_round_with_one_contribution_expires(
     assert error_of(finish(client, key, "round-a/nothing")) == (409, "round_closed")
 
 
+@pytest.mark.parametrize("reason", ["data-error", "consent-withdrawn"])
+def test_a_round_on_a_withdrawn_base_goes_on_only_when_asked_for(
+    pool: PoolDriver, base: tuple[ShapePredictor, str], reason: str
+) -> None:
+    model, address = upload_base(pool, f"base-{reason}", 60 + len(reason))
+    client, key = pool.member(SITES[0]), start_round(pool, address)["round_id"]
+    assert show(client, key)["base_warning"] == ""
+    contents = [contribution_bytes(model, seed) for seed in (60, 61)]
+    assert contribute(client, key, SITES[0], contents[0]).is_success
+    version = address.removeprefix("pool://").replace("@", "/versions/")
+    withdrawn = client.post(f"/api/v1/models/{version}/withdraw", json={"reason": reason})
+    assert withdrawn.is_success, withdrawn.text
+    assert show(client, key)["base_warning"] == f"withdrawn ({reason})"
+    second = pool.member(SITES[1])
+    refused = contribute(second, key, SITES[1], contents[1])
+    assert error_of(refused) == (409, "base_withdrawn")
+    asked = {"despite_withdrawal": True}
+    answer = contribute(second, key, SITES[1], contents[1], **asked)
+    assert answer.is_success is (reason == "data-error"), "or nobody gets it any more"
+    pass_deadline(pool.settings, key)
+    if reason == "data-error":
+        name = f"{SITES[0]}/of-withdrawn"
+        assert error_of(finish(client, key, name)) == (409, "base_withdrawn")
+        assert finish(client, key, name, **asked).json()["result"] == f"pool://{name}@1"
+        result = client.get(f"/api/v1/models/{name}/versions/1").json()
+        assert [each["reason"] for each in result["flags"]] == [reason]
+
+
 def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
     key = start_round(pool, base[1], rounds=2)["round_id"]
     contribute_all(pool, key, base[0])

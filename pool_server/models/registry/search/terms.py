@@ -9,7 +9,8 @@ digits only.
 ``s`` SITE, ``n`` NAME        its model is of that site, has that name
 ``x`` state                   it is in that state
 ``y`` site number, state      it is in that state and of that site
-``newest``                    no version of its model and state has a higher number
+``newest``                    no version of its model and state has a higher number, of those that
+                              hold nothing withdrawn where there are any
 ``a`` site number             that site may see its model; ``aall``: every site may
 ``l`` KEY, ``l`` KEY=VALUE    it has that label, with that value
 ``m`` METHOD:KEY              it has that merge key

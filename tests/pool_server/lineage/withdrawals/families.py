@@ -39,11 +39,12 @@ class Family:
         return sha256(self.files[name])
 
     def add(self, name: str, *parents: str, **fields: Any) -> dict[str, Any]:
-        """Upload a new file, merged from others by their names."""
+        """Upload a new file, merged from others by their names, whatever was withdrawn."""
         content = self.files.setdefault(name, network_bytes())
         if parents:
             self.recipes[name] = recipe_for(content, *(self.digest(each) for each in parents))
             fields["recipe"] = self.recipes[name]
+            fields.setdefault("despite_withdrawal", True)
         return upload(self.owner(name), self.address(name), content, **fields)
 
     def version(self, name: str, number: int = 1) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pool_server.database.engine import Database
 from pool_server.database.records import ModelRecord, SiteRecord
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
+from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
@@ -297,6 +298,49 @@ def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
     assert client.post("/api/v1/rounds", json=request).status_code == 201
     family.withdraw("a/base", "data-error")
     assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
+
+
+def test_what_holds_something_withdrawn_is_taken_only_when_asked_for(pool: PoolDriver) -> None:
+    family = Family(pool, "asked")
+    for name, parents in (("a/root", ()), ("b/middle", ("a/root",)), ("b/other", ())):
+        family.add(name, *parents)
+    family.withdraw("a/root", "data-error")
+    for parent in ("a/root", "b/middle"):
+        content = network_bytes()
+        recipe = recipe_for(content, family.digest(parent), family.digest("b/other"))
+        said = announce(family.member("c"), family.address("c/merged"), content, recipe=recipe)
+        assert error_of(said) == (409, "inputs_withdrawn")
+        assert family.digest("a/root")[:12] in said.json()["error"]["hint"]
+    family.add("c/merged", "b/middle", "b/other")
+    assert family.version("c/merged")["flags"]
+
+
+@pytest.mark.both_shapes
+def test_the_newest_is_one_that_holds_nothing_withdrawn(pool: PoolDriver) -> None:
+    family = Family(pool, "newest")
+    family.add("a/root")
+    family.add("b/merged", "a/root")
+    family.files.pop("b/merged")
+    clean = family.add("b/merged")
+    family.files.pop("b/merged")
+    late = family.add("b/merged", "a/root")
+    client, address = family.member("c"), family.address("b/merged")
+
+    def newest() -> list[int]:
+        parameters = {"latest": True, "name": address.split("/")[1], "site": family.site("b")}
+        listed = client.get("/api/v1/models", params=parameters).json()["items"]
+        named = client.get(f"/api/v1/models/{address}/versions/latest").json()
+        return [named["version"], *(each["version"] for each in listed)]
+
+    assert newest() == [late["version"]] * 2
+    family.withdraw("a/root", "data-error")
+    assert newest() == [clean["version"]] * 2
+    family.files.pop("b/merged")
+    family.add("b/merged", "a/root")
+    assert newest() == [clean["version"]] * 2, "nor what comes later"
+    path = f"/api/v1/models/{address}/versions/{clean['version']}/withdraw"
+    assert family.member("b").post(path, json={"reason": "data-error"}).is_success
+    assert newest() == [4, 4], "where all are flagged, the newest of them"
 
 
 def test_two_processes_neither_miss_a_version_nor_flag_it_twice(pool: PoolDriver) -> None:
