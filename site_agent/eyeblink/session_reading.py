@@ -79,6 +79,8 @@ def read_eye_trace(path: Path) -> EyeTrace:
 
     words = {"reason": str, "source": str}
     table = pandas.read_csv(path, keep_default_na=False, na_values=[""], dtype=words)
+    if not (np.diff(np.asarray(table["timestamp_s"], dtype=np.float64)) > 0).all():
+        raise ValueError(f"{path.name}: the column timestamp_s does not increase throughout")
     gaps = {gap.text: int(gap) for gap in Gap}
     sources = {source.name.lower(): int(source) for source in FaceSource}
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from aggregators.formats import file_digest
-from site_agent.errors import ReviewFolderError, StudyFolderError
+from site_agent.errors import ReviewFolderError, StudyFolderError, TableFileError
 from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.records import FaceBox, Float64
 from site_agent.eyeblink.review.replay import ReviewEvent
-
-SIGNALS = ("ear", "ear_left", "ear_right", "fec", "fec_left", "fec_right", "confidence")
-BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
-_NUMBERS = ("timestamp_s", *SIGNALS, *BOX)
+from site_agent.eyeblink.session import AnalysedSession, SourceFile
+from site_agent.eyeblink.session_reading import read_session
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,18 +25,33 @@ class FrameColumns:
     Attributes
     ----------
     signals : mapping of str to float64, shape (n,)
-        The columns `SIGNALS`; NaN where empty.
+        EAR, FEC and confidence by column; NaN where not known.
     boxes : float64, shape (n, 4)
         Face boxes in pixels, NaN where there is none.
     gap_codes : uint8, shape (n,)
-        Index into `gap_reasons`; 0 where the eyes were seen.
+        `Gap`.
     """
 
     timestamps_s: Float64
     signals: Mapping[str, Float64]
     boxes: Float64
     gap_codes: np.typing.NDArray[np.uint8]
-    gap_reasons: tuple[str, ...]
+
+    @classmethod
+    def of(cls, session: AnalysedSession) -> FrameColumns:
+        trace = session.trace
+        signals = {
+            "ear": trace.ear,
+            "ear_left": trace.ear_left,
+            "ear_right": trace.ear_right,
+            "fec": session.fec(),
+            "fec_left": session.fec_left(),
+            "fec_right": session.fec_right(),
+            "confidence": trace.confidence,
+        }
+        no_boxes = np.full((len(trace.ear), 4), np.nan)
+        boxes = no_boxes if trace.face is None else trace.face.boxes
+        return cls(trace.timestamps_s, signals, boxes, trace.gaps)
 
     def __len__(self) -> int:
         return len(self.timestamps_s)
@@ -66,22 +77,16 @@ class AutomaticResult:
 
     folder: Path
     prefix: str
+    session: AnalysedSession
     frames: FrameColumns
     events: tuple[ReviewEvent, ...]
     rows: Mapping[int, Mapping[str, str]]
     columns: tuple[str, ...]
     blinks_sha256: str
-    provenance: Mapping[str, Any]
 
-    def source(self, role: str) -> Mapping[str, Any] | None:
+    def source(self, role: str) -> SourceFile | None:
         """Return what the provenance says of the video, the trace or a model."""
-        sources = self.provenance.get("sources", ())
-        return next((entry for entry in sources if entry.get("role") == role), None)
-
-    def blink_setting(self, name: str, default: float) -> float:
-        settings = self.provenance.get("settings", {}).get("blinks", {})
-        value = settings.get(name, default)
-        return float(value) if isinstance(value, int | float) else default
+        return next((source for source in self.session.sources if source.role == role), None)
 
 
 def read_automatic_result(place: Path | str) -> AutomaticResult:
@@ -93,17 +98,21 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
         A file is missing or damaged, or the folder holds several sessions.
     """
     blinks_file = find_output(place, "blinks.csv")
-    frames = _read_frames(find_output(blinks_file, "frames.csv"))
     columns, rows = _read_blinks(blinks_file)
+    events = tuple(_event(blinks_file, row) for row in rows.values())
+    try:
+        session = read_session(blinks_file)
+    except (StudyFolderError, TableFileError) as error:
+        raise ReviewFolderError(str(error)) from error
     return AutomaticResult(
         folder=blinks_file.parent,
         prefix=session_folder.name_prefix(blinks_file),
-        frames=frames,
-        events=tuple(_event(blinks_file, row) for row in rows.values()),
+        session=session,
+        frames=FrameColumns.of(session),
+        events=events,
         rows=rows,
         columns=columns,
         blinks_sha256=file_digest(blinks_file),
-        provenance=_read_provenance(find_output(blinks_file, "provenance.json")),
     )
 
 
@@ -116,30 +125,6 @@ def find_output(place: Path | str, name: str) -> Path:
         return session_folder.find_output(path, name)
     except StudyFolderError as error:
         raise ReviewFolderError(str(error)) from error
-
-
-def _read_frames(path: Path) -> FrameColumns:
-    import pandas
-
-    try:
-        table = pandas.read_csv(path, keep_default_na=False, na_values=[""])
-        table = table.reindex(columns=[*_NUMBERS, "reason"])
-        numbers = table[list(_NUMBERS)].astype(np.float64)
-    except (OSError, ValueError) as error:
-        raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
-    timestamps_s = numbers["timestamp_s"].to_numpy()
-    if len(timestamps_s) == 0:
-        raise ReviewFolderError(f"{path}: has no frames")
-    if not np.isfinite(timestamps_s).all() or (np.diff(timestamps_s) <= 0).any():
-        raise ReviewFolderError(f"{path}: the column timestamp_s does not increase throughout")
-    codes, reasons = pandas.factorize(table["reason"])
-    return FrameColumns(
-        timestamps_s=timestamps_s,
-        signals={name: numbers[name].to_numpy() for name in SIGNALS},
-        boxes=numbers[list(BOX)].to_numpy(),
-        gap_codes=(codes + 1).astype(np.uint8),
-        gap_reasons=("", *map(str, reasons)),
-    )
 
 
 def _read_blinks(path: Path) -> tuple[tuple[str, ...], dict[int, dict[str, str]]]:
@@ -166,18 +151,7 @@ def _event(path: Path, row: Mapping[str, str]) -> ReviewEvent:
         raise ReviewFolderError(f"{path}, blink {row['blink_id']}: {error}") from error
 
 
-def _read_provenance(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
-    return dict(content)
-
-
 def model_address(place: Path | str, role: str) -> str | None:
     """Return the pool address of a model of an analysis, None where it came from a file."""
-    provenance = _read_provenance(find_output(place, "provenance.json"))
-    for source in provenance.get("sources", ()):
-        if source.get("role") == role and source.get("address"):
-            return str(source["address"])
-    return None
+    source = read_automatic_result(place).source(role)
+    return source.address if source is not None else None

@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from site_agent.errors import ReviewActionError, SiteAgentError
-from site_agent.eyeblink.records import Float64
+from site_agent.eyeblink.records import Float64, Gap
 from site_agent.eyeblink.review.actions import Action
 from site_agent.eyeblink.review.doubt import doubt_of
 from site_agent.eyeblink.review.replay import ReviewEvent
@@ -98,11 +98,11 @@ class _Views:
         """What does not change during a review."""
         review = self._review
         frames = review.result.frames
-        source = review.result.source("video") or review.result.source("trace") or {}
+        source = review.result.source("video") or review.result.source("trace")
         height_px, width_px = review.video.picture(0).shape[:2] if review.video else (None, None)
         return JSONResponse(
             {
-                "name": source.get("name", review.result.folder.name),
+                "name": source.name if source else review.result.folder.name,
                 "folder": review.result.folder.resolve().name,
                 "reviewer": review.reviewer,
                 "frames": len(frames),
@@ -111,10 +111,10 @@ class _Views:
                 "video": {"width_px": width_px, "height_px": height_px} if review.video else None,
                 "landmarks": review.finder is not None,
                 "has_fec": bool(np.isfinite(frames.signals["fec"]).any()),
-                "complete_fec": review.result.blink_setting("complete_fec", 0.75),
+                "complete_fec": review.result.session.settings.blinks.complete_fec,
                 "gaps": gap_runs(frames.timestamps_s, frames.gap_codes),
-                "gap_reasons": list(frames.gap_reasons),
-                "warnings": [*review.warnings, *review.result.provenance.get("warnings", ())],
+                "gap_reasons": [gap.text for gap in Gap],
+                "warnings": [*review.warnings, *review.result.session.warnings],
             }
         )
 
@@ -152,7 +152,7 @@ class _Views:
         content: dict[str, Any] = {
             "frame": number,
             "time_s": float(frames.timestamps_s[number]),
-            "reason": frames.gap_reasons[frames.gap_codes[number]],
+            "reason": Gap(int(frames.gap_codes[number])).text,
             "box": [box.left, box.top, box.right, box.bottom] if box else None,
             "landmarks": None,
             **{name: _finite(float(frames.signals[name][number])) for name in frames.signals},

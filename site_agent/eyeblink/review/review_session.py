@@ -20,7 +20,6 @@ from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seekable_images import SeekableFrames, SeekableImages
 from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.eyeblink.video.times import container_times, were_given
-from site_agent.pictures.sample_depth import FULL_BITS
 
 FOLDER_NAME = "review"
 """Its name follows the result's prefix, which a BIDS dataset ignores."""
@@ -178,7 +177,7 @@ def user_name() -> str:
 def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
     timestamps_s = result.frames.timestamps_s
     if not path.is_dir():
-        if were_given(str(result.provenance.get("recording", {}).get("times_from", ""))):
+        if were_given(str(result.session.recording.get("times_from", ""))):
             # Frames are found by the times in the file, whatever those of frames.csv are.
             timestamps_s = container_times(path, len(timestamps_s))
         return SeekableVideo(path, timestamps_s, _bits(result))
@@ -186,7 +185,7 @@ def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
 
 
 def _bits(result: AutomaticResult) -> int:
-    return int(result.provenance.get("settings", {}).get("files", {}).get("bits", FULL_BITS))
+    return result.session.settings.files.bits
 
 
 def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:
@@ -197,7 +196,7 @@ def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:
                 f"{given}: {result.folder} is the result of a trace, no video belongs to it"
             )
         return None
-    name, sha256 = str(source["name"]), source.get("sha256")
+    name, sha256 = source.name, source.sha256
     if given is not None:
         if given.exists() and not _is_recording(result, given, sha256):
             raise ReviewOutdatedError(
@@ -226,13 +225,12 @@ def _is_recording(result: AutomaticResult, path: Path, sha256: str | None) -> bo
 
 
 def _declared_rate_hz(result: AutomaticResult) -> float | None:
-    rate_hz = result.provenance.get("recording", {}).get("declared_rate_hz")
+    rate_hz = result.session.recording.get("declared_rate_hz")
     return float(rate_hz) if isinstance(rate_hz, int | float) else None
 
 
 def _other_model(result: AutomaticResult, role: str, path: Path) -> list[str]:
     source = result.source(role)
-    sha256 = source.get("sha256") if source is not None else None
-    if source is None or sha256 is None or file_digest(path) == sha256:
+    if source is None or source.sha256 is None or file_digest(path) == source.sha256:
         return []
-    return [f"{path.name} is not the model that the analysis was done with ({source['name']})"]
+    return [f"{path.name} is not the model that the analysis was done with ({source.name})"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from site_agent.errors import ReviewOutdatedError, StudyFolderError
 from site_agent.eyeblink.outputs.registry import write_outputs
@@ -15,12 +14,13 @@ from site_agent.eyeblink.review.correction_log import LOG_NAME, read_log
 from site_agent.eyeblink.review.replay import ReviewState, ReviewStatus, replay
 from site_agent.eyeblink.review.review_session import FOLDER_NAME as REVIEW_FOLDER
 from site_agent.eyeblink.review.reviewed_blinks import reviewed_rows
-from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
+from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
-from site_agent.eyeblink.session_reading import blinks_of_rows, read_session
+from site_agent.eyeblink.session_reading import blinks_of_rows
 from site_agent.eyeblink.study.record import read_record
 from site_agent.eyeblink.study.tables import write_sessions_table
 
+_COUNTS = ("blinks", "closures", "blinks_per_minute")
 Progress = Callable[[float, str], None]
 
 
@@ -64,16 +64,15 @@ def report_session(
     StudyFolderError, ReviewFolderError, BlinkAnalysisError
     """
     place = find_output(place, "blinks.csv")
-    session = read_session(place)
     result = read_automatic_result(place)
-    state = _review_of(result)
+    session, state = result.session, _review_of(result)
     if state is None:
         return SessionReport(place, {}, summarise(session, {}))
     counts = Counter(event.status for event in state.events)
     review = {status.value: counts[status] for status in ReviewStatus if counts[status]}
     if not reviewed:
         return SessionReport(place, review, summarise(session, {}))
-    after = _after_review(session, result, state)
+    after = replace(session, blinks=blinks_of_rows(reviewed_rows(result, state)))
     words = SessionReport(place, review, summarise(after, {})).review_words
     after = replace(after, warnings=(*after.warnings, f"these are the reviewed blinks: {words}"))
     root = place.parent
@@ -91,7 +90,8 @@ def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Pa
         record = read_record(folder)
         found = summaries.get(find_output(folder, "blinks.csv"))
         if found is not None:
-            record = replace(record, summary={**record.summary, **_counts(found)})
+            counts = {name: getattr(found, name) for name in _COUNTS}
+            record = replace(record, summary={**record.summary, **counts})
         records.append(record)
     if not records:
         raise StudyFolderError(f"{study}: has no session; expected a study of poolctl blink batch")
@@ -111,14 +111,3 @@ def _review_of(result: AutomaticResult) -> ReviewState | None:
             "it with the old settings, or review again with --start-over"
         )
     return replay(result.events, [entry.action for entry in content.entries])
-
-
-def _after_review(
-    session: AnalysedSession, result: AutomaticResult, state: ReviewState
-) -> AnalysedSession:
-    return replace(session, blinks=blinks_of_rows(reviewed_rows(result, state)))
-
-
-def _counts(summary: BlinkSession) -> dict[str, Any]:
-    names = ("blinks", "closures", "blinks_per_minute")
-    return {name: value for name, value in asdict(summary).items() if name in names}

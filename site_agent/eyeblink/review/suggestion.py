@@ -18,7 +18,7 @@ EDGE_SHARE = 0.15
 
 def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     """Suggest a blink around a frame: from the trace where it shows one, else 200 ms long."""
-    frames = result.frames
+    frames, settings = result.frames, result.session.settings.blinks
     times_s, fec = frames.timestamps_s, frames.signals["fec"]
     near = slice(
         frames.nearest(times_s[frame] - SEARCH_S), frames.nearest(times_s[frame] + SEARCH_S) + 1
@@ -35,8 +35,8 @@ def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     onset, offset = _edge(frames, peak, edge, -1), _edge(frames, peak, edge, +1)
     if not onset < peak < offset:
         return _fixed(frames, peak)
-    deep = float(fec[peak]) >= result.blink_setting("complete_fec", 0.75)
-    long = (times_s[offset] - times_s[onset]) * 1000 > result.blink_setting("longest_blink_ms", 800)
+    deep = float(fec[peak]) >= settings.complete_fec
+    long = (times_s[offset] - times_s[onset]) * 1000 > settings.longest_blink_ms
     return Add(
         onset_s=float(times_s[onset]),
         peak_s=float(times_s[peak]),

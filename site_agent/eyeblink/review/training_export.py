@@ -159,9 +159,10 @@ def _scaled(coordinate: Any, scale: int) -> Any:
 
 
 def _comment(review: ReviewSession, scale: int) -> str:
-    source = review.result.source("video") or review.result.source("images") or {}
+    source = review.result.source("video") or review.result.source("images")
+    name, sha256 = (source.name, source.sha256) if source else ("a video", None)
     larger = f", enlarged {scale} times" if scale > 1 else ""
     return (
-        f"Frames of {source.get('name', 'a video')} chosen and corrected by {review.reviewer} "
-        f"in a review{larger}; video sha256 {source.get('sha256')}"
+        f"Frames of {name} chosen and corrected by {review.reviewer} "
+        f"in a review{larger}; video sha256 {sha256}"
     )
