@@ -19,8 +19,12 @@ from pool_server.storage.verification import disk_refusal
 
 # What is read, written and hashed at a time stays in the processor's own memory.
 BUFFER_BYTES = 256 * 1024
-# One connection to an object store gives a fraction of what several give.
-RANGE_BYTES = 8 * 1024 * 1024
+# One connection to an object store gives a fraction of what several give, and each request costs.
+LEAST_RANGE_BYTES = 8 * 1024 * 1024
+MOST_RANGE_BYTES = 64 * 1024 * 1024
+# OpenStack Swift also computes an MD5 of what is read from the beginning of a part, which takes
+# longer than to read it. After a short first range, no large one begins where a part does.
+FIRST_RANGE_BYTES = 1024 * 1024
 READERS = 3
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
@@ -117,8 +121,7 @@ def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: Bi
     """
     descriptor = file.fileno()
 
-    def fetch(start: int) -> int:
-        end = min(start + RANGE_BYTES, size_bytes)
+    def fetch(start: int, end: int) -> int:
         with ObjectReader(connection, key, end) as reader:
             reader.seek(start)
             _write_at(descriptor, start, reader)
@@ -126,8 +129,8 @@ def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: Bi
 
     hasher = hashlib.sha256()
     buffer = memoryview(bytearray(BUFFER_BYTES))
-    for start, end in _in_order(fetch, range(0, size_bytes, RANGE_BYTES)):
-        position = start
+    position = 0
+    for end in _in_order(fetch, cut_ranges(size_bytes)):
         while position < end:
             count = os.preadv(descriptor, [buffer[: end - position]], position)
             hasher.update(buffer[:count])
@@ -148,19 +151,24 @@ def _write_at(descriptor: int, position: int, reader: ObjectReader) -> None:
             rest = rest[written:]
 
 
-def _in_order(fetch: Callable[[int], int], starts: range) -> Iterator[tuple[int, int]]:
-    """Fetch some ranges ahead, and give (start, end) of each as they follow one another."""
-    under_way: deque[tuple[int, Future[int]]] = deque()
+def cut_ranges(size_bytes: int) -> list[tuple[int, int]]:
+    """Return the ranges [start, end) in which an object is fetched."""
+    range_bytes = min(max(size_bytes // READERS, LEAST_RANGE_BYTES), MOST_RANGE_BYTES)
+    starts = [0, *range(FIRST_RANGE_BYTES, size_bytes, range_bytes)]
+    return list(zip(starts, [*starts[1:], size_bytes], strict=True))
+
+
+def _in_order(fetch: Callable[[int, int], int], ranges: list[tuple[int, int]]) -> Iterator[int]:
+    """Fetch some ranges ahead, and give what `fetch` returns as they follow one another."""
+    under_way: deque[Future[int]] = deque()
     with ThreadPoolExecutor(READERS, thread_name_prefix="s3-read") as readers:
         try:
-            for start in starts:
-                under_way.append((start, readers.submit(fetch, start)))
+            for each in ranges:
+                under_way.append(readers.submit(fetch, *each))
                 if len(under_way) > READERS:
-                    first, future = under_way.popleft()
-                    yield first, future.result()
+                    yield under_way.popleft().result()
             while under_way:
-                first, future = under_way.popleft()
-                yield first, future.result()
+                yield under_way.popleft().result()
         finally:
-            for _, future in under_way:
+            for future in under_way:
                 future.cancel()

@@ -49,6 +49,8 @@ class PartSender:
     sent_bytes: int = 0
     _there_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    # One at a time, so that some parts are on their way while the next is looked at.
+    _hashing: threading.Lock = field(default_factory=threading.Lock)
     _threads: BlockThreads = field(default_factory=lambda: BlockThreads("upload"))
 
     def send(self, parts: list[UploadPart]) -> None:
@@ -66,7 +68,8 @@ class PartSender:
 
     def _send_part(self, part: UploadPart) -> None:
         with self.path.open("rb") as file:
-            offer = OfferedPart(number=part.number, checksum=self._checksum(file, part))
+            with self._hashing:
+                offer = OfferedPart(number=part.number, checksum=self._checksum(file, part))
             address = self._ask_for_address(offer)
             if urlsplit(address.url).netloc:
                 self._send_to_storage(address, offer, file, part)
