@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
@@ -31,11 +35,22 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            written_bytes = temporary.stat().st_size
+            name_full_disk(error, path, f"{written_bytes:,} bytes of it were written")
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def name_full_disk(error: OSError, path: Path, size: str) -> None:
+    """Add the file and what is known of its size to the error of a full disk."""
+    if error.errno in _DISK_FULL:
+        free_bytes = shutil.disk_usage(path.parent).free
+        error.filename = str(path)
+        error.strerror = f"{error.strerror} ({size}; {free_bytes:,} are free)"
 
 
 def write_whole(path: Path, content: bytes | str, *, mode: int = 0o666) -> None:

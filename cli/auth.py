@@ -48,6 +48,7 @@ def login(
     accept-invitation' instead. The token is verified and stored in a file that only you can read.
     Without --profile the login is stored under the pool's host name.
     """
+    from site_agent.errors import NotLoggedInError
     from site_agent.pool import profiles
     from site_agent.pool.client import PoolClient
 
@@ -57,7 +58,15 @@ def login(
     endpoint = profiles.normalise_endpoint(address)
     secret = _token(token, from_stdin=token_stdin, endpoint=endpoint)
     with PoolClient(endpoint, secret) as pool:
-        identity = pool.whoami()
+        try:
+            identity = pool.whoami()
+        except NotLoggedInError as error:
+            raise NotLoggedInError(
+                f"{endpoint} does not accept this token: {error}",
+                hint="was it copied whole, is it a token of this pool? An admin makes a new one: "
+                "poolctl admin tokens create SITE NAME",
+                code=error.code,
+            ) from error
     name = invocation.profile or profiles.host_of(endpoint)
     profiles.store_profile(profiles.Profile(name, endpoint, secret))
     data = {"profile": name, "pool": endpoint, **identity.model_dump(mode="json")}

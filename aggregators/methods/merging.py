@@ -30,7 +30,7 @@ from aggregators.methods.recipe import (
 )
 from aggregators.methods.refitting import encode_contribution, read_input
 from aggregators.methods.registry import find_method
-from aggregators.methods.sub_models import check_weights, collect_sub_models
+from aggregators.methods.sub_models import SubModels, check_weights, collect_sub_models
 from aggregators.models import LeafContribution, MergeInput, Model
 
 _READ, _COMBINED = 0.6, 0.7
@@ -135,16 +135,25 @@ def merge(
         checked_options,
         lambda fraction, what: report(_READ + fraction * (_COMBINED - _READ), what),
     )
+    warnings = (*_repeated(sub_models), *combined.warnings)
     recipe = _recipe(chosen, checked_options, loaded, checked_weights, known_addresses)
     if target is None:
         report(1.0, "merged")
-        return Merged(combined.model, recipe, combined.warnings, None)
+        return Merged(combined.model, recipe, warnings, None)
     report(_COMBINED, f"writing {target.name}")
     digest = write_model(combined.model, target, format_name=format_name)
     recipe = recipe.model_copy(update={"output": RecipeOutput(digest=digest, format=format_name)})
     write_recipe(recipe, recipe_path(target))
     report(1.0, f"wrote {target.name}")
-    return Merged(combined.model, recipe, combined.warnings, digest)
+    return Merged(combined.model, recipe, warnings, digest)
+
+
+def _repeated(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
+    return tuple(
+        f"{each.name} is given {each.copies} times and counts with the sum of its weights"
+        for each in sub_models.given
+        if each.copies > 1
+    )
 
 
 def choose_output_format(

@@ -13,7 +13,7 @@ from cli.frame.errors import VerificationError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import first_lines
+from cli.frame.quantities import count_words, first_lines
 
 # Part of the group `admin`, which has the help.
 app = typer.Typer()
@@ -83,7 +83,8 @@ def backup(
         "verified": verify,
     }
     lines = [
-        f"{snapshot.folder}: {snapshot.rows} rows, {len(snapshot.files)} files, "
+        f"{snapshot.folder}: {count_words(snapshot.rows, 'row')}, "
+        f"{count_words(len(snapshot.files), 'file')}, "
         f"{made.copied_files} of them copied now ({size_words(made.copied_bytes)})"
     ]
     if keep is not None:
@@ -179,8 +180,10 @@ def gc(
     if not found.digests:
         return Reply(facts, "every file has a record")
     if yes:
-        return Reply(facts, f"{len(found.removed)} files removed", found.removed)
-    text = f"{len(found.digests)} files have no record; remove them with --yes"
+        return Reply(facts, f"{count_words(len(found.removed), 'file')} removed", found.removed)
+    text = (
+        f"{count_words(len(found.digests), 'file has', 'files have')} no record; remove with --yes"
+    )
     return Reply(facts, [*found.digests[:_MOST_SHOWN], text], found.digests)
 
 

@@ -15,6 +15,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
 from cli.vision.face_files import (
     BoxMarginOption,
     FacesArgument,
@@ -253,7 +254,9 @@ def convert(
     if missing:
         shown = ", ".join(str(path) for path in missing[:_MISSING_SHOWN])
         more = " ..." if len(missing) > _MISSING_SHOWN else ""
-        invocation.warn(f"{len(missing)} images are missing: {shown}{more}")
+        invocation.warn(
+            f"{count_words(len(missing), 'image is', 'images are')} missing: {shown}{more}"
+        )
     data["missing_images"] = missing
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Reply(data, [f"{output}  ({counted})", *words], [str(output)])

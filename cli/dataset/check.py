@@ -13,6 +13,7 @@ from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
 from cli.vision.face_files import (
     FacesArgument,
     ImagesOption,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 app = single()
 
-_FINDINGS_SHOWN = 20
+_LINES_SHOWN = 5
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -89,12 +90,14 @@ def check(
     if report_file is not None:
         _write_report(report_file, findings)
     bad = [finding for finding in findings if strict or finding.severity == "error"]
+    kinds = _by_kind(findings)
     if bad:
-        more = len(findings) - _FINDINGS_SHOWN
+        told = [f"{group[0]}{_more_of_kind(group)}" for group in sorted(kinds, key=_errors_first)]
+        all_of_them = "\n--report FILE writes all" if len(findings) > len(kinds) else ""
         raise VerificationError(
-            f"{len(bad)} of {len(findings)} findings have to be mended:\n"
-            + "\n".join(str(finding) for finding in sorted(findings, key=_errors_first)[:20])
-            + (f"\n... and {more} more; --report FILE writes all" if more > 0 else "")
+            f"{len(bad)} of {count_words(len(findings), 'finding')} must be mended:\n"
+            + "\n".join(told)
+            + all_of_them
         )
     digests = [dataset_digest(faces) for faces in read]
     unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
@@ -109,12 +112,14 @@ def check(
         "findings": findings,
     }
     rows = [
-        [finding.severity, finding.file.name, str(finding.line or ""), finding.text]
-        for finding in findings
+        [first.severity, first.file.name, str(first.line or ""), first.text + _more_of_kind(group)]
+        for group in kinds
+        for first in group[:1]
     ]
     table = TableText(["severity", "file", "line", "finding"], rows, empty="no problems")
     lines = [
-        f"{path}: {count['images']} images, {count['boxes']} boxes, digest {digest}"
+        f"{path}: {count_words(count['images'], 'image')}, "
+        f"{count_words(count['boxes'], 'box', 'boxes')}, digest {digest}"
         for path, digest, count in zip(datasets, digests, counts, strict=True)
     ]
     if unlearnable:
@@ -243,8 +248,25 @@ def _write_report(path: Path, findings: list[Finding]) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def _errors_first(finding: Finding) -> bool:
-    return finding.severity != "error"
+def _by_kind(findings: list[Finding]) -> list[list[Finding]]:
+    """Return the findings with those together that say the same of one file."""
+    kinds: dict[tuple[str, str, Path], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.severity, finding.code, finding.file), []).append(finding)
+    return list(kinds.values())
+
+
+def _more_of_kind(group: list[Finding]) -> str:
+    lines = [str(finding.line) for finding in group[1:] if finding.line]
+    if len(group) == 1:
+        return ""
+    named = ", ".join(lines[:_LINES_SHOWN]) + (" ..." if len(lines) > _LINES_SHOWN else "")
+    where = f", in lines {named}" if lines else ""
+    return f" (and {len(group) - 1} more of this kind{where})"
+
+
+def _errors_first(group: list[Finding]) -> bool:
+    return group[0].severity != "error"
 
 
 def _counts(faces: FaceDataset) -> dict[str, int]:

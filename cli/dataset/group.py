@@ -12,6 +12,7 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, group
 from cli.frame.output import Invocation, Reply
+from cli.frame.quantities import count_words
 
 app = group("Check, convert, split and show annotations; draw synthetic faces.")
 
@@ -81,7 +82,7 @@ def synth(
     data = {"dataset": xml, "images": image_count, "faces_per_image": faces_per_image}
     data["sheet"] = sheet
     shown = f"some of them in {sheet}" if sheet is not None else ""
-    return Reply(data, [f"{xml}  ({image_count} images)", shown], [str(xml)])
+    return Reply(data, [f"{xml}  ({count_words(image_count, 'image')})", shown], [str(xml)])
 
 
 @command(
@@ -153,7 +154,7 @@ def video(
         if conditioning is not None:
             drawn = write_conditioning_video(path, conditioning, **common, progress=report)
             data = {"video": path, "truth": drawn.truth, "seconds": drawn.seconds}
-            shown = [f"{path}  ({drawn.seconds:.1f} s, {conditioning} trials)"]
+            shown = [f"{path}  ({drawn.seconds:.1f} s, {count_words(conditioning, 'trial')})"]
             shown += [f"trials {drawn.trials}", f"truth {drawn.truth}, {drawn.frames}"]
             return Reply({**data, "trials": drawn.trials}, shown, [str(path)])
         seconds = seconds or 20.0

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from cli.frame.errors import UsageError
+from site_agent.wording import count_words
+
+__all__ = ["SIZE_UNITS", "age_words", "count_words", "first_lines", "read_moment", "read_quantity"]
 
 SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SPAN = re.compile(r"([0-9]{1,4})([mhdw])")
 _SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def count_words(count: int, one: str, many: str = "") -> str:
-    """Return a count with its noun (``1 model``, ``2 models``)."""
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def first_lines(lines: Sequence[str], most: int = 20) -> list[str]:

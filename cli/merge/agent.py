@@ -74,8 +74,8 @@ def run(
     contributions leave this machine, never images. You can kill the agent at any moment; the next
     start continues its work.
 
-    Standard output gets one line of JSON for each event ('poolctl agent events' lists them); with
-    --quiet, only warnings and errors.
+    Each event is one line: a sentence in a terminal; of JSON with --json, in a file or a pipe
+    ('poolctl agent events' lists them). With --quiet, only warnings and errors.
 
     With --once the exit code is 0 on success, 8 if the pool did not answer, 3 if it does not accept
     the token, 7 if another agent uses the workspace, 2 for a mistake in the configuration.
@@ -86,7 +86,12 @@ def run(
     chosen = _read(config)
     if dry_run:
         return _planned(invocation, chosen)
-    journal = Journal(sys.stdout, "warning" if invocation.conventions.quiet else "info")
+    conventions = invocation.conventions
+    journal = Journal(
+        sys.stdout,
+        "warning" if conventions.quiet else "info",
+        for_people=sys.stdout.isatty() and not conventions.as_json,
+    )
     previous = signal.signal(signal.SIGTERM, _stop)
     try:
         report = run_agent(chosen, journal, once=once, profile=invocation.profile, wait=time.sleep)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cli.frame.addresses import SUFFIX_OF_FORMAT
 from cli.frame.errors import MergeFailedError
 from cli.frame.output import Invocation, Reply
+from cli.frame.quantities import count_words
 from cli.merge.replaying import digests_to_leave_out, find_recipe
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Order:
         if not self.plan.left_out:
             data["recipe"] = last.recipe.model_dump(mode="json", by_alias=True)
             count = len(last.recipe.inputs)
-            return Reply(data, f"would have {count} models merged into {self.target}")
+            return Reply(
+                data, f"would have {count_words(count, 'model')} merged into {self.target}"
+            )
         data["left_out"] = [each.digest for each in self.plan.left_out]
         data["steps"] = [
             {
@@ -68,7 +71,7 @@ class Order:
             for step in self.plan.steps
         ]
         lines = [
-            f"would have {len(step.kept) + len(step.rebuilt)} models merged into "
+            f"would have {count_words(len(step.kept) + len(step.rebuilt), 'model')} merged into "
             f"pool://{self.target.site}/{self._name_of(step)}, in place of {self._old_name(step)}"
             for step in self.plan.steps
         ]

@@ -15,6 +15,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply
+from cli.frame.quantities import count_words
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.face_files import (
     ImagesOption,
@@ -165,7 +166,9 @@ def _sources(
             )
         if site.left_out:
             line, text = site.left_out[0]
-            invocation.warn(f"{file}: {len(site.left_out)} faces left out (line {line}: {text})")
+            invocation.warn(
+                f"{file}: {count_words(len(site.left_out), 'face')} left out (line {line}: {text})"
+            )
         names.append(file.stem)
         copies = names.count(file.stem)
         name = file.stem if copies == 1 else f"{file.stem}-{copies}"
@@ -243,7 +246,8 @@ def _refine(
         "contributions": refined.contributions,
     }
     text = [
-        f"{output}  ({faces} faces of {len(sources)} sites, {size_words(size_bytes)}, "
+        f"{output}  ({count_words(faces, 'face')} of {count_words(len(sources), 'site')}, "
+        f"{size_words(size_bytes)}, "
         f"{duration_s} s)",
         f"sha256 {refined.digest}",
         f"recipe {recipe_path(output)}",

@@ -22,7 +22,7 @@ from cli.frame.options import (
     key_value_pairs,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import age_words, read_moment
+from cli.frame.quantities import age_words, count_words, read_moment
 from cli.merge.command import MethodOption
 from cli.merge.refine import SeedOption, ThinOption, ThreadsOption
 from cli.vision.face_files import (
@@ -214,7 +214,9 @@ def contribute(
         )
     if done.left_out:
         line, text = done.left_out[0]
-        invocation.warn(f"{data}: {len(done.left_out)} faces left out (line {line}: {text})")
+        invocation.warn(
+            f"{data}: {count_words(len(done.left_out), 'face')} left out (line {line}: {text})"
+        )
     sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
     waiting = ", ".join(done.round.sites("waiting"))
     following = (

@@ -14,7 +14,7 @@ from cli.frame.addresses import is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import LimitOption, LongOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import age_words
+from cli.frame.quantities import age_words, count_words
 from cli.models import scores, sharing, states, withdrawals
 from cli.models import words as models_words
 from cli.models.family_tree import family_lines
@@ -242,7 +242,10 @@ def info(
         ["file", version.file_name],
         ["description", version.description or "none"],
         ["merges by", ", ".join(version.mergeable_by) or "no method"],
-        ["merged from", f"{len(version.parent_digests)} models" if version.has_recipe else "-"],
+        [
+            "merged from",
+            count_words(len(version.parent_digests), "model") if version.has_recipe else "-",
+        ],
         *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
         *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
         *[

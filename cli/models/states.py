@@ -8,6 +8,7 @@ import typer
 
 from cli.frame.options import DryRunOption, LimitOption, YesOption, command, single
 from cli.frame.output import Invocation, Reply, listing
+from cli.frame.quantities import count_words
 from cli.models.records import state_words
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def rm(
         if all_versions:
             query = ModelQuery(site=where.site, name=where.name, state="any")
             versions = list(pool.models.find(query))
-            what = f"{where.site}/{where.name} with {len(versions)} versions"
+            what = f"{where.site}/{where.name} with {count_words(len(versions), 'version')}"
         else:
             versions = [pool.version(where)]
             what = versions[0].address

@@ -220,12 +220,15 @@ def _check_reply(
         lines = [f"{each.path}: {each.words}" for each in found[:_MOST_SHOWN]]
         more = len(found) - len(lines)
         raise WithdrawnFilesError(
-            f"{len(found)} of {len(files)} files are withdrawn or contain a withdrawn model:\n"
+            f"withdrawn, or containing a withdrawn model: {len(found)} of "
+            f"{count_words(len(files), 'file')}:\n"
             + "\n".join(lines)
             + (f"\n... and {more} more; --report FILE writes all" if more else "")
         )
     data = {"checked": len(files), "items": items}
-    return Reply(data, f"{len(files)} files: none is withdrawn or contains a withdrawn model")
+    return Reply(
+        data, f"{count_words(len(files), 'file')}: none is withdrawn or contains a withdrawn model"
+    )
 
 
 def _item(standing: WithdrawnFile) -> dict[str, Any]:

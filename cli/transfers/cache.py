@@ -11,7 +11,7 @@ from cli.frame.addresses import size_words
 from cli.frame.errors import InputMissingError, UsageError, VerificationError
 from cli.frame.options import DryRunOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.quantities import SIZE_UNITS, read_quantity
+from cli.frame.quantities import SIZE_UNITS, count_words, read_quantity
 
 if TYPE_CHECKING:
     from site_agent.pool.cache import CacheEntry, ModelCache
@@ -41,7 +41,7 @@ def ls(_invocation: Invocation) -> Reply:
         ["digest", "size", "state", "last used", "addresses"], rows, empty="the cache is empty"
     )
     data = {"folder": cache.folder, "size_bytes": total, "items": entries}
-    footer = f"{len(entries)} files, {size_words(total)} in {cache.folder}"
+    footer = f"{count_words(len(entries), 'file')}, {size_words(total)} in {cache.folder}"
     return Reply(data, [table, footer], [entry.digest for entry in entries])
 
 
@@ -111,14 +111,15 @@ def verify(
     if damaged and not remove:
         names = ", ".join(entry.digest[:12] for entry in damaged)
         raise VerificationError(
-            f"{len(damaged)} of {len(entries)} files in {cache.folder} are damaged: {names}; "
+            f"damaged in {cache.folder}: {len(damaged)} of "
+            f"{count_words(len(entries), 'file')}: {names}; "
             "remove them with: poolctl cache verify --remove"
         )
     for entry in damaged:
         cache.remove(entry.digest)
     digests = [entry.digest for entry in damaged]
     data = {"verified": len(entries), "size_bytes": total, "removed": digests}
-    text = f"{len(entries)} files, {size_words(total)}: {len(damaged)} damaged"
+    text = f"{count_words(len(entries), 'file')}, {size_words(total)}: {len(damaged)} damaged"
     return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
 
 
@@ -154,7 +155,7 @@ def _remove(
     dry_run: bool,
 ) -> Reply:
     total = sum(entry.size_bytes for entry in entries)
-    what = f"{len(entries)} files, {size_words(total)}"
+    what = f"{count_words(len(entries), 'file')}, {size_words(total)}"
     digests = [entry.digest for entry in entries]
     if dry_run or not entries:
         data = {"removed": [], "would_remove": digests, "size_bytes": total}
@@ -167,4 +168,4 @@ def _remove(
     freed = sum(entry.size_bytes for entry in removed)
     gone = [entry.digest for entry in removed]
     data = {"removed": gone, "would_remove": [], "size_bytes": freed}
-    return Reply(data, f"removed {len(removed)} files, {size_words(freed)}", gone)
+    return Reply(data, f"removed {count_words(len(removed), 'file')}, {size_words(freed)}", gone)

@@ -11,6 +11,7 @@ from cli.frame.addresses import model_file, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
 from cli.transfers import sidecars
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     recipe = sidecars.recipe_beside(path, data["digest"])
     if recipe is not None:
         count = len(recipe[1].get("inputs", []))
-        rows.append(["recipe", f"{recipe[0]}: {count} models"])
+        rows.append(["recipe", f"{recipe[0]}: {count_words(count, 'model')}"])
     if data["picture"]:
         rows.append(["picture", str(data["picture"])])
     return [TableText(["what", "value"], rows)]

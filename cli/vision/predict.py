@@ -12,6 +12,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
 from cli.vision.face_files import ImagesOption, read_joined_faces, reading_from
 
 if TYPE_CHECKING:
@@ -182,4 +183,4 @@ def _table(predictions: list[ImagePrediction]) -> TableText:
         for face in prediction.faces
     ]
     columns = ["image", "left top right bottom", "score", "landmarks"]
-    return TableText(columns, rows, empty=f"no faces in {len(predictions)} images")
+    return TableText(columns, rows, empty=f"no faces in {count_words(len(predictions), 'image')}")

@@ -10,10 +10,11 @@ from html import escape
 from typing import Any
 
 _CODE = re.compile(r"`([^`]+)`")
+_EMPHASIS = re.compile(r"\*(\w[^*<]*)\*")
 
 
 def prose(text: str) -> str:
-    """Return text as HTML: paragraphs, and words between backquotes as code."""
+    """Return text as HTML: paragraphs, words between backquotes as code, starred ones stressed."""
     paragraphs = [part.strip() for part in text.split("\n\n") if part.strip()]
     return "".join(f"<p>{_inline(part)}</p>" for part in paragraphs)
 
@@ -92,4 +93,4 @@ def _codes(response: Mapping[str, Any]) -> str:
 
 
 def _inline(text: str) -> str:
-    return _CODE.sub(r"<code>\1</code>", escape(text))
+    return _EMPHASIS.sub(r"<em>\1</em>", _CODE.sub(r"<code>\1</code>", escape(text)))

@@ -46,9 +46,10 @@ from site_agent.eyeblink.session import (
 from site_agent.eyeblink.session_labels import SessionLabels
 from site_agent.eyeblink.video.camera import CameraReader
 from site_agent.eyeblink.video.footage import VideoFootage
-from site_agent.eyeblink.video.frame_timing import frame_timing
+from site_agent.eyeblink.video.frame_timing import frame_timing, rate_remark
 from site_agent.eyeblink.video.recording import Recording, describe_recording, other_times
 from site_agent.eyeblink.video.recording_start import recording_start
+from site_agent.wording import count_words
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,8 @@ def run_all_faces_analysis(
     listed, remarks = _timed_by_lights(film.meter, listed, settings)
     remarks = (*remarks, *models.doubts)
     if left_out:
-        remarks = (*remarks, f"{left_out} faces were seen for less than a second and left out")
+        brief = count_words(left_out, "face was", "faces were")
+        remarks = (*remarks, f"{brief} seen for less than a second and left out")
     sessions = {}
     for number, trace in enumerate(traces, start=1):
         recorded = film.recorded(trace, models, remarks, settings.labels)
@@ -217,7 +219,11 @@ class _Film:
             taken = recording.sources()
         footage = VideoFootage(recording, new_follower) if recording and new_follower else None
         timing = frame_timing(trace.timestamps_s)
-        noticed = (timing.remark(), other_times(self.meter, timing))
+        noticed = (
+            rate_remark(timing.frame_rate_hz),
+            timing.remark(),
+            other_times(self.meter, timing),
+        )
         return _Recorded(
             trace,
             (*taken, *models.sources),
@@ -252,7 +258,7 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
         trace,
         (source_file("trace", path),),
         {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
-        (),
+        tuple(filter(None, [rate_remark(trace.frame_rate_hz)])),
         recording_start(path, settings.labels, None),
     )
 

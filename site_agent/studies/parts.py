@@ -24,6 +24,7 @@ from site_agent.datasets import (
 from site_agent.datasets.split import GroupOf
 from site_agent.errors import InvalidInputError
 from site_agent.studies.steps import TEST_PART
+from site_agent.wording import count_words
 
 
 @dataclass(frozen=True)
@@ -218,4 +219,5 @@ def _shared_pictures(parts: Mapping[str, FaceDataset], test: FaceDataset) -> Ite
             shared[tuple(sorted(sharers))] += 1
     for names, count in sorted(shared.items()):
         spoiled = "; scores flatter models that were trained on them" if TEST_PART in names else ""
-        yield f"{count} pictures are in {' and '.join(names)}{spoiled}"
+        pictures = count_words(count, "picture is", "pictures are")
+        yield f"{pictures} in {' and '.join(names)}{spoiled}"

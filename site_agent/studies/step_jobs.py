@@ -12,6 +12,7 @@ from site_agent.studies.step_records import result_name
 from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train
 from site_agent.studies.stored_scores import Scores, write_scores
 from site_agent.training import ErtSettings, train_ert, train_hog_svm
+from site_agent.wording import count_words
 
 _READING = 0.1
 
@@ -103,7 +104,9 @@ def _contribute(job: StepJob, step: Contribute, output: Path, tell: Progress) ->
     if not site.left_out:
         return ()
     line, text = site.left_out[0]
-    return (f"{len(site.left_out)} faces left out of refinement (line {line}: {text})",)
+    return (
+        f"{count_words(len(site.left_out), 'face')} left out of refinement (line {line}: {text})",
+    )
 
 
 def _score(job: StepJob, step: Score, output: Path, tell: Progress) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from site_agent.training.metadata import (
 from site_agent.training.orientations import OrientationView, combine_detectors, plan_views
 from site_agent.training.progress_lines import HogSvmProgressReader
 from site_agent.training.worker_process import require_memory, run_worker
+from site_agent.wording import count_words
 
 # dlib's own stand-in for no limit.
 _NO_TIME_LIMIT_S = 3153600000.0
@@ -232,7 +233,7 @@ def _warnings(views: Sequence[OrientationView], settings: HogSvmSettings) -> tup
         found.append(f"boxes were given the shape of the {size} px window, about their centres")
     left_out = sum(len(view.plan.left_out) for view in views)
     if left_out:
-        found.append(f"{left_out} boxes that no window reaches were ignored")
+        found.append(f"{count_words(left_out, 'box', 'boxes')} that no window reaches ignored")
     return tuple(found)
 
 

@@ -24,6 +24,7 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.study.criteria import RecordedSession
 from site_agent.eyeblink.study.record import read_record
+from site_agent.wording import count_words
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
             found.append(session)
     remarks = []
     if without_trials:
-        remarks.append(f"{without_trials} sessions without trials are left out")
+        remarks.append(f"{count_words(without_trials, 'session')} without trials left out")
     if without_number:
-        remarks.append(f"{without_number} sessions without session_number are left out")
+        remarks.append(f"{count_words(without_number, 'session')} without session_number left out")
     if not found:
         listed = ", ".join(str(place) for place in places)
         raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks]))

@@ -7,6 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from site_agent.eyeblink.records import Float64
+from site_agent.wording import count_words
+
+PLAUSIBLE_RATES_HZ = (10.0, 2000.0)
+
+
+def rate_remark(frame_rate_hz: float) -> str | None:
+    """Say, for people, that blinks cannot have been filmed at such a rate; None where they can."""
+    lowest, highest = PLAUSIBLE_RATES_HZ
+    if not (frame_rate_hz < lowest or frame_rate_hz > highest):
+        return None
+    return (
+        f"{frame_rate_hz:.4g} frames/s is implausible for blinks, which last 0.1 to 0.4 s "
+        f"(expected {lowest:g} to {highest:g}): all durations and rates depend on it; give the "
+        "true one with --frame-rate-hz, or the times of the frames with --timestamps"
+    )
 
 
 @dataclass(frozen=True)
@@ -33,8 +48,9 @@ class FrameTiming:
         if not self.lost_frames:
             return None
         return (
-            f"about {self.lost_frames} frames are missing in {self.losses} places (longest gap "
-            f"{self.longest_gap_s:.2f} s); times are the frames' own and stay right"
+            f"about {count_words(self.lost_frames, 'frame is', 'frames are')} missing in "
+            f"{count_words(self.losses, 'place')} (longest gap {self.longest_gap_s:.2f} s); "
+            "times are the frames' own and stay right"
         )
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.video.luma import deep_picture, grey_picture, is_deep
 from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -246,7 +247,7 @@ class VideoReader:
             )
         if report.decoding_errors:
             report.warnings.append(
-                f"{report.decoding_errors} packets could not be decoded "
+                f"{count_words(report.decoding_errors, 'packet')} could not be decoded "
                 f"({report.first_error}); all other frames are used"
             )
         declared = info.declared_frames
@@ -268,8 +269,8 @@ class VideoReader:
             )
         if report.repaired_times:
             report.warnings.append(
-                f"{report.repaired_times} frames had no time of their own or one that did not come "
-                "after the frame before; they were given the next interval"
+                f"{count_words(report.repaired_times, 'frame')} had no time of their own or "
+                "one that did not come after the frame before: given the next interval"
             )
 
 
@@ -308,6 +309,12 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
             f"{path}: cannot be opened as a video ({getattr(error, 'strerror', None) or error}); "
             "it is not a video, or it was cut off before its index was written"
         ) from error
+    if container.format.name == "image2" or container.format.name.endswith("_pipe"):
+        container.close()
+        raise VideoFileError(
+            f"{path}: is a still picture, expected a video, or a folder of pictures with their "
+            "times"
+        )
     streams = [
         stream for stream in container.streams.video if not _is_cover_picture(stream.disposition)
     ]

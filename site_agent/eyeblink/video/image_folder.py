@@ -15,6 +15,7 @@ from site_agent.eyeblink.text_tables import read_table
 from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
 from site_agent.pictures.images import list_images, read_image
 from site_agent.pictures.sample_depth import FULL_BITS
+from site_agent.wording import count_words
 
 TIMESTAMPS_NAME = "timestamps.csv"
 
@@ -111,7 +112,7 @@ class ImageFolderReader:
             timed, missing = read_timestamps(timestamps, self.path)
             if missing:
                 self.report.warnings.append(
-                    f"{len(missing)} images of {timestamps.name} are not in the folder "
+                    f"{count_words(len(missing), 'image')} of {timestamps.name} not in the folder "
                     f"({missing[0]} is the first)"
                 )
             return timed

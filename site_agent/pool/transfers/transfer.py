@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from aggregators.whole_file import name_full_disk
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.transfers.uploads import UploadRequest, UploadResponse
 from site_agent.errors import (
@@ -215,8 +216,16 @@ def receive_content(
             return path, 0
         with cache.open_part(remote.digest) as file:
             receiver = ContentReceiver(connection, remote, file, progress)
-            receiver.resume()
-            receiver.receive()
+            try:
+                receiver.resume()
+                receiver.receive()
+            except OSError as error:
+                name_full_disk(
+                    error,
+                    cache.part_file(remote.digest),
+                    f"{remote.label} has {remote.size_bytes:,} bytes",
+                )
+                raise
             if (found := receiver.digest) != remote.digest:
                 cache.part_file(remote.digest).unlink()
                 raise DigestMismatchError(

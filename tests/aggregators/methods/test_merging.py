@@ -87,6 +87,13 @@ def test_the_recipe_lists_inputs_and_output(paths: list[Path], tmp_path: Path) -
     }
 
 
+def test_a_model_given_twice_is_warned_of(paths: list[Path]) -> None:
+    assert merge("wba-cascade", paths).warnings == ()
+    [warning] = merge("wba-cascade", [paths[0], paths[1], paths[0]]).warnings
+    assert warning.endswith("is given 2 times and counts with the sum of its weights")
+    assert paths[0].name in warning
+
+
 def test_in_memory_models_have_the_digest_of_their_file(paths: list[Path]) -> None:
     by_path = merge("wba-cascade", paths)
     in_memory = merge("wba-cascade", [read_model(path) for path in paths])

@@ -116,6 +116,11 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     assert "--upsample 1" in findings[0]["text"]
     strict = poolctl(*words, "--target-size-px", "150x150", "--strict", "--json")
     assert strict.code == 5
+    others = len(findings) - 1
+    assert others > 5
+    for shown in (told.out, strict.error["message"]):
+        assert f"(and {others} more of this kind, in lines {findings[1]['line']}, " in shown
+        assert shown.count("--upsample 1") == 1, "equal findings are told once"
     assert poolctl(*words, "--not-for-detector", "--strict").code == 0
     assert poolctl(*words, "--target-size-px", "150", "--json").code == 2
     assert poolctl(*words, "--part-count", 5, "--json").code == 5

@@ -40,6 +40,8 @@ def test_a_wrong_token_is_not_kept(pool: LivePool, poolctl: Run) -> None:
     assert shown.code == 3
     assert shown.error["code"] == "not_logged_in"
     assert poolctl("auth", "switch", "--json").data["profiles"] == []
+    assert "does not accept this token" in shown.error["message"]
+    assert "auth login" not in shown.error["message"] + shown.error["hint"]
     assert poolctl("auth", "login", pool.url).code == 2, "nobody can be asked here"
 
 

@@ -67,3 +67,11 @@ def test_a_strange_host_header_writes_no_html(pool: PoolDriver) -> None:
 def test_health_and_readiness(pool: PoolDriver) -> None:
     for path in ("/healthz", "/readyz"):
         assert pool.client(None).get(path).json() == {"status": "ok"}
+
+
+def test_the_reference_shows_no_marks_of_markdown(pool: PoolDriver) -> None:
+    page = re.sub(
+        "<(pre|code)>.*?</(pre|code)>", "", pool.client(None).get("/docs").text, flags=re.S
+    )
+    assert "<em>operations</em>" in page
+    assert re.findall(r"`|\*\w", page) == []

@@ -30,6 +30,7 @@ from site_agent.eyeblink.outputs.report.style import STYLE
 from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
 from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
+from site_agent.wording import count_words
 
 MOST_TABLE_ROWS = 3000
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -191,7 +192,9 @@ def _blink_table(session: AnalysedSession) -> str:
         "table",
         "Table of blinks",
         folded(
-            f"{len(session.blinks)} blinks and closures", content + paragraph(note), shown=shown
+            count_words(len(session.blinks), "blink or closure", "blinks and closures"),
+            content + paragraph(note),
+            shown=shown,
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from site_agent.eyeblink.video.frame_timing import frame_timing
+from site_agent.eyeblink.video.frame_timing import frame_timing, rate_remark
 
 
 def test_a_steady_recording_without_losses() -> None:
@@ -23,6 +23,15 @@ def test_lost_frames() -> None:
     assert (timing.lost_frames, timing.losses) == (5, 3)
     assert timing.longest_gap_s == pytest.approx(4 / 30)
     assert "about 5 frames are missing in 3 places" in str(timing.remark())
+    once = frame_timing(np.delete(np.arange(300) / 30.0, [50]))
+    assert "about 1 frame is missing in 1 place" in str(once.remark())
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "plausible"), [(5, False), (25, True), (1000, True), (1e6, False)]
+)
+def test_implausible_rates_are_remarked_on(rate_hz: float, plausible: bool) -> None:
+    assert (rate_remark(rate_hz) is None) == plausible
 
 
 def test_a_varying_rate_has_no_losses_to_count() -> None:

@@ -36,6 +36,14 @@ def test_times_and_pictures(tmp_path: Path) -> None:
     assert reader.report.warnings == []
 
 
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "bmp", "webp"])
+def test_a_still_picture_is_no_video(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"still.{suffix}"
+    cv2.imwrite(str(path), np.zeros((64, 96, 3), dtype=np.uint8))
+    with pytest.raises(VideoFileError, match="is a still picture, expected a video"):
+        VideoReader(path)
+
+
 def test_the_pictures_are_those_that_opencv_decodes(tmp_path: Path) -> None:
     path = tmp_path / "steady.mp4"
     write_video(path, STEADY_S)
