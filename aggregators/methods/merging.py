@@ -260,7 +260,7 @@ def _load(
         digests=tuple(digests),
         names=names,
         file_names=tuple(
-            known or (Path(entry).name if isinstance(entry, Path | str) else None)
+            known or (_unicode_name(Path(entry)) if isinstance(entry, Path | str) else None)
             for entry, known in zip(inputs, file_names, strict=True)
         ),
     )
@@ -289,3 +289,8 @@ def encoded_digest(model: MergeInput) -> str:
     if isinstance(model, LeafContribution):
         return sha256(encode_contribution(model)).hexdigest()
     return sha256(encode_model(model)).hexdigest()
+
+
+def _unicode_name(path: Path) -> str:
+    # A recipe is UTF-8; a file from an old archive may have a name that is not.
+    return os.fsencode(path.name).decode("utf-8", "replace")

@@ -3,9 +3,10 @@
 What protects from what: a pool, or whoever has broken into it, cannot pass a file off as one of a
 site, nor change its labels, metrics, terms or parents, because it cannot sign with the site's
 key; and it cannot come with a key of its own, because the site's keys were pinned when first met
-(`site_agent.pool.trust.decisions`). It can keep back newer versions, and it can call a version
-older than it is: a version without a signature that claims to be from before the site signed
-anything is only warned of.
+(`site_agent.pool.trust.decisions`). It can keep back newer versions; it can give one version of a
+model the number of another, because numbers are not signed; and it can call a version older than
+it is: a version without a signature that claims to be from before the site signed anything is only
+warned of.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,13 @@ def test_the_recipe_lists_inputs_and_output(paths: list[Path], tmp_path: Path) -
         ],
         "output": {"digest": merged.digest, "format": "dlib-shape-predictor"},
     }
+
+
+def test_a_file_name_that_is_not_unicode_is_replaced(paths: list[Path], tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.dat")
+    odd.write_bytes(paths[0].read_bytes())
+    merged = merge("wba-cascade", [odd, paths[1]], output=tmp_path / "merged.dat")
+    assert merged.recipe.inputs[0].file_name == "caf\ufffd.dat"
 
 
 def test_a_model_given_twice_is_warned_of(paths: list[Path]) -> None:
