@@ -144,8 +144,14 @@ class PoolClient:
         """
         if isinstance(text, ModelAddress):
             return text
-        is_bare = "/" not in text and not text.startswith("sha256:")
-        return parse_address(f"{self.whoami().site}/{text}" if is_bare else text)
+        if "/" in text or text.startswith("sha256:"):
+            return parse_address(text)
+        try:
+            where = ModelAddress.parse(f"own/{text}")
+        except ValueError:
+            # Raises as well, and quotes the word as it was given.
+            return parse_address(text)
+        return replace(where, site=self.whoami().site)
 
     def version(self, address: str | ModelAddress) -> ModelVersionResponse:
         """Return the record of a version; when offline, the last one seen.
