@@ -84,21 +84,34 @@ class InputFinder:
             NotLoggedInError,
             WithdrawnError,
         )
-        from site_agent.pool.cache import ModelCache
 
-        given = self._given_files()
-        path = given.get(digest) or self._beside_recipe(digest) or ModelCache().find(digest)
+        path = self._at_hand(digest)
         if path is not None:
             return path
-        addresses = [each.address for each in self._mentions.get(digest, []) if each.address]
         refusal: Exception | None = None
-        for address in dict.fromkeys([*addresses, *self._sources.addresses_of(digest)]):
+        for address in self._addresses(digest):
             try:
                 version = self._pool.version(f"{address.split('@')[0]}@sha256:{digest}")
                 return fetch(self._invocation, self._pool, version).path
             except (NotFoundError, ForbiddenError, NotLoggedInError, WithdrawnError) as error:
                 refusal = refusal or error
         raise LookupError(self._why_missing(digest, refusal)) from refusal
+
+    def place_of(self, digest: str) -> str:
+        """Return where a file is, or why it is missing; nothing is downloaded."""
+        places = [str(self._at_hand(digest) or ""), *self._addresses(digest)]
+        missing = f"missing: {self._why_missing(digest, None)}"
+        return next((place for place in places if place), missing)
+
+    def _at_hand(self, digest: str) -> Path | None:
+        from site_agent.pool.cache import ModelCache
+
+        given = self._given_files().get(digest)
+        return given or self._beside_recipe(digest) or ModelCache().find(digest)
+
+    def _addresses(self, digest: str) -> list[str]:
+        named = [each.address for each in self._mentions.get(digest, []) if each.address]
+        return list(dict.fromkeys([*named, *self._sources.addresses_of(digest)]))
 
     def _why_missing(self, digest: str, refusal: Exception | None) -> str:
         """Say where a file was looked for, and who has it."""

@@ -82,10 +82,11 @@ def _replay_exactly(
     recipe = search.family.root
     if request.dry_run:
         kept = list(recipe.input_digests)
+        places = [search.finder.place_of(digest) for digest in kept]
         plan = {"method": recipe.method.name, "inputs": kept, "left_out": [], "output": target}
         told = f"would merge {count_words(len(kept), 'model')} into {target}"
         told += words_on_existing(target, force=request.force)
-        return Reply(plan, told)
+        return Reply(plan | {"places": places}, [told, *places])
     with (
         place_for_model(target, force=request.force) as place,
         invocation.progress(f"replay {recipe.method.name}") as report,

@@ -8,6 +8,7 @@ from aggregators.methods import Recipe
 from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import MergeRefusedError
 from pool_server.http.identity import Caller
+from pool_server.lineage.family.repository import contributions_among
 from pool_server.lineage.withdrawals.repository import find_refusal
 from pool_server.merges import repository
 from pool_server.models.access import may, readable_by
@@ -42,6 +43,11 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     for entry in recipe.inputs:
         versions = seen.get(entry.digest, [])
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
+        if not versions and contributions_among(session, [entry.digest]):
+            raise MergeRefusedError(
+                f"input {known_as} is a site's contribution to a round, which only rounds combine",
+                hint="Download the result of the round instead.",
+            )
         if not versions:
             raise MergeRefusedError(
                 f"input {known_as} is not in the pool",

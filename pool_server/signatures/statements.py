@@ -193,9 +193,14 @@ def attach_if_fitting(
 
 
 def add_statement(
-    session: Session, caller: Caller, version: ModelVersionRecord, signed: SignedStatement
+    session: Session,
+    caller: Caller,
+    version: ModelVersionRecord,
+    signed: SignedStatement,
+    *,
+    is_changed: bool = False,
 ) -> StatementResponse:
-    """Sign an existing version, or sign it again after its key was revoked.
+    """Sign an existing version, or sign it again: after its key was revoked, or it was changed.
 
     Raises
     ------
@@ -207,9 +212,9 @@ def add_statement(
     repository.lock_keys(session, version.model.site_id)
     known = repository.find_statement(session, version.id)
     if known is not None:
-        if known.envelope == signed.envelope.model_dump(mode="json"):
+        if not is_changed and known.envelope == signed.envelope.model_dump(mode="json"):
             return describe_statement(version, known)
-        if known.key.revoked_at is None:
+        if not is_changed and known.key.revoked_at is None:
             raise ConflictError(
                 f"the version was signed on {known.created_at:%Y-%m-%d} with key {known.key_id}",
                 code="statement_exists",
@@ -221,36 +226,6 @@ def add_statement(
     attached = repository.find_statement(session, version.id)
     assert attached is not None
     return describe_statement(version, attached)
-
-
-def sign_change(
-    session: Session,
-    caller: Caller,
-    version: ModelVersionRecord,
-    signed: SignedStatement | None,
-) -> None:
-    """Replace the statement of a version, which was loaded as a whole after it was changed.
-
-    Raises
-    ------
-    RefusedError
-        The version is signed, and `signed` is None.
-    """
-    repository.lock_keys(session, version.model.site_id)
-    known = repository.find_statement(session, version.id)
-    if signed is None:
-        if known is None:
-            return
-        raise RefusedError(
-            "the version is signed, and the signature covers what is to be changed",
-            code="signature_required",
-            hint="Change it on the machine that has the site's key; `poolctl models change` signs "
-            "it again.",
-        )
-    if known is not None:
-        session.delete(known)
-        session.flush()
-    _attach(session, caller, version, signed, Claims.of_version(version))
 
 
 def get_statement(session: Session, version: ModelVersionRecord) -> StatementResponse:

@@ -1,6 +1,6 @@
 """Versions of models, their descriptions, and their withdrawals.
 
-Versions are immutable once they are there.
+The file of a version never changes; its site may correct what is said of it.
 """
 
 from __future__ import annotations

@@ -19,13 +19,12 @@ from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.standing import address_of, subject_of
 from pool_server.models.states import PUBLIC, WITHDRAWN
-from pool_server.signatures.statements import sign_change
+from pool_server.signatures.statements import add_statement
 from pool_server.wire.models.curation import DescriptionRequest
 from pool_server.wire.models.labels import VOCABULARY
 from pool_server.wire.models.models import ModelVersionResponse
 
 CHANGED_EVENT = "version.changed"
-_MOST_SHOWN = 200
 
 
 def require_labels(labels: Mapping[str, str]) -> None:
@@ -60,7 +59,23 @@ def change_description(
             code="wrong_state",
             details={"found": WITHDRAWN},
         )
-    changes = _changes(version, request)
+    if version.statement is not None and request.statement is None:
+        raise RefusedError(
+            "the version is signed, and the signature covers what is to be changed",
+            code="signature_required",
+            hint="`poolctl models change` signs it again, on the machine that has the site's key.",
+        )
+    before = _said(
+        version.description,
+        {each.key: each.value for each in version.labels},
+        {each.name: each.value for each in version.metrics},
+    )
+    after = _said(request.description, request.labels, request.metrics)
+    changes = {
+        name: [before.get(name), after.get(name)]
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    }
     if not changes:
         return describe_version(session, version.id)
     version.description = request.description
@@ -68,37 +83,24 @@ def change_description(
     session.flush()
     session.expire(version)
     version = registry.get_version(session, version.id)
-    sign_change(session, caller, version, request.statement)
-    record_act(
-        session,
-        caller,
-        "version.change",
-        subject_of(version),
-        digest=version.digest,
-        changes=changes,
-    )
+    if request.statement is not None:
+        add_statement(session, caller, version, request.statement, is_changed=True)
+    subject = subject_of(version)
+    record_act(session, caller, "version.change", subject, digest=version.digest, changes=changes)
     session.flush()
     _tell(session, caller, version, changes)
     session.expire(version)
     return describe_version(session, version.id)
 
 
-def _changes(version: ModelVersionRecord, request: DescriptionRequest) -> dict[str, list[Any]]:
-    """Return what differs, each with what it was and what it is to be."""
-    before: dict[str, Any] = {"description": version.description[:_MOST_SHOWN]}
-    before |= {f"label {each.key}": each.value for each in version.labels}
-    before |= {f"metric {each.name}": each.value for each in version.metrics}
-    after: dict[str, Any] = {"description": request.description[:_MOST_SHOWN]}
-    after |= {f"label {key}": value for key, value in request.labels.items()}
-    after |= {f"metric {name}": value for name, value in request.metrics.items()}
-    changes = {
-        name: [before.get(name), after.get(name)]
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
+def _said(
+    description: str, labels: Mapping[str, str], metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    return {
+        "description": description,
+        **{f"label {key}": value for key, value in labels.items()},
+        **{f"metric {name}": value for name, value in metrics.items()},
     }
-    if version.description != request.description:
-        changes.setdefault("description", [before["description"], after["description"]])
-    return changes
 
 
 def _replace(
@@ -109,13 +111,9 @@ def _replace(
 ) -> None:
     for kind in (LabelRecord, MetricRecord):
         session.execute(delete(kind).where(kind.version_id == version.id))
-    session.add_all(
-        LabelRecord(version_id=version.id, key=key, value=value) for key, value in labels.items()
-    )
-    session.add_all(
-        MetricRecord(version_id=version.id, name=name, value=value)
-        for name, value in metrics.items()
-    )
+    key = {"version_id": version.id}
+    session.add_all(LabelRecord(**key, key=name, value=text) for name, text in labels.items())
+    session.add_all(MetricRecord(**key, name=name, value=x) for name, x in metrics.items())
 
 
 def _tell(
@@ -130,17 +128,14 @@ def _tell(
     }
     if caller.site_id != owner:
         site_ids.add(owner)
-    details = {"changes": [_words(name, *values) for name, values in changes.items()]}
+    told = [
+        name if name == "description" else f"{name}: {before} -> {after}"
+        for name, (before, after) in changes.items()
+    ]
     write_events(
         session,
         [
-            NewEvent(site_id, CHANGED_EVENT, address_of(version), details)
+            NewEvent(site_id, CHANGED_EVENT, address_of(version), {"changes": told})
             for site_id in sorted(site_ids)
         ],
     )
-
-
-def _words(name: str, before: Any, after: Any) -> str:
-    if name == "description":
-        return name
-    return f"{name}: {'none' if before is None else before} -> {'none' if after is None else after}"

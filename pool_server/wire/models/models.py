@@ -84,7 +84,7 @@ _LINEAGE_EXAMPLE: dict[str, Any] = {
 
 
 class ModelVersionResponse(BaseModel):
-    """One version of one model: immutable once it is visible."""
+    """One version of one model: its file never changes."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_FACE_VERSION_EXAMPLE]})
 

@@ -62,6 +62,12 @@ def test_sites_contribute_apart_and_merge_combines(
     assert poolctl(*replay, "-q").code == 0, "its contributions lie beside it"
     dropped = poolctl(*words, "--force", "--drop-contributions")
     assert dropped.code == 0, dropped.err
+    recipe = tmp_path / "study" / "models" / "refined.dat.recipe.json"
+    for folder in (recipe.parent, tmp_path / "study" / ".study"):
+        folder.mkdir(parents=True)
+    Path(f"{together}.recipe.json").rename(recipe)
+    lost = poolctl("merge", "--replay", recipe, base, "-o", tmp_path / "lost.dat", "--json")
+    assert lost.error["message"].count("which the study deleted when it was combined") == 2
     again = tmp_path / "again.dat"
     replayed = poolctl("merge", "--replay", f"{merged}.recipe.json", base, *sent, "-o", again, "-q")
     assert replayed.code == 0, replayed.err

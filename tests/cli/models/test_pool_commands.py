@@ -254,6 +254,9 @@ def test_any_site_that_may_read_the_inputs_makes_the_same_bytes(
     monkeypatch.setenv("POOL_HOME", str(elsewhere / "home"))
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
     replay = ("merge", "--replay", "site-a/again-m", "-o", "again.svm", "--json")
+    places = member(*replay, "--dry-run").data["places"]
+    assert places[:2] == ["pool://site-a/again-x@1", "pool://site-a/again-y@1"]
+    assert places[2].startswith("missing: ")
     lost = member(*replay)
     assert lost.code == 4
     assert "input 3 of 3" in lost.error["message"]

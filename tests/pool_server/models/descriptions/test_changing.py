@@ -56,7 +56,7 @@ def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
     assert found_by(pool, site="changes", label="popluation") == []
     assert found_by(pool, site="changes", text="hose") == ["face"]
     [heard] = events_of(reader, "version.changed", "pool://changes/face@1")
-    assert "label population: none -> infant" in heard["changes"]
+    assert "label population: None -> infant" in heard["changes"]
     assert change(owner, version, **right).status_code == 200, "again changes nothing"
     entries = pool.member("changes", "admin").get(
         "/api/v1/audit", params={"action": "version.change", "subject": "changes/face@1"}
