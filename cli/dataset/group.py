@@ -45,16 +45,12 @@ def synth(
         typer.Option(help="Style of the images: mixed, adult-lab, infant-lab, ..."),
     ] = "mixed",
     name: Annotated[str, typer.Option(help="Name of the files.")] = "faces",
-    sheet: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Draw some of the faces on a sheet.")
-    ] = None,
     force: ForceOption = False,
 ) -> Reply:
     """Draw an annotated data set of synthetic faces.
 
-    Every face has an exact box and 68 exact landmarks.
+    Every face has an exact box and 68 exact landmarks; 'poolctl dataset preview' draws them.
     """
-    from site_agent.datasets import read_imglab_xml, write_contact_sheets
     from site_agent.datasets.synthetic import face_dataset_files, write_face_dataset
 
     named: dict[str, Any] = {
@@ -65,8 +61,6 @@ def synth(
     }
     for file in face_dataset_files(folder, image_count, **named):
         require_free(file, force=force)
-    if sheet is not None:
-        require_free(sheet, force=force)
     with invocation.progress("draw faces") as report:
         xml = write_face_dataset(
             folder,
@@ -77,12 +71,8 @@ def synth(
             style=style,
             progress=report,
         )
-    if sheet is not None:
-        write_contact_sheets(read_imglab_xml(xml), sheet, rows=6, tile_px=256, most_pages=1)
     data = {"dataset": xml, "images": image_count, "faces_per_image": faces_per_image}
-    data["sheet"] = sheet
-    shown = f"some of them in {sheet}" if sheet is not None else ""
-    return Reply(data, [f"{xml}  ({count_words(image_count, 'image')})", shown], [str(xml)])
+    return Reply(data, f"{xml}  ({count_words(image_count, 'image')})", [str(xml)])
 
 
 @command(

@@ -259,7 +259,7 @@ def take_back(
     app,
     "finish",
     examples=[
-        "rounds finish 4f1d2c3b4a596877 --upload-to site-a/refined-68",
+        "rounds finish 4f1d2c3b4a596877 --name site-a/refined-68",
         "rounds finish 4f1d2c3b4a596877 --early",
     ],
 )
@@ -267,10 +267,9 @@ def finish(
     invocation: Invocation,
     round_id: _RoundArgument,
     *,
-    upload_to: Annotated[
+    name: Annotated[
         str,
         typer.Option(
-            "--upload-to",
             metavar="[SITE/]NAME",
             help="Name of the result. Default: your site and the name of the base.",
         ),
@@ -293,9 +292,7 @@ def finish(
     from site_agent.refinement.rounds import finish_round
 
     with invocation.pool() as pool:
-        address = upload_to
-        if address and "/" not in address:
-            address = f"{pool.whoami().site}/{address}"
+        address = pool.address(name) if name else ""
         done = finish_round(
             pool,
             round_id,

@@ -24,12 +24,6 @@ TermOption = Annotated[
         help="A term of use, for example DUO:0000042 or MOR=2027-01-31; repeatable.",
     ),
 ]
-TermsFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--terms-file", metavar="FILE", help="A file with one term per line. Default: FILE.terms."
-    ),
-]
 PurposeOption = Annotated[
     list[str],
     typer.Option(
@@ -58,7 +52,7 @@ def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
             raise UsageError(f"--term {word}: {error}") from error
     if file is not None:
         if not file.is_file():
-            raise InputMissingError(f"--terms {file}: no such file; expected one term per line")
+            raise InputMissingError(f"{file}: no such file; expected one term per line")
         terms |= dict.fromkeys(read_terms_file(file))
     return list(terms)
 

@@ -27,7 +27,6 @@ from cli.models.sharing import VisibilityOption
 from cli.models.terms import (
     PurposeOption,
     TermOption,
-    TermsFileOption,
     read_purposes,
     read_terms,
     terms_file_beside,
@@ -88,12 +87,7 @@ def upload(
     label: LabelOption = [],  # noqa: B006 (typer wants the default itself)
     metric: MetricOption = [],  # noqa: B006
     description: Annotated[str, typer.Option(help="A description.")] = "",
-    recipe: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Recipe of a merged model. Default: FILE.recipe.json."),
-    ] = None,
     term: TermOption = [],  # noqa: B006
-    terms_file: TermsFileOption = None,
     purpose: PurposeOption = [],  # noqa: B006
     card: CardOption = None,
     draft: DraftOption = False,
@@ -103,7 +97,8 @@ def upload(
         bool,
         typer.Option(
             "--sidecars/--no-sidecars",
-            help="Read labels, metrics, recipe and terms from the files beside the model.",
+            help="Read the files beside the model: its recipe (FILE.recipe.json), labels and "
+            "scores, and terms of use (FILE.terms, one a line).",
         ),
     ] = True,
     sign: Annotated[
@@ -122,15 +117,15 @@ def upload(
         found = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {found}; expected a model file")
     given = _Description(key_value_pairs(label, "--label"), read_metrics(metric))
-    given.terms = read_terms(term, terms_file)
+    given.terms = read_terms(term)
     given.card = "" if card is None else read_card_file(card)
     intended_use = read_purposes(purpose)
     from aggregators.formats import file_digest, recognise
 
     model_format = recognise(file)
-    digest = file_digest(file) if recipe is not None or sidecars_read else ""
+    digest = file_digest(file) if sidecars_read else ""
     if digest:
-        _add_sidecars(given, file, digest, recipe, sidecars_read=sidecars_read)
+        _add_sidecars(given, file, digest)
     for source in given.sources:
         invocation.note(f"taken from {source}")
     with invocation.pool() as pool:
@@ -275,24 +270,10 @@ def read_metrics(words: list[str]) -> dict[str, float]:
     return metrics
 
 
-def _add_sidecars(
-    given: _Description, file: Path, digest: str, recipe: Path | None, *, sidecars_read: bool
-) -> None:
+def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
     """Add what lies beside the file; what the command line says goes before it."""
-    if recipe is not None:
-        from aggregators.methods import read_recipe
-
-        promised = read_recipe(recipe)
-        if promised.output is not None and promised.output.digest != digest:
-            raise UsageError(
-                f"--recipe {recipe}: makes a file with the digest {promised.output.digest}, "
-                f"but {file} has {digest}"
-            )
-        given.recipe = promised.model_dump(mode="json", by_alias=True)
-    if not sidecars_read:
-        return
     found = sidecars.recipe_beside(file, digest)
-    if given.recipe is None and found is not None:
+    if found is not None:
         given.recipe = found[1]
         given.sources.append(f"{found[0]}: the recipe")
     labels = sidecars.labels_beside(file, digest)

@@ -128,7 +128,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             assert early.code == 7
             assert "site-c" in early.error["message"]
             pass_deadline(PoolSettings(data_folder=tmp_path / "pool"), key)
-            done = b.run("rounds", "finish", key, "--upload-to", "refined", "--json").data
+            done = b.run("rounds", "finish", key, "--name", "refined", "--json").data
             assert done["left_out"] == ["site-c"]
             assert done["version"]["site"] == "site-b"
             assert len(done["version"]["parent_digests"]) == 3

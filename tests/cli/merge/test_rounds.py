@@ -94,7 +94,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         assert (again["digest"], again["sent_bytes"]) == (done["digest"], 0)
         assert not again["computed"]
     assert "2 of 2" in poolctl("rounds", "ls").out
-    first = poolctl("rounds", "finish", key, "--upload-to", "refined", "--json").data
+    first = poolctl("rounds", "finish", key, "--name", "refined", "--json").data
     assert first["version"]["site"] == "site-b"
     assert (first["left_out"], first["ended_here"]) == ([], True)
     assert len(first["version"]["parent_digests"]) == 3
@@ -171,7 +171,7 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     for name, path in faces.items():
         assert site.be(name)("rounds", "contribute", key, "--data", path).code == 0
     poolctl = site.be("site-a")
-    done = poolctl("rounds", "finish", key, "--early", "--upload-to", "of-two", "--json")
+    done = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
     assert done.data["left_out"] == ["site-silent"]
     assert "site-silent  missing" in poolctl("rounds", "info", key).out
 

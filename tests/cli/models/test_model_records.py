@@ -29,10 +29,10 @@ def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
     assert "DUO:0000024" in member("models", "vocabulary", "--terms", "-q").out.split()
 
 
-def test_terms_from_the_command_line_a_file_and_beside_the_model(member: Run) -> None:
+def test_terms_from_the_command_line_and_beside_the_model(member: Run) -> None:
     make("a.svm", 101)
-    Path("mine.terms").write_text("# ours\nGRU\n\nDUO:0000024=2099-01-31\n")
-    words = ("upload", "a.svm", "-n", "terms-1", "--term", "NCU", "--terms-file", "mine.terms")
+    terms = ("--term", "NCU", "--term", "GRU", "--term", "DUO:0000024=2099-01-31")
+    words = ("upload", "a.svm", "-n", "terms-1", *terms)
     version = member(*words, "--json").data["version"]
     assert [(each["code"], each["detail"]) for each in version["terms"]] == [
         ("DUO:0000024", "2099-01-31"), ("DUO:0000042", ""), ("DUO:0000046", ""),
@@ -40,7 +40,7 @@ def test_terms_from_the_command_line_a_file_and_beside_the_model(member: Run) ->
     shown = member("models", "info", "site-a/terms-1").out
     assert "publication moratorium (DUO:0000024): 2099-01-31" in shown
     make("b.svm", 102)
-    Path("b.svm.terms").write_text("IRB\n")
+    Path("b.svm.terms").write_text("# ours\n\nIRB\n")
     taken = member("upload", "b.svm", "-n", "terms-2", "--dry-run", "--json").data["terms"]
     assert [each["code"] for each in taken] == ["DUO:0000021"]
     Path("b.svm.terms").write_text("GRU\nMOR=soon\nXYZ\n")
