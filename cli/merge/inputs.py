@@ -120,8 +120,9 @@ class InputFinder:
                 "it is a site's contribution to a round, which the pool keeps and gives to nobody: "
                 f"only the pool could combine it{self._or_download()}"
             )
-        names = [Path(each.file_name or "").suffix for each in self._mentions.get(digest, [])]
-        if ".contribution" in names and (self._folder.parent / ".study").is_dir():
+        names = [each.file_name for each in self._mentions.get(digest, []) if each.file_name]
+        is_contribution = any(Path(name).suffix == ".contribution" for name in names)
+        if is_contribution and (self._folder.parent / ".study").is_dir():
             return (
                 "it is a part's contribution, which the study deleted when it was combined; the "
                 f"command in {self._folder.parent / 'study.json'} makes the model again"
@@ -136,7 +137,7 @@ class InputFinder:
         makers = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
         site = makers[0].removeprefix("pool://").split("/")[0] if makers else ""
         whom = f"{site}, which published {makers[0]}," if makers else "whoever made the recipe"
-        what = "the contributions beside the model" if ".contribution" in names else "the file"
+        what = "the contributions beside the model" if is_contribution else (names or ["it"])[0]
         return f"{words}; ask {whom} for {what}, and name it after the options"
 
     def _or_download(self) -> str:

@@ -86,7 +86,8 @@ def _replay_exactly(
         plan = {"method": recipe.method.name, "inputs": kept, "left_out": [], "output": target}
         told = f"would merge {count_words(len(kept), 'model')} into {target}"
         told += words_on_existing(target, force=request.force)
-        return Reply(plan | {"places": places}, [told, *places])
+        lines = [f"input {number}: {place}" for number, place in enumerate(places, start=1)]
+        return Reply(plan | {"places": places}, [told, *lines])
     with (
         place_for_model(target, force=request.force) as place,
         invocation.progress(f"replay {recipe.method.name}") as report,

@@ -99,6 +99,7 @@ def usage(
     with invocation.pool() as pool:
         where = pool.address(address)
         start = f"pool://{where.site}/{where.name}@"
+        pool.models.sharing(where)  # refuses a model that is not there
         wanted = pool.version(where).address if where.reference else ""
         site = "" if pool.whoami().site == where.site else where.site
         found = [

@@ -152,6 +152,7 @@ def test_a_merged_model_has_what_its_inputs_share(
         member("models", "usage", "shared-one@1", "-q").out.split()
         == ["pool://site-a/shared-one@1"] * 2
     )
+    assert member("models", "usage", "nothing").code == 4
     foreign = member("models", "usage", "site-b/shared", "--json")
     assert (foreign.code, foreign.error["code"]) == (3, "forbidden")
 
