@@ -11,7 +11,7 @@ from cli.frame.addresses import SUFFIX_OF_FORMAT
 from cli.frame.errors import MergeFailedError
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
-from cli.merge.replaying import digests_to_leave_out, find_recipe
+from cli.merge.replaying import digests_to_leave_out, find_recipe, refinement_lines
 
 if TYPE_CHECKING:
     from aggregators import Recipe
@@ -75,7 +75,7 @@ class Order:
             f"pool://{self.target.site}/{self._name_of(step)}, in place of {self._old_name(step)}"
             for step in self.plan.steps
         ]
-        return Reply(data, lines)
+        return Reply(data, [*lines, *refinement_lines(self.plan)])
 
     def reply(self) -> Reply:
         """Tell what became of it."""
@@ -93,6 +93,7 @@ class Order:
             lines.append(f"without {', '.join(named)}")
         for each, step in zip(self.jobs, self.plan.steps, strict=False):
             lines += self._lines(each, step)
+        lines += refinement_lines(self.plan)
         return Reply(data, lines, [each.version or each.merge_id for each in self.jobs])
 
     def _ask(

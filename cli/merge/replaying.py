@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address, size_words
-from cli.frame.errors import InputMissingError, OutputExistsError, UsageError
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
@@ -107,15 +108,30 @@ def _replay_without(
     plan = plan_rebuild(family, left_out)
     if sources.silence:
         invocation.note(f"only recipes on this machine were used: {sources.silence}")
-    names = _Names(target, plan, sources, force=request.force)
+    names = _Names(target, plan, sources)
     if request.dry_run:
         return _plan_reply(plan, target, names)
-    with (
-        place_for_model(target, force=request.force) as place,
-        invocation.progress(f"replay {family.root.method.name}") as report,
-    ):
-        made = carry_out(plan, search.finder.find, place, name_of=names.path_of, progress=report)
-    made[-1] = replace(made[-1], path=target, recipe_file=recipe_path(target))
+    with ExitStack() as stack:
+        # What an earlier call left behind is the same model, and in nobody's way.
+        places = {
+            path: stack.enter_context(place_for_model(path, force=request.force))
+            for path in map(names.path_of, plan.steps)
+        }
+        report = stack.enter_context(
+            invocation.progress(f"replay {plan.steps[-1].recipe.method.name}")
+        )
+        made = carry_out(
+            plan,
+            search.finder.find,
+            places[target],
+            name_of=lambda step: places[names.path_of(step)],
+            progress=report,
+        )
+    paths = [names.path_of(each.step) for each in made]
+    made = [
+        replace(each, path=path, recipe_file=recipe_path(path))
+        for each, path in zip(made, paths, strict=True)
+    ]
     reply = merged_reply(invocation, made[-1].merged, target)
     return _with_story(reply, plan, made, names)
 
@@ -156,9 +172,7 @@ def digests_to_leave_out(
 class _Names:
     """What the files are called that have to be made before the one that was asked for."""
 
-    def __init__(
-        self, target: Path, plan: RebuildPlan, sources: RecipeSources, *, force: bool
-    ) -> None:
+    def __init__(self, target: Path, plan: RebuildPlan, sources: RecipeSources) -> None:
         self._target = target
         self._sources = sources
         self._paths: dict[str, Path] = {}
@@ -172,10 +186,6 @@ class _Names:
             path = target.with_name(f"{target.stem}--{stem}{suffix or target.suffix}")
             if path in taken:
                 path = path.with_stem(f"{path.stem}-{number}")
-            if path.exists() and not force:
-                raise OutputExistsError(
-                    f"{path}: already exists; an input that must be made again is written there"
-                )
             taken.add(path)
             self._paths[step.old] = path
 
@@ -212,7 +222,7 @@ def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
         f"({step.recipe.method.name} of {count_words(len(step.kept) + len(step.rebuilt), 'model')})"
         for step in plan.steps
     ]
-    return Reply(data, lines)
+    return Reply(data, [*lines, *refinement_lines(plan)])
 
 
 def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:
@@ -230,12 +240,23 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     left_out = [each.address or each.file_name or each.digest[:12] for each in plan.left_out]
     lines = [f"without {', '.join(left_out)}"]
     lines += [f"{each.path} takes the place of {names.old_name(each.step.old)}" for each in made]
+    lines += refinement_lines(plan)
     if len(made) > 1:
         lines.append("upload them in this order, so that the pool links each as a successor")
     assert isinstance(reply.text, Sequence), "merged_reply tells lines"
     data = {**reply.data, "made": items}
     data["left_out"] = [each.model_dump() for each in plan.left_out]
     return Reply(data, [*reply.text, *lines], [str(each.path) for each in made])
+
+
+def refinement_lines(plan: RebuildPlan) -> list[str]:
+    """Say that a model is not refined any more, and how it becomes so again."""
+    if not plan.unrefined:
+        return []
+    return [
+        "it is not refined: what sites contributed fits only the old base; after the upload, "
+        "refine it again: poolctl rounds start --base ADDRESS"
+    ]
 
 
 def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:

@@ -3,6 +3,9 @@
 What is left out may be an input of the recipe, or stand in the recipe of an input, or further
 down. Every merged input that holds it is then made again first, from its own recipe, and takes
 the old one's place with the old one's weight; an input that held nothing else is left out, too.
+
+What sites contributed to a round fits the base that they had and no other. Of a refined model whose
+base is made again, only the base is therefore made.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aggregators.errors import IncompatibleModelsError
 from aggregators.methods import (
     LeftOut,
     Merged,
@@ -60,11 +62,14 @@ class RebuildPlan:
     ----------
     emptied : tuple of str
         Digests of merged inputs of which nothing is left.
+    unrefined : tuple of str
+        Digests of refined models of which only the base is made again.
     """
 
     steps: tuple[Step, ...]
     left_out: tuple[LeftOut, ...]
     emptied: tuple[str, ...] = ()
+    unrefined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,26 +152,31 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
             hint="poolctl models lineage ADDRESS shows what a model was merged from",
         )
     touched = family.holders(without)
+    changed = touched - set(without)
     gone: set[str] = set(without)
     steps: list[Step] = []
-    for digest in _inputs_first(family, touched - gone):
-        step = _step(digest, family.recipes[digest], gone, touched)
+    for digest in _inputs_first(family, changed):
+        recipe = _without_refinement(family, family.recipes[digest], changed)
+        step = _step(digest, recipe, gone, touched)
         if step.kept or step.rebuilt:
             steps.append(step)
         else:
             gone.add(digest)
     old = family.root.output.digest if family.root.output is not None else ""
-    last = _step(old, family.root, gone, touched)
+    last = _step(old, _without_refinement(family, family.root, changed), gone, touched)
     if not last.kept and not last.rebuilt:
         raise InvalidInputError(
             "nothing is left to merge: every input of the recipe is left out, or holds nothing "
             "but what is left out",
             hint="there is no successor to make; withdraw the model itself",
         )
+    needed = (*_needed(steps, last), last)
+    recipes = {**family.recipes, old: family.root}
     return RebuildPlan(
-        steps=(*_needed(steps, last), last),
+        steps=needed,
         left_out=tuple(_named(digest, entries[digest]) for digest in dict.fromkeys(without)),
         emptied=tuple(sorted(gone - set(without))),
+        unrefined=tuple(s.old for s in needed if s.recipe.method != recipes[s.old].method),
     )
 
 
@@ -189,8 +199,6 @@ def carry_out(
 
     Raises
     ------
-    InvalidInputError
-        Contributions to a round fit the model that they were made for and no other.
     AggregatorError, OSError
         As `aggregators.replay`.
     """
@@ -203,25 +211,15 @@ def carry_out(
 
     for step in plan.steps:
         path = target if step is plan.steps[-1] else name_of(step)
-        try:
-            merged = replay(
-                step.recipe,
-                find_any,
-                path,
-                without=step.dropped,
-                rebuilt={digest: inputs[digest] for digest in step.rebuilt},
-                left_out=plan.left_out,
-                progress=progress,
-            )
-        except IncompatibleModelsError as error:
-            if step.recipe.method.name != "leaf-refit":
-                raise
-            raise InvalidInputError(
-                f"{step.recipe.output.digest if step.recipe.output else path.name} was refined in "
-                "a round, and what the sites contributed fits the model that the round began with "
-                f"and no other: {error}",
-                hint="merge the base anew without it, and refine that in a new round",
-            ) from error
+        merged = replay(
+            step.recipe,
+            find_any,
+            path,
+            without=step.dropped,
+            rebuilt={digest: inputs[digest] for digest in step.rebuilt},
+            left_out=plan.left_out,
+            progress=progress,
+        )
         assert merged.digest is not None, "what is written has a digest"
         files[merged.digest] = path
         inputs[step.old] = RecipeInput(digest=merged.digest, file_name=path.name)
@@ -263,6 +261,16 @@ def plan_replay(recipe: Recipe) -> RebuildPlan:
     """Return the plan of a merge that is carried out as it is."""
     old = recipe.output.digest if recipe.output is not None else ""
     return RebuildPlan(steps=(Step(old, recipe, (), ()),), left_out=())
+
+
+def _without_refinement(family: Family, recipe: Recipe, changed: Collection[str]) -> Recipe:
+    """Return the recipe of the base in place of that of a refined model whose base changes."""
+    while recipe.method.name == "leaf-refit":
+        bases = [each for each in recipe.input_digests if each in changed]
+        if not bases:
+            break
+        recipe = family.recipes[bases[0]].model_copy(update={"output": recipe.output})
+    return recipe
 
 
 def _step(digest: str, recipe: Recipe, gone: Collection[str], touched: Collection[str]) -> Step:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from aggregators.formats import file_digest
+from aggregators.formats import file_digest, write_model
 from aggregators.methods.refitting import RefitSettings
 from cli.frame.errors import UsageError
 from cli.frame.quantities import read_moment
@@ -20,6 +22,7 @@ from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_ba
 from site_agent.refinement.rounds import contribute_to_round
 from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
+from tests.pool_server.rounds.round_driver import contribution_bytes
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 
@@ -59,6 +62,7 @@ class Site:
 
     def __init__(self, pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tokens = pool.tokens | {"admin": pool.admin_token}
+        self.url = pool.url
         self._run, self._monkeypatch = poolctl, monkeypatch
         monkeypatch.setenv("POOL_ENDPOINT", pool.url)
 
@@ -128,9 +132,6 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     refined = refine_sites(base, sources, tmp_path / "refined.dat", plan)
     assert second["version"]["digest"] == refined.digest, "to the last bit"
 
-    monkeypatch.chdir(tmp_path)
-    replayed = poolctl("merge", "--replay", "site-b/refined@1", "-o", "again.dat", "--json")
-    assert replayed.code != 0
     again = poolctl("rounds", "finish", key, "--json").data
     assert again["version"] == first["version"], "a finished round is told"
     late = poolctl("rounds", "contribute", key, "--data", faces["site-a"], "--json")
@@ -174,6 +175,54 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     done = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
     assert done.data["left_out"] == ["site-silent"]
     assert "site-silent  missing" in poolctl("rounds", "info", key).out
+
+
+def test_a_refined_model_is_made_again_without_a_withdrawn_one(
+    site: Site, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journey of the README: merge, refine, withdraw, successor, refine again."""
+    monkeypatch.chdir(tmp_path)
+    model = read_base(base)
+    for name, seed in (("site-a", 1), ("site-b", 2)):
+        moved = replace(model, leaves=model.leaves + np.float32(0.001 * seed))
+        write_model(moved, tmp_path / f"{name}.dat")
+        assert site.be(name)("upload", f"{name}.dat", "--name", "face").code == 0
+    poolctl = site.be("site-b")
+    merging = ("merge", "wba-cascade", "site-a.dat", "site-b.dat", "-o", "merged.dat")
+    assert poolctl(*merging).code == 0
+    assert poolctl("upload", "merged.dat", "--name", "journey").code == 0
+    start = ("rounds", "start", "--base", "site-b/journey", "--sites", "site-a,site-b")
+    key = poolctl(*start, "--deadline", "1h", "-q").out.strip()
+    merged = read_base(Path("merged.dat"))
+    for seed, name in enumerate(("site-a", "site-b")):
+        path = tmp_path / f"{name}.contribution"
+        path.write_bytes(contribution_bytes(merged, seed))
+        with PoolClient(site.url, site.tokens[name]) as client:
+            client.rounds.send_contribution(key, path, name)
+        path.unlink()
+    refined = poolctl("rounds", "finish", key, "--json").data["version"]
+    assert refined["address"] == "pool://site-b/journey@2"
+
+    site.be("site-a")("models", "withdraw", "site-a/face", "--reason", "quality", "-y")
+    poolctl = site.be("site-b")
+    again = ("merge", "--replay", "pool://site-b/journey", "--without", "site-a/face@1")
+    planned = poolctl(*again, "-o", "successor.dat", "--dry-run")
+    assert "poolctl rounds start" in planned.out
+    done = poolctl(*again, "-o", "successor.dat")
+    assert done.code == 0, done.err
+    assert "it is not refined" in done.out
+    assert poolctl(*again, "-o", "successor.dat").code == 0, "nor does the first try stand in a way"
+    sent = poolctl("upload", "successor.dat", "--name", "journey", "--json").data["version"]
+    assert sent["flags"] == []
+    flagged = poolctl("models", "info", refined["address"], "--json").data
+    assert sent["address"] in str(flagged)
+    assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
+    assert poolctl(*start, "--deadline", "1h").code == 0
+    on_pool = poolctl(
+        *("merges", "start", "--replay", refined["address"], "--without", "site-a/face@1"),
+        *("--name", "by-the-pool", "--wait", "--json"),
+    )
+    assert on_pool.data["digest"] == sent["digest"], on_pool.err
 
 
 def test_what_was_computed_waits_for_the_pool(

@@ -162,8 +162,14 @@ def test_contributions_of_a_round_fit_their_base_only(tmp_path: Path) -> None:
         "leaf-refit", [tmp_path / "base.dat", contributions[1]], output=tmp_path / "expected.dat"
     )
     assert made.merged.digest == expected.digest
-    with pytest.raises(InvalidInputError, match="in a round, and what the sites contributed"):
-        rebuild(tmp_path / "bad.dat")
+    # Without a part of the base there is a new base, which the sites can refine again.
+    for path in contributions:
+        path.unlink()
+    [made] = rebuild(tmp_path / "bad.dat")
+    merge("wba-cascade", [tmp_path / "good.dat"], output=tmp_path / "only-good.dat")
+    assert made.merged.digest == file_digest(tmp_path / "only-good.dat")
+    assert made.merged.recipe.successor_of is not None
+    assert made.merged.recipe.successor_of.digest == file_digest(tmp_path / "refined.dat")
 
 
 @given(st.data())
