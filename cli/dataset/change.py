@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,15 +32,7 @@ app = single()
 
 _MISSING_SHOWN = 5
 
-
-class Together(StrEnum):
-    """What stays together in a split."""
-
-    IMAGE = "image"
-    PERSON = "person"
-    FOLDER = "folder"
-
-
+Together = Literal["image", "person", "folder"]
 TogetherOption = Annotated[
     Together,
     typer.Option(help="What must stay in one part: the images of a folder, or of a person."),
@@ -56,22 +47,7 @@ PersonPatternOption = Annotated[
 PersonsOption = Annotated[
     Path | None, typer.Option(metavar="CSV", help="Table with the columns 'file' and 'person'.")
 ]
-
-
-class Target(StrEnum):
-    """Formats that can be written."""
-
-    IMGLAB = "imglab"
-    COCO = "coco"
-    PTS = "pts"
-
-
-class Boxes(StrEnum):
-    """Where boxes come from."""
-
-    KEEP = "keep"
-    POINTS = "points"
-    DETECTOR = "detector"
+Target = Literal["imglab", "coco", "pts"]
 
 
 @command(
@@ -91,7 +67,7 @@ def split(
     test_share: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of the images for a test set.")
     ] = 0.0,
-    together: TogetherOption = Together.IMAGE,
+    together: TogetherOption = "image",
     person_pattern: PersonPatternOption = None,
     persons: PersonsOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
@@ -148,7 +124,7 @@ def split(
             )
     columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
     rows = [[str(item[column]) for column in columns] for item in items]
-    data = {"datasets": datasets, "together": together.value, "seed": seed, "items": items}
+    data = {"datasets": datasets, "together": together, "seed": seed, "items": items}
     return Reply(data, TableText(columns, rows), [str(path) for path in targets.values()])
 
 
@@ -180,7 +156,7 @@ def convert(
         typer.Option("--format", help="Format of the output. Default: by its suffix."),
     ] = None,
     boxes: Annotated[
-        Boxes | None,
+        Literal["keep", "points", "detector"] | None,
         typer.Option(
             help="Boxes of faces with landmarks. Default: 'points' for .pts files, otherwise "
             "'keep'."
@@ -229,15 +205,15 @@ def convert(
         faces = renumber_parts(faces)
     kept = _with_parts(faces, parts) if parts else faces
     _require_free_targets(datasets, kept, output, target, copy=copy, force=force)
-    data: dict[str, Any] = {"datasets": datasets, "output": output, "format": target.value}
+    data: dict[str, Any] = {"datasets": datasets, "output": output, "format": target}
     words = []
-    if boxes is Boxes.DETECTOR or (detector is not None and boxes is None):
+    if boxes == "detector" or (detector is not None and boxes is None):
         faces, told = _reboxed(invocation, faces, detector, upsample)
         data |= told
         words.append(f"boxes: {told['boxes_found']} found, {told['boxes_estimated']} estimated")
     elif detector is not None:
         raise UsageError("--detector: needs --boxes detector")
-    elif boxes is Boxes.POINTS:
+    elif boxes == "points":
         faces = _boxes_around(faces, box_margin)
     if parts:
         faces = _with_parts(faces, parts)
@@ -268,10 +244,10 @@ def grouping_by(
     """Return what keeps images together in a split."""
     from site_agent.datasets import by_folder, by_pattern, by_table
 
-    if together is not Together.PERSON:
+    if together != "person":
         if pattern is not None or table is not None:
             raise UsageError("--person-pattern and --persons: need --together person")
-        return by_folder if together is Together.FOLDER else None
+        return by_folder if together == "folder" else None
     if (pattern is None) == (table is None):
         raise UsageError("--together person: give --person-pattern or --persons")
     if pattern is not None:
@@ -292,7 +268,7 @@ def _require_free_targets(
     force: bool,
 ) -> None:
     """Refuse what `_written` would replace, before a detector looks at every image."""
-    if target is not Target.PTS:
+    if target != "pts":
         refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
         require_free(output, force=force)
         require_free_copies(_copies(faces, output) if copy else (), force=force)
@@ -324,7 +300,7 @@ def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
 
 
 def _target(output: Path) -> Target:
-    targets = {".xml": Target.IMGLAB, ".json": Target.COCO, ".pts": Target.PTS, "": Target.PTS}
+    targets: dict[str, Target] = {".xml": "imglab", ".json": "coco", ".pts": "pts", "": "pts"}
     target = targets.get(output.suffix.lower())
     if target is None:
         raise UsageError(
@@ -402,9 +378,9 @@ def _written(
     from site_agent.datasets import copy_images, part_names, write_coco_keypoints, write_pts_folder
 
     output.parent.mkdir(parents=True, exist_ok=True)
-    if target is Target.IMGLAB:
+    if target == "imglab":
         return _write_imglab(faces, output, copy=copy)
-    if target is Target.COCO:
+    if target == "coco":
         if copy:
             faces = copy_images(faces, output.with_suffix(""))
         write_coco_keypoints(faces, output)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
     from aggregators.models import Model
 
 app = single()
-
-
-class DetectorFile(StrEnum):
-    """The two kinds of detector files, as dlib calls them."""
-
-    OBJECT_DETECTOR = "object_detector"
-    SIMPLE_OBJECT_DETECTOR = "simple_object_detector"
 
 
 @command(
@@ -63,7 +55,7 @@ def convert(
         ),
     ] = "",
     detector_kind: Annotated[
-        DetectorFile | None,
+        Literal["object_detector", "simple_object_detector"] | None,
         typer.Option(
             help="Detectors: the form for C++ or for Python programs. Default: unchanged."
         ),
@@ -103,7 +95,7 @@ def convert(
         made = convert_model(
             content,
             name,
-            detector_kind=None if detector_kind is None else detector_kind.value,
+            detector_kind=detector_kind,
             upsampling=upsample,
         )
         digest = None if dry_run else write_model(made, place, format_name=name)
@@ -142,7 +134,7 @@ def _kind_of(model: Model) -> str | None:
     if not isinstance(model, FhogDetector):
         return None
     simple = model.upsampling is not None
-    return (DetectorFile.SIMPLE_OBJECT_DETECTOR if simple else DetectorFile.OBJECT_DETECTOR).value
+    return "simple_object_detector" if simple else "object_detector"
 
 
 def _remarks(content: Model, made: Model, format_name: str) -> list[str]:

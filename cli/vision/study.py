@@ -95,7 +95,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
                 show_default=False,
             ),
         ] = None,
-        together: TogetherOption = Together.IMAGE,
+        together: TogetherOption = "image",
         person_pattern: PersonPatternOption = None,
         persons: PersonsOption = None,
         dataset_name: Annotated[
@@ -198,7 +198,7 @@ class _Request:
         datasets = [read_face_file(file, self.reading) for file in self.files]
         if len(datasets) > 1:
             given = [each is not None for each in (self.site_count, self.pattern, self.persons)]
-            if any(given) or self.together is not Together.IMAGE:
+            if any(given) or self.together != "image":
                 raise UsageError(
                     f"{len(datasets)} data sets are the parts: --site-count, --together, "
                     "--person-pattern and --persons are for one data set that is split"
