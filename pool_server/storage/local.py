@@ -5,6 +5,7 @@
     uploads/<upload id>/000001              a part that has arrived
     uploads/<upload id>/000002.<random>.tmp a part that is arriving
     uploads/<upload id>/assembled           the whole file, its digest verified
+    uploads/<upload id>/assembled.<...>.tmp the first parts, joined while others arrive
     blobs/ab/ab12...                        a published file, named by its digest
 
 Every file is written under a temporary name, flushed to the disk, and renamed: a name without
@@ -20,7 +21,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +35,7 @@ from pool_server.errors import (
     UploadIncompleteError,
 )
 from pool_server.storage.contract import Checksum, PartAddress
+from pool_server.storage.joining import PartJoiner, part_file
 from pool_server.storage.scratch import write_all
 from pool_server.storage.verification import (
     PartCheck,
@@ -42,7 +45,6 @@ from pool_server.storage.verification import (
     upload_given_up,
 )
 
-BUFFER_BYTES = 1024 * 1024
 ASSEMBLED = "assembled"
 _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
@@ -58,6 +60,8 @@ class LocalStorage:
         with translated("prepare the folder"):
             for each in (self.uploads, self.blobs):
                 each.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._joiners: dict[str, PartJoiner] = {}
+        self._joining = ThreadPoolExecutor(1, thread_name_prefix="join")
 
     @property
     def takes_parts(self) -> bool:
@@ -92,7 +96,23 @@ class LocalStorage:
     def open_part(self, handle: str, number: int, size_bytes: int) -> LocalPartWriter:
         folder = self._upload_folder(handle)
         with translated("open a part"), given_up_when_missing():
-            return LocalPartWriter(folder / f"{number:06d}", number, size_bytes)
+            return LocalPartWriter(
+                part_file(folder, number),
+                number,
+                size_bytes,
+                lambda: self._join_ahead(handle, number),
+            )
+
+    def _join_ahead(self, handle: str, number: int) -> None:
+        """Join what has arrived while other parts come; an only part is not copied at all."""
+        if number > 1 and handle not in self._joiners:
+            for left in [each for each in self._joiners if not (self.uploads / each).exists()]:
+                self._joiners.pop(left, None)
+            folder = self._upload_folder(handle)
+            joiner = PartJoiner(folder, temporary_name(folder / ASSEMBLED))
+            self._joiners.setdefault(handle, joiner)
+        if (found := self._joiners.get(handle)) is not None:
+            self._joining.submit(found.join_ahead)
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         folder = self._upload_folder(handle)
@@ -110,7 +130,7 @@ class LocalStorage:
 
     def _assemble(self, handle: str, part_count: int, digest: str) -> None:
         folder = self._upload_folder(handle)
-        parts = [folder / f"{number:06d}" for number in range(1, part_count + 1)]
+        parts = [part_file(folder, number) for number in range(1, part_count + 1)]
         target = folder / ASSEMBLED
         temporary = temporary_name(target)
         with translated("assemble a file"):
@@ -121,13 +141,19 @@ class LocalStorage:
                     hint="Send them, then complete the upload again.",
                     details={"missing": missing},
                 )
+            joiner = self._joiners.pop(handle, None) or PartJoiner(folder, temporary)
             try:
                 found = link_and_hash(parts[0], temporary) if part_count == 1 else None
-                found = found or join_and_hash(parts, temporary)
-                require_digest(found, digest)
-                temporary.replace(target)
+                if found is None and (found := joiner.finish(part_count)) != digest:
+                    # A part may have been sent again after it was joined.
+                    joiner.end()
+                    joiner = PartJoiner(folder, temporary)
+                    found = joiner.finish(part_count)
+                require_digest(found or "of a part that went missing", digest)
+                joiner.target.replace(target)
                 flush_folder(folder)
             finally:
+                joiner.end()
                 temporary.unlink(missing_ok=True)
 
     def publish(self, handle: str, digest: str) -> None:
@@ -144,6 +170,8 @@ class LocalStorage:
             flush_folder(self.blobs)
 
     def discard(self, handle: str) -> None:
+        if (joiner := self._joiners.pop(handle, None)) is not None:
+            joiner.end()
         with translated("discard an upload"), suppress(FileNotFoundError):
             shutil.rmtree(self._upload_folder(handle))
 
@@ -224,8 +252,11 @@ class LocalStorage:
 class LocalPartWriter:
     """Writes one part to a temporary file beside its final name."""
 
-    def __init__(self, target: Path, number: int, size_bytes: int) -> None:
+    def __init__(
+        self, target: Path, number: int, size_bytes: int, when_kept: Callable[[], None]
+    ) -> None:
         self._target = target
+        self._when_kept = when_kept
         self._check = PartCheck(number, size_bytes)
         self._temporary = temporary_name(target)
         self._file: BinaryIO | None = self._temporary.open("xb", buffering=0)
@@ -248,6 +279,7 @@ class LocalPartWriter:
             with given_up_when_missing():
                 self._temporary.replace(self._target)
                 flush_folder(self._target.parent)
+            self._when_kept()
 
     def discard(self) -> None:
         if self._file is not None:
@@ -327,17 +359,3 @@ def link_and_hash(part: Path, target: Path) -> str | None:
         return None
     with target.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def join_and_hash(parts: list[Path], target: Path) -> str:
-    """Write all parts into one new file and return its SHA-256."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(BUFFER_BYTES))
-    with target.open("xb", buffering=0) as output:
-        for part in parts:
-            with part.open("rb", buffering=0) as source:
-                while count := source.readinto(buffer):
-                    digest.update(buffer[:count])
-                    write_all(output, buffer[:count])
-        os.fdatasync(output.fileno())
-    return digest.hexdigest()
