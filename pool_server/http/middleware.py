@@ -34,6 +34,11 @@ log = logging.getLogger("pool_server.requests")
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _PART_PATH = re.compile(r"^/api/v1/uploads/[0-9a-f]{32}/parts/[0-9]{1,6}$")
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+# The escape of a high surrogate without a low one after it, or of a low one without a high one.
+_HALF_PAIR = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
 # How much of a refused body is read away, so that a client that is still sending gets to read
 # the answer instead of a broken connection.
 DRAIN_BYTES = 64 * 1024 * 1024
@@ -83,17 +88,16 @@ class RequestContext:
 
 
 def is_unicode(body: bytes) -> bool:
-    """Return whether all texts of a JSON document are Unicode; True for what is not JSON.
+    """Return whether JSON is UTF-8, and its escapes stand for whole characters.
 
     JSON can spell half of a surrogate pair. Python reads it, and no answer could hold it.
     """
     try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+        body.decode()
+    except UnicodeDecodeError:
         return False
-    except (ValueError, RecursionError):
-        return True
-    return True
+    # Python reads UTF-16 as well, which has zeros. A backslash after a backslash begins no escape.
+    return b"\0" not in body and _HALF_PAIR.search(body.replace(rb"\\", b"--")) is None
 
 
 class Exchange:

@@ -56,7 +56,9 @@ def test_what_cannot_be_read_is_named_but_not_repeated(pool: PoolDriver) -> None
     assert error_of(pool.admin.put("/api/v1/sites")) == (405, "method_not_allowed")
 
 
-@pytest.mark.parametrize("half", [rb'"\ud800"', b'"\xed\xa0\x80"'])
+@pytest.mark.parametrize(
+    "half", [rb'"\ud800"', rb'"\uD83D\u0041"', rb'"\\\udc00"', b'"\xed\xa0\x80"']
+)
 def test_text_that_is_not_unicode_is_refused_wherever_it_is(pool: PoolDriver, half: bytes) -> None:
     for start, end in (
         (b'{"name":', b"}"),
@@ -66,8 +68,11 @@ def test_text_that_is_not_unicode_is_refused_wherever_it_is(pool: PoolDriver, ha
         refused = pool.admin.post("/api/v1/uploads", content=start + half + end, headers=JSON)
         assert error_of(refused) == (422, "invalid_request")
         assert "not Unicode" in refused.json()["error"]["message"]
-    whole = pool.admin.post("/api/v1/sites", content=rb'{"name":"\ud83d\ude00"}', headers=JSON)
-    assert "body.name" in whole.json()["error"]["message"]
+    for whole in (rb'{"name":"\ud83d\ude00"}', rb'{"name":"\\ud800"}'):
+        read = pool.admin.post("/api/v1/sites", content=whole, headers=JSON)
+        assert "body.name" in read.json()["error"]["message"]
+    wide = pool.admin.post("/api/v1/sites", content='{"name":"x"}'.encode("utf-16"), headers=JSON)
+    assert error_of(wide) == (422, "invalid_request")
 
 
 def test_one_line_for_each_request_and_never_a_token(
