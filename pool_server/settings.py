@@ -198,8 +198,9 @@ class PoolSettings(BaseSettings):
 
     curated: bool = Field(
         default=False,
-        description="Whether what contributors upload waits as a draft until a curator publishes "
-        "it. Results of rounds are published at once: their sites go on with them.",
+        description="Whether what others than curators of the pool upload waits as a draft until "
+        "one of these publishes it. Of rounds that follow each other only the last result waits: "
+        "the sites go on with the others.",
     )
 
     webhook_allow_http: bool = Field(

@@ -59,8 +59,13 @@ def is_address(word: str) -> bool:
     return True
 
 
-def model_files(invocation: Invocation, words: Sequence[str]) -> list[ModelFile]:
-    """Return the files that the words name, fetched from the pool where need be."""
+def model_files(
+    invocation: Invocation, words: Sequence[str], *, to_merge: bool = False
+) -> list[ModelFile]:
+    """Return the files that the words name, fetched from the pool where need be.
+
+    With `to_merge` only what the pool lets the site merge is fetched.
+    """
     found: dict[str, ModelFile] = {}
     addresses = []
     for word in words:
@@ -78,7 +83,10 @@ def model_files(invocation: Invocation, words: Sequence[str]) -> list[ModelFile]
     if addresses:
         with invocation.pool() as pool:
             for word in dict.fromkeys(addresses):
-                downloaded = fetch(invocation, pool, _version(pool, word))
+                version = _version(pool, word)
+                if to_merge:
+                    pool.require_merge_right(version)
+                downloaded = fetch(invocation, pool, version)
                 found[word] = ModelFile(word, downloaded.path, downloaded.version)
     return [found[word] for word in words]
 

@@ -132,7 +132,7 @@ def merge(
     chosen = find_method(method)
     format_name = output_format or chosen.output_formats[0]
     target = choose_target(output, format_name)
-    files = model_files(invocation, inputs)
+    files = model_files(invocation, inputs, to_merge=True)
     check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
     weights = numbers(weight, "--weight") if weight else None
     if weight_by:

@@ -92,6 +92,7 @@ class InputFinder:
         for address in self._addresses(digest):
             try:
                 version = self._pool.version(f"{address.split('@')[0]}@sha256:{digest}")
+                self._pool.require_merge_right(version)
                 return fetch(self._invocation, self._pool, version).path
             except (NotFoundError, ForbiddenError, NotLoggedInError, WithdrawnError) as error:
                 refusal = refusal or error

@@ -50,7 +50,8 @@ def queue(
 def publish(invocation: Invocation, address: VersionArgument) -> Reply:
     """Publish a draft to everyone who may see its model.
 
-    In a curated pool only curators can do this; in others, everyone who may upload to the site.
+    In a curated pool only curators of the pool can do this; in others, everyone who may upload to
+    the site.
     """
     with invocation.pool() as pool:
         return _reply(pool.models.publish(address))

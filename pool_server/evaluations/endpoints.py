@@ -109,5 +109,5 @@ def list_evaluations(  # noqa: PLR0917
     version = resolve_version(session, caller, site, name, reference)
     before_id = None if cursor is None else read_cursor(cursor)
     return service.list_evaluations(
-        session, version, history=history, before_id=before_id, limit=limit
+        session, caller, version, history=history, before_id=before_id, limit=limit
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Row, Select, func, select
+from sqlalchemy import ColumnElement, Row, Select, func, or_, select
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.database.records import (
@@ -16,7 +16,7 @@ from pool_server.database.records import (
     SiteRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.access import listed_for
+from pool_server.models.access import listed_for, readable_by
 
 ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]
@@ -69,23 +69,36 @@ def get_evaluation(session: Session, evaluation_id: int) -> EvaluationRecord:
     return session.scalars(whole_evaluations().where(EvaluationRecord.id == evaluation_id)).one()
 
 
+def _told_to(caller: Caller) -> ColumnElement[bool]:
+    """Return which evaluations a caller is told of: the own site's, and those of what it sees.
+
+    The same file may stand in the pool as a private copy.
+    """
+    seen = select(ModelVersionRecord.id).join(ModelVersionRecord.model).where(readable_by(caller))
+    is_seen = seen.where(ModelVersionRecord.id == EvaluationRecord.version_id).exists()
+    return or_(EvaluationRecord.site_id == caller.site_id, is_seen)
+
+
 def list_evaluations(
-    session: Session, digest: str, *, history: bool, before_id: int | None, limit: int
+    session: Session,
+    caller: Caller,
+    digest: str,
+    *,
+    history: bool,
+    before_id: int | None,
+    limit: int,
 ) -> Sequence[EvaluationRecord]:
-    """Return evaluations of a file, newest first, one more than `limit`.
+    """Return evaluations of a file that the caller may know, newest first, one more than `limit`.
 
     Parameters
     ----------
     history : bool
         Include evaluations that were repeated since.
     """
-    query = whole_evaluations().where(EvaluationRecord.digest == digest)
+    wanted = (EvaluationRecord.digest == digest, _told_to(caller))
+    query = whole_evaluations().where(*wanted)
     if not history:
-        newest = (
-            select(func.max(EvaluationRecord.id))
-            .where(EvaluationRecord.digest == digest)
-            .group_by(*SAME_MEASUREMENT)
-        )
+        newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
         query = query.where(EvaluationRecord.id.in_(newest))
     if before_id is not None:
         query = query.where(EvaluationRecord.id < before_id)
@@ -101,7 +114,7 @@ def list_models(session: Session, caller: Caller, query: MatrixQuery) -> Sequenc
         select(EvaluationRecord.digest)
         .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
         .join(EvaluationRecord.site)
-        .where(*_measured_as(query))
+        .where(*_measured_as(query), _told_to(caller))
     )
     conditions = [
         listed_for(caller),
@@ -132,13 +145,15 @@ def list_models(session: Session, caller: Caller, query: MatrixQuery) -> Sequenc
     ).all()
 
 
-def list_cells(session: Session, digests: Collection[str], query: MatrixQuery) -> Sequence[CellRow]:
+def list_cells(
+    session: Session, caller: Caller, digests: Collection[str], query: MatrixQuery
+) -> Sequence[CellRow]:
     """Return (evaluation, site, value, low, high) of the score of these files.
 
     Of several evaluations of the same file, on the same data, in the same way, the newest that
     has the score.
     """
-    conditions = [EvaluationRecord.digest.in_(digests), *_measured_as(query)]
+    conditions = [EvaluationRecord.digest.in_(digests), _told_to(caller), *_measured_as(query)]
     scored = EvaluationScoreRecord.evaluation_id == EvaluationRecord.id
     newest = (
         select(func.max(EvaluationRecord.id))

@@ -42,6 +42,7 @@ def post_evaluation(
     version = _find_model(session, caller, request.model)
     record = EvaluationRecord(
         digest=version.digest,
+        version_id=version.id,
         site_id=site.id,
         dataset=request.dataset,
         dataset_digest=request.dataset_digest,
@@ -101,6 +102,7 @@ def _find_model(session: Session, caller: Caller, text: str) -> ModelVersionReco
 
 def list_evaluations(
     session: Session,
+    caller: Caller,
     version: ModelVersionRecord,
     *,
     history: bool = False,
@@ -109,7 +111,7 @@ def list_evaluations(
 ) -> EvaluationPage:
     """Return one page of who measured what of a version, newest first."""
     found = repository.list_evaluations(
-        session, version.digest, history=history, before_id=before_id, limit=limit
+        session, caller, version.digest, history=history, before_id=before_id, limit=limit
     )
     page = found[:limit]
     return EvaluationPage(
@@ -145,7 +147,7 @@ def show_matrix(session: Session, caller: Caller, query: MatrixQuery) -> Evaluat
     page = found[: query.limit]
     cells: dict[str, list[MatrixCell]] = defaultdict(list)
     for record, site, value, low, high in repository.list_cells(
-        session, {row[1] for row in page}, query
+        session, caller, {row[1] for row in page}, query
     ):
         cells[record.digest].append(
             MatrixCell(

@@ -39,7 +39,7 @@ from pool_server.merges.inputs import find_inputs
 from pool_server.merges.service import require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import announce_upload
-from pool_server.transfers.completing import complete_upload
+from pool_server.transfers.completing import MERGED, complete_upload
 from pool_server.transfers.parts import store_parts
 from pool_server.wire.merges import MergeRequest
 from pool_server.wire.models.labels import shared_labels
@@ -228,7 +228,7 @@ class MergeWorker:
         self._go_on(job, 0.99, "publishing")
         # Storing a large result takes long, too.
         caller = self._look_again(job, caller)
-        return complete_upload(parts, caller, upload.upload_id)
+        return complete_upload(parts, caller, upload.upload_id, MERGED)
 
     def _look_again(self, job: MergeJobRecord, caller: Caller) -> Caller:
         """Return what who asked may now, after up to hours of work.

@@ -6,8 +6,8 @@ right               what it allows
 ``see``             finding the model, its labels, metrics, lineage, evaluations
 ``download``        fetching its file, and being its copy's second owner without sending it
 ``merge``           naming it as input of a merge, as base of a round
-``redistribute``    handing it on: a copy under another site's name beyond those who may download
-                    the original, or within a bundle
+``redistribute``    handing it on: a copy under another site's name, or within a bundle; of a
+                    file that several sites have, its first publisher grants it
 ==================  ==============================================================================
 
 The site of a model, and curators and admins of the whole pool, have all rights. To everybody else
@@ -27,9 +27,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
+from sqlalchemy.orm import aliased
 
-from pool_server.database.records import GrantRecord, ModelRecord, ModelVersionRecord
+from pool_server.database.records import (
+    DownloadRecord,
+    GrantRecord,
+    ModelRecord,
+    ModelVersionRecord,
+)
 from pool_server.errors import NotAllowedError
 from pool_server.http.identity import Caller
 from pool_server.models.states import ANY, AVAILABLE, HIDDEN, PUBLIC, WITHDRAWN
@@ -56,9 +62,26 @@ def curates_pool(caller: Caller) -> bool:
     return caller.has_role("curator")
 
 
+def viewing_site(caller: Caller) -> int | None:
+    """Return the site as which the caller sees models; None for who sees all of them."""
+    return None if curates_pool(caller) else caller.site_id
+
+
 def visible_to(caller: Caller) -> ColumnElement[bool]:
-    """Return a condition on `ModelRecord`: the models that the caller may see."""
-    return _visible(caller.site_id, curates=curates_pool(caller))
+    """Return a condition on `ModelRecord`: the models that the caller may see.
+
+    A model of which other sites may see no version is none for them.
+    """
+    if curates_pool(caller):
+        return true()
+    version = aliased(ModelVersionRecord)
+    is_shown = (
+        exists()
+        .where(version.model_id == ModelRecord.id, version.state.in_(PUBLIC))
+        .correlate(ModelRecord)
+    )
+    shared = and_(_visible(caller.site_id, curates=False), is_shown)
+    return or_(ModelRecord.site_id == caller.site_id, shared)
 
 
 def readable_by(caller: Caller) -> ColumnElement[bool]:
@@ -73,6 +96,21 @@ def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     inside = true() if curates else ModelRecord.site_id == site_id
     shown = or_(state.in_(PUBLIC), and_(state.in_(HIDDEN), inside))
     return and_(_visible(site_id, curates=curates), shown)
+
+
+def shared_with(site_id: int) -> ColumnElement[bool]:
+    """Return a condition on `ModelRecord`: what is a site's own or shared with it, in any state."""
+    return _visible(site_id, curates=False)
+
+
+def known_to(site_id: int) -> ColumnElement[bool]:
+    """Return a condition as `readable_by`: what a site may ask for now, or has fetched before.
+
+    What the pool has beyond that (private copies of the same file) neither binds a site nor shows
+    in what it is answered.
+    """
+    fetched = select(DownloadRecord.version_id).where(DownloadRecord.site_id == site_id)
+    return or_(readable(site_id, curates=False), ModelVersionRecord.id.in_(fetched))
 
 
 def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:

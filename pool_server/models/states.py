@@ -3,8 +3,9 @@
 ==============  ==========================================  ====================================
 state           who sees it                                 how it comes about
 ==============  ==========================================  ====================================
-``draft``       its own site, and curators of the pool      uploaded as one, or by a contributor
-                                                            to a curated pool, or while the same
+``draft``       its own site, and curators of the pool      uploaded as one, or to a curated
+                                                            pool by others than its curators, or
+                                                            while the same
                                                             file is quarantined; or merged by a
                                                             pool that demands signatures
 ``available``   everybody who may see the model             uploaded, published, or released

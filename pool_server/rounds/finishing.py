@@ -35,9 +35,13 @@ from pool_server.transfers.announcing import (
     new_upload,
     require_size,
 )
-from pool_server.transfers.checking import CheckedModel, run_check
-from pool_server.transfers.completing import Destination, complete_upload
-from pool_server.transfers.descriptions import require_description, take_description
+from pool_server.transfers.checking import CheckedModel
+from pool_server.transfers.completing import Destination, check_merged, complete_upload
+from pool_server.transfers.descriptions import (
+    arrives_as_draft,
+    require_description,
+    take_description,
+)
 from pool_server.transfers.parts import store_parts
 from pool_server.transfers.publishing import add_version
 from pool_server.transfers.service import describe_upload
@@ -135,16 +139,14 @@ def _announce(
         take_description(upload, request, request.recipe)
         labels = registry.get_version(session, current.base_version_id).labels
         upload.labels = shared_labels([{each.key: each.value for each in labels}])
+        is_last = found.number == found.rounds_total
+        upload.as_draft = is_last and arrives_as_draft(parts.settings, caller)
         if is_new:
             return begin_upload(parts, session, upload)
         upload.expires_at = now_utc() + parts.settings.upload_lifetime
         return describe_upload(parts, upload)
 
     return write_with_retry(parts.database, settle)
-
-
-def check_result(parts: ServerParts, upload: UploadRecord, path: Path) -> CheckedModel:
-    return run_check(path, upload.file_name, upload.size_bytes, parts.settings)
 
 
 def settle_result(
@@ -196,7 +198,7 @@ def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
         )
 
 
-RESULT = Destination(PURPOSE, "round.finish", check_result, settle_result)
+RESULT = Destination(PURPOSE, "round.finish", check_merged, settle_result)
 
 
 def _open_successor(

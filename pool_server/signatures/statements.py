@@ -28,10 +28,11 @@ from pool_server.http.identity import Caller
 from pool_server.settings import PoolSettings
 from pool_server.signatures import repository
 from pool_server.signatures.service import COMPROMISED, describe_key, import_key, read_key
+from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.signatures.dsse import Envelope
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
-from pool_server.wire.signatures.statements import Statement, canonical_json, open_statement
+from pool_server.wire.signatures.statements import Statement, open_statement
 
 _SHOWN = 120
 # Of these a statement may be silent: nobody can tell what was not said.
@@ -251,11 +252,6 @@ def describe_statement(version: ModelVersionRecord, found: StatementRecord) -> S
         origin=found.origin or None,
         accepted_at=found.created_at,
     )
-
-
-def recipe_digest(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a recipe's canonical JSON, as statements name it."""
-    return hashlib.sha256(canonical_json(document)).hexdigest()
 
 
 def text_digest(text: str | None) -> str | None:

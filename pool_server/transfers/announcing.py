@@ -10,7 +10,13 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import wait_for_turn, write_with_retry
-from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
+from pool_server.database.records import (
+    DownloadRecord,
+    ModelVersionRecord,
+    SiteRecord,
+    UploadRecord,
+    now_utc,
+)
 from pool_server.errors import ConflictError, TooLargeError, UploadClosedError
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
@@ -40,7 +46,8 @@ from pool_server.transfers.descriptions import (
 from pool_server.transfers.notifying import tell_curators
 from pool_server.transfers.permissions import (
     begins_as,
-    require_copy_rights,
+    find_keeper,
+    require_copy_right,
     require_merge_rights,
     require_visibility,
 )
@@ -98,7 +105,9 @@ class Announcement:
         announced = self._new_upload(site, "receiving")
         require_not_deleted(model, known)
         require_visibility(model, request.visibility)
-        require_bytes_not_withdrawn(session, request.digest)
+        if self.recipe is None:
+            # Of a file that the pool can make again, it is asked when it has been sent.
+            require_bytes_not_withdrawn(session, request.digest)
         if known:
             if attach_if_fitting(session, self.caller, known, announced):
                 session.expire(known)
@@ -156,7 +165,7 @@ class Announcement:
         settings = self.parts.settings
         if self.made_here and settings.require_signatures:
             return True
-        return arrives_as_draft(settings, self.caller, self.request.site, self.request)
+        return arrives_as_draft(settings, self.caller, on_request=self.request.draft)
 
     def _settle_rights(
         self, session: Session, site: SiteRecord
@@ -174,15 +183,28 @@ class Announcement:
         inputs = [] if self.recipe is None else self.recipe["inputs"]
         parents = {each["digest"] for each in inputs} - {digest}
         homes = registry.visible_homes(session, self.caller, {digest, *parents})
-        own_homes = homes.get(digest, [])
-        require_copy_rights(self.caller, site.id, own_homes)
+        if self.recipe is None:
+            require_copy_right(session, self.caller, site.id, digest)
         require_merge_rights(self.caller, [homes[each] for each in parents if each in homes])
-        copied = [model for model in own_homes if may(self.caller, model, "download")]
+        proves = self._has_to_prove(session, site, parents)
+        copied = [
+            model
+            for model in homes.get(digest, [])
+            if model.site_id == site.id or (may(self.caller, model, "download") and not proves)
+        ]
         return (
             registry.find_by_digest(session, copied[0].id, digest) if copied else None,
             self.request.visibility
             or begins_as(self.parts.settings.default_visibility, site.id, homes.values()),
         )
+
+    def _has_to_prove(self, session: Session, site: SiteRecord, parents: set[str]) -> bool:
+        """Tell whether the pool makes the file again by its recipe, once it has been sent."""
+        if self.recipe is None or self.made_here:
+            return self.made_here
+        digest = self.request.digest
+        keeper = find_keeper(session, self.caller, site.id, digest)
+        return keeper is not None or not parents <= registry.followed_parents(session, digest)
 
     def _describe_anew(self, upload: UploadRecord, visibility: Visibility) -> None:
         """Take over what the client says now of a file that is under way."""
@@ -206,6 +228,9 @@ class Announcement:
         )
         version = add_version(session, self.caller, upload, upload.site.name, checked)
         tell_curators(session, self.parts.settings, version)
+        key = (known.id, upload.site_id)
+        if known.model.site_id != upload.site_id and session.get(DownloadRecord, key) is None:
+            session.add(DownloadRecord(version_id=known.id, site_id=upload.site_id))
         return self._answer_complete(session, upload, version)
 
     def _answer_complete(

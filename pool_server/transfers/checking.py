@@ -15,12 +15,16 @@ _HINT = "`poolctl inspect FILE` reads the file in the same way on your machine."
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """What the check found in a file."""
+    """What the check found in a file.
+
+    `remade` says that the pool has made the very bytes by the recipe that came with them.
+    """
 
     kind: str
     format: str
     fingerprint: dict[str, Any]
     merge_keys: dict[str, str]
+    remade: bool = False
 
     @property
     def fingerprint_columns(self) -> dict[str, dict[str, Any]]:

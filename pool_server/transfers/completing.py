@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,11 +27,13 @@ from pool_server.http.error_table import entry_of
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.lease import lease_end, renewing
+from pool_server.models.registry.repository import oldest_elsewhere
 from pool_server.transfers import repository
 from pool_server.transfers.checking import CheckedModel, run_check
 from pool_server.transfers.notifying import tell_curators
 from pool_server.transfers.plan import PartPlan
 from pool_server.transfers.publishing import add_version
+from pool_server.transfers.remaking import remake
 from pool_server.transfers.service import (
     busy,
     describe_upload,
@@ -73,7 +75,19 @@ class Destination(Generic[CheckedT]):
 
 
 def check_version(parts: ServerParts, upload: UploadRecord, path: Path) -> CheckedModel:
-    return run_check(path, upload.file_name, upload.size_bytes, parts.settings)
+    """Check a file; make it again where it is the file of another site, and has a recipe."""
+    checked = run_check(path, upload.file_name, upload.size_bytes, parts.settings)
+    if upload.recipe is None:
+        return checked
+    with parts.database.read() as session:
+        elsewhere = oldest_elsewhere(session, upload.site_id, upload.digest)
+    return checked if elsewhere is None else replace(checked, remade=remake(parts, upload))
+
+
+def check_merged(parts: ServerParts, upload: UploadRecord, path: Path) -> CheckedModel:
+    """Check a file that the pool itself has made by the recipe."""
+    checked = run_check(path, upload.file_name, upload.size_bytes, parts.settings)
+    return replace(checked, remade=True)
 
 
 def settle_version(
@@ -83,6 +97,7 @@ def settle_version(
 
 
 VERSION = Destination("version", "version.publish", check_version, settle_version)
+MERGED = replace(VERSION, check=check_merged)
 
 
 def complete_upload(

@@ -73,11 +73,12 @@ def take_description(
     upload.statement = None if signed is None else signed.model_dump(mode="json")
 
 
-def arrives_as_draft(
-    settings: PoolSettings, caller: Caller, site: str, request: UploadRequest
-) -> bool:
-    """Tell whether a version becomes a draft: on request, and in a curated pool unless curated."""
-    return request.draft or (settings.curated and not caller.has_role("curator", site))
+def arrives_as_draft(settings: PoolSettings, caller: Caller, *, on_request: bool = False) -> bool:
+    """Tell whether a version becomes a draft: on request, and in a curated pool.
+
+    There only the curators of the pool publish at once.
+    """
+    return on_request or (settings.curated and not caller.has_role("curator"))
 
 
 def read_recipe(document: dict[str, Any], digest: str) -> Recipe:

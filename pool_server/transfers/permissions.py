@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sqlalchemy.orm import Session
+
 from pool_server.database.records import ModelRecord, UploadRecord
-from pool_server.errors import RefusedError
+from pool_server.errors import NotAllowedError, RefusedError
 from pool_server.http.identity import Caller
 from pool_server.models.access import (
     CONSORTIUM,
@@ -18,12 +20,11 @@ from pool_server.models.access import (
     SITES,
     may,
     require_right,
+    rights_of_site,
 )
-from pool_server.wire.models.sharing import Right, Visibility
+from pool_server.models.registry.repository import find_original
+from pool_server.wire.models.sharing import Visibility
 
-# A copy in the hands of another site comes with all rights for that site: copying what everybody
-# may download and merge gives nobody anything new.
-FREELY_COPIED: frozenset[Right] = frozenset({"download", "merge"})
 _WIDTH = (PRIVATE, SITES, CONSORTIUM)
 
 
@@ -47,16 +48,40 @@ def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]
             require_right(caller, homes[0], "merge")
 
 
-def require_copy_rights(caller: Caller, site_id: int, homes: Sequence[ModelRecord]) -> None:
-    """Raise unless a file that the caller may see at `homes` may become a model of a site.
+def require_copy_right(
+    session: Session, caller: Caller, site_id: int, digest: str, version_id: int | None = None
+) -> None:
+    """Raise unless a file may become a model of a site, as far as that knows whose file it is.
+
+    The site that published it first says so, also of copies. `version_id` is the new version.
 
     Raises
     ------
     NotAllowedError
-        Naming a model that is not to be handed on.
+        Naming the model, if the caller may see it.
     """
-    if homes and not any(_may_copy(caller, site_id, model) for model in homes):
-        require_right(caller, homes[0], "redistribute")
+    keeper = find_keeper(session, caller, site_id, digest, version_id)
+    if keeper is None:
+        return
+    if "see" in rights_of_site(caller.site_id, keeper):
+        require_right(caller, keeper, "redistribute")
+    raise NotAllowedError(
+        f"site {caller.site!r} fetched this file from another site, which does not let it be "
+        "handed on",
+        code="right_missing",
+        hint="Ask the site that you have it from for the right `redistribute`.",
+        details={"right": "redistribute"},
+    )
+
+
+def find_keeper(
+    session: Session, caller: Caller, site_id: int, digest: str, version_id: int | None = None
+) -> ModelRecord | None:
+    """Return the model of a file that its owner does not let others hand on; None if they may."""
+    original = find_original(session, site_id, digest, other_than=version_id)
+    if original is None or original.model.site_id == site_id:
+        return None
+    return None if may(caller, original.model, "redistribute") else original.model
 
 
 def begins_as(
@@ -107,11 +132,3 @@ def require_not_wider(model: ModelRecord, upload: UploadRecord) -> None:
             hint="Upload it under another name, or announce it again for this model.",
             details={"found": upload.visibility, "expected": model.visibility},
         )
-
-
-def _may_copy(caller: Caller, site_id: int, model: ModelRecord) -> bool:
-    return (
-        model.site_id == site_id
-        or may(caller, model, "redistribute")
-        or (model.visibility == CONSORTIUM and set(model.rights) >= FREELY_COPIED)
-    )

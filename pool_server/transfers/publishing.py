@@ -17,10 +17,11 @@ from pool_server.database.records import (
     RecipeRecord,
     UploadRecord,
 )
-from pool_server.errors import ConflictError, RecipeRefusedError
+from pool_server.errors import ConflictError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.flagging import flag_published
+from pool_server.lineage.withdrawals.repository import limit_withdrawals
 from pool_server.lineage.withdrawals.successors import link_published
 from pool_server.models.registry import repository
 from pool_server.models.registry.terms import add_terms
@@ -31,7 +32,7 @@ from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.descriptions import read_recipe
 from pool_server.transfers.notifying import tell_owners
-from pool_server.transfers.permissions import require_not_wider
+from pool_server.transfers.permissions import require_copy_right, require_not_wider
 from pool_server.wire.models.data_use import Term
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def add_version(
         The model, or its version with this file, was deleted.
     ConflictError
         The file was withdrawn, and is not to be had any more.
-    RecipeRefusedError
-        Another site has the file, made in another way.
+    NotAllowedError
+        It is the file of another site, which has not granted that it is handed on.
     StatementRefusedError, KeyRefusedError
         The statement that came with the file does not hold, or not any more.
     """
@@ -95,17 +96,21 @@ def add_version(
         lock_keys(session, upload.site_id)
     # What it inherits and hands down is settled for one family at a time.
     repository.hold_families(session)
-    _hold_back_copy(session, version)
+    _hold_back_copy(session, upload.site_id, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
+    is_proven = checked.remade and _is_proven(session, upload.site_id, version, recipe)
+    if not is_proven:
+        require_copy_right(session, caller, upload.site_id, version.digest, version.id)
     if recipe is not None:
-        _require_same_making(session, caller, upload.site_id, version, recipe)
-        _add_recipe(session, version, recipe)
+        followed = is_proven or _is_believed(session, caller, upload.site_id, version, recipe)
+        _add_recipe(session, version, recipe, followed=followed)
     add_terms(
         session,
         upload.site_id,
         version,
         [Term.model_validate(each) for each in upload.terms],
         recipe.input_digests if recipe is not None else (),
+        is_proven=is_proven,
     )
     record_act(
         session,
@@ -117,6 +122,8 @@ def add_version(
         state=version.state,
     )
     session.flush()
+    if is_proven:
+        limit_withdrawals(session, upload.site_id, version.digest)
     flag_published(session, caller, version)
     session.expire(version)
     published = repository.get_version(session, version.id)
@@ -183,33 +190,49 @@ def _sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
     return {"visibility": upload.visibility, "rights": upload.rights}
 
 
-def _hold_back_copy(session: Session, version: ModelVersionRecord) -> None:
+def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord) -> None:
     """Keep a version a draft whose very bytes are quarantined under another name."""
-    if repository.quarantined_by(session, version.digest):
+    if repository.quarantined_by(session, site_id, version.digest):
         version.state, version.state_reason = DRAFT, "the same file is quarantined elsewhere"
 
 
-def _require_same_making(
-    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
-) -> None:
-    """Raise if a recipe contradicts what the pool knows of another site's file.
+def _is_proven(
+    session: Session, site_id: int, version: ModelVersionRecord, recipe: Recipe | None
+) -> bool:
+    """Tell whether what the pool made again with a recipe shows how another site's file was made.
 
-    Terms, flags and family trees go by digests. With a recipe of one's own for the file of
-    another site one could else lay terms on it, or have it flagged with whatever one withdraws.
+    Inputs that came after that file can have been made from it, to give it other parents or to
+    pass for its maker.
     """
-    first = repository.first_version(session, version.digest, other_than=version.id)
-    if first is None or first.model.site_id == site_id or caller.has_role("curator"):
-        return
-    known = {each.parent_digest for each in first.parents}
-    if set(recipe.input_digests) - {version.digest} != known:
-        raise RecipeRefusedError(
-            "another site published this very file before, and not as merged from the inputs of "
-            "this recipe",
-            hint="Send the file without a recipe, or ask a curator of the pool to publish it.",
-        )
+    elsewhere = repository.oldest_elsewhere(session, site_id, version.digest)
+    return (
+        recipe is not None
+        and elsewhere is not None
+        and repository.are_older(session, set(recipe.input_digests) - {version.digest}, elsewhere)
+    )
 
 
-def _add_recipe(session: Session, version: ModelVersionRecord, recipe: Recipe) -> None:
+def _is_believed(
+    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
+) -> bool:
+    """Tell whether families, terms and flags follow a recipe that the pool has not made again.
+
+    With any recipe for the file of another site one could lay terms on it, or have it flagged
+    with whatever one withdraws.
+    """
+    if caller.has_role("curator"):
+        return True
+    elsewhere = repository.oldest_elsewhere(session, site_id, version.digest)
+    own = repository.oldest_of(session, site_id, version.digest)
+    if elsewhere is None or own < elsewhere:
+        return True
+    named = set(recipe.input_digests) - {version.digest}
+    return named <= repository.followed_parents(session, version.digest)
+
+
+def _add_recipe(
+    session: Session, version: ModelVersionRecord, recipe: Recipe, *, followed: bool
+) -> None:
     session.add(
         RecipeRecord(
             version_id=version.id,
@@ -225,6 +248,7 @@ def _add_recipe(session: Session, version: ModelVersionRecord, recipe: Recipe) -
             parent_digest=each.digest,
             weight=each.weight,
             method=recipe.method.name,
+            followed=followed,
         )
         for position, each in enumerate(recipe.inputs)
         # A merge of one model may give the same bytes again; that makes nothing its own parent.

@@ -126,16 +126,18 @@ def describe_upload(
         part_checksum=checksum,
         parts=[describe_part(number) for number in range(1, plan.count + 1)],
         expires_at=upload.expires_at,
-        version=None if version is None else _describe_version(parts, version),
+        version=None if version is None else _describe_version(parts, upload, version),
     )
 
 
-def _describe_version(parts: ServerParts, version: ModelVersionRecord) -> ModelVersionResponse:
+def _describe_version(
+    parts: ServerParts, upload: UploadRecord, version: ModelVersionRecord
+) -> ModelVersionResponse:
     if session := object_session(version):
-        return describe_version(session, version.id)
+        return describe_version(session, version.id, upload.site_id)
     # The transaction that published it has ended.
     with parts.database.read() as session:
-        return describe_version(session, version.id)
+        return describe_version(session, version.id, upload.site_id)
 
 
 def show_upload(parts: ServerParts, caller: Caller, upload_id: str) -> UploadResponse:

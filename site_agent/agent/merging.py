@@ -118,6 +118,8 @@ class GoalRun:
 
     def _fetch(self, version: ModelVersionResponse, key: str) -> None:
         try:
+            if version.digest not in self.known.checked:
+                self.pool.require_merge_right(version)
             done = self.pool.fetch(version)
         except (PoolUnreachableError, NotLoggedInError):
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Literal
 
 from aggregators.errors import RecipeError
 from pool_server.wire.models.bundles import PortableStatement, PortableVersion
+from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.signatures.keys import PublicKey
-from pool_server.wire.signatures.statements import Statement, canonical_json, open_statement
+from pool_server.wire.signatures.statements import Statement, open_statement
 from site_agent.bundles.reading import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool.trust import decisions
@@ -143,15 +143,10 @@ def _difference(record: PortableVersion, statement: Statement) -> str:
     origin = record.statement.origin if record.statement is not None else None
     if origin is None:
         return "it does not name the site and pool that signed it"
-    if statement.predicate.recipe_digest != _recipe_digest(record):
+    made = None if record.recipe is None else recipe_digest(record.recipe)
+    if statement.predicate.recipe_digest != made:
         return "another recipe was signed"
     return difference_from(statement, record, origin.partition("@")[0], record.parents)
-
-
-def _recipe_digest(record: PortableVersion) -> str | None:
-    if record.recipe is None:
-        return None
-    return hashlib.sha256(canonical_json(record.recipe)).hexdigest()
 
 
 def _describe(bundle: Bundle, record: PortableVersion, key: PublicKey | None) -> InspectedVersion:

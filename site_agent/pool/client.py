@@ -15,7 +15,7 @@ from pool_server.wire.models.sharing import Visibility
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.people.sites import IdentityResponse
 from pool_server.wire.transfers.uploads import UploadRequest
-from site_agent.errors import NotFoundError, PoolRefusedRequestError
+from site_agent.errors import ForbiddenError, NotFoundError, PoolRefusedRequestError
 from site_agent.pool import profiles
 from site_agent.pool.addresses import parse_address, version_path
 from site_agent.pool.cache import ModelCache
@@ -285,3 +285,22 @@ class PoolClient:
             )
         received = receive_file(self._connection, self.cache, version, progress or no_progress)
         return replace(received, signature=signature)
+
+    def require_merge_right(self, version: ModelVersionResponse) -> None:
+        """Raise unless the pool lets this site merge a version; offline nobody is asked.
+
+        Raises
+        ------
+        ForbiddenError
+            Whoever merged it all the same could not upload the result.
+        NotFoundError, PoolClientError
+        """
+        if profiles.is_offline():
+            return
+        if "merge" not in self.models.sharing(version.address).your_rights:
+            raise ForbiddenError(
+                f"{version.address} may be seen by your site, but not merged with others: "
+                f"{version.site} has not granted the right 'merge'",
+                hint=f"ask {version.site} for it; they grant it with "
+                f"`poolctl models share {version.site}/{version.name}`",
+            )

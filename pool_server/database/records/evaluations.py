@@ -31,6 +31,8 @@ class EvaluationRecord(Record):
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
     digest: Mapped[DigestText]
+    # The version that was named: who may not see it is not told of its scores.
+    version_id: Mapped[int] = mapped_column(ForeignKey("model_versions.id"))
     site_id: Mapped[int] = mapped_column(ForeignKey("sites.id"))
     dataset: Mapped[str] = mapped_column(String(128))
     dataset_digest: Mapped[DigestText]

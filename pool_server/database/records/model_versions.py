@@ -20,6 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
     text,
+    true,
 )
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
@@ -135,6 +136,8 @@ class ParentRecord(Record):
     parent_digest: Mapped[DigestText]
     weight: Mapped[float] = mapped_column(Double)
     method: Mapped[str] = mapped_column(String(64))
+    # Family trees, terms and withdrawals follow it: the pool believes the recipe.
+    followed: Mapped[bool] = mapped_column(default=True, server_default=true())
 
 
 class ModelVersionRecord(Record):
@@ -222,6 +225,8 @@ class WithdrawalRecord(Record):
     reason: Mapped[str] = mapped_column(String(32))
     explanation: Mapped[str] = mapped_column(Text, default="")
     effect: Mapped[str] = mapped_column(String(16))
+    # It does not reach the same file at other sites: one of them has made it of other models.
+    own_only: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     created_by: Mapped[str] = mapped_column(String(129))
     token_id: Mapped[str] = mapped_column(ForeignKey(TokenRecord.id))

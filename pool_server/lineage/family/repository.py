@@ -16,6 +16,7 @@ from sqlalchemy import (
     Integer,
     Select,
     String,
+    and_,
     bindparam,
     exists,
     literal,
@@ -75,7 +76,9 @@ def ancestors_of(digest: ColumnElement[str]) -> CTE:
     """
     tree = select(digest.label("digest")).cte("ancestors", recursive=True)
     return tree.union(
-        select(ParentRecord.parent_digest).join(tree, ParentRecord.child_digest == tree.c.digest)
+        select(ParentRecord.parent_digest).join(
+            tree, and_(ParentRecord.child_digest == tree.c.digest, ParentRecord.followed)
+        )
     )
 
 
@@ -83,7 +86,9 @@ def descendants_of(digest: ColumnElement[str]) -> CTE:
     """Return the digests of all descendants, `digest` among them."""
     tree = select(digest.label("digest")).cte("descendants", recursive=True)
     return tree.union(
-        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
+        select(ParentRecord.child_digest).join(
+            tree, and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
+        )
     )
 
 
@@ -148,7 +153,7 @@ def knows(session: Session, caller: Caller, digest: str) -> bool:
         .join(ModelVersionRecord.model)
         .where(ModelVersionRecord.digest == digest, readable_by(caller))
     )
-    edge = _edges(caller).where(ParentRecord.parent_digest == digest)
+    edge = _edges(caller).where(ParentRecord.parent_digest == digest, ParentRecord.followed)
     return bool(session.scalar(select(or_(version.exists(), edge.exists()))))
 
 
@@ -191,10 +196,10 @@ def _steps_around() -> Any:
     above, below = ancestors_of(root), descendants_of(root)
     return union_all(
         steps.with_only_columns(literal(1).label("is_above"), *steps.selected_columns).join(
-            above, ParentRecord.child_digest == above.c.digest
+            above, and_(ParentRecord.child_digest == above.c.digest, ParentRecord.followed)
         ),
         steps.with_only_columns(literal(0).label("is_above"), *steps.selected_columns).join(
-            below, ParentRecord.parent_digest == below.c.digest
+            below, and_(ParentRecord.parent_digest == below.c.digest, ParentRecord.followed)
         ),
     )
 

@@ -12,9 +12,9 @@ from pool_server.errors import MissingError
 from pool_server.http.identity import Caller
 from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
-from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
 from pool_server.wire.models.models import CONTRIBUTION
+from pool_server.wire.models.recipes import named_digests, without_names
 from pool_server.wire.names import ModelAddress
 
 Lineage = dict[str, Any]

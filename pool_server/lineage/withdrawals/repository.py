@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Label, Row, Select, and_, exists, literal, select
+from sqlalchemy import Label, Row, Select, and_, exists, literal, not_, or_, select, update
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.database.records import (
     DownloadRecord,
     ModelRecord,
     ModelVersionRecord,
+    ParentRecord,
     SiteRecord,
     SuccessorRecord,
     WithdrawalFlagRecord,
@@ -31,7 +32,11 @@ def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord
     """Return the first withdrawal of any of these files for which nobody shall have it."""
     return session.scalar(
         select(WithdrawalRecord)
-        .where(WithdrawalRecord.digest.in_(digests), WithdrawalRecord.effect == "refuse")
+        .where(
+            WithdrawalRecord.digest.in_(digests),
+            WithdrawalRecord.effect == "refuse",
+            not_(WithdrawalRecord.own_only),
+        )
         .order_by(WithdrawalRecord.id)
         .limit(1)
     )
@@ -40,7 +45,9 @@ def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord
 def find_fault(session: Session, digests: Collection[str]) -> tuple[str, WithdrawalRecord] | None:
     """Return the first of these files that was withdrawn, or holds something that was, and why."""
     withdrawn = session.scalar(
-        select(WithdrawalRecord).where(WithdrawalRecord.digest.in_(digests)).limit(1)
+        select(WithdrawalRecord)
+        .where(WithdrawalRecord.digest.in_(digests), not_(WithdrawalRecord.own_only))
+        .limit(1)
     )
     if withdrawn is not None:
         return withdrawn.digest, withdrawn
@@ -53,6 +60,28 @@ def find_fault(session: Session, digests: Collection[str]) -> tuple[str, Withdra
         .limit(1)
     ).first()
     return None if flagged is None else (flagged[0], flagged[1])
+
+
+def limit_withdrawals(session: Session, site_id: int, digest: str) -> None:
+    """Let no withdrawal of a file reach beyond its site, if that is another and said no parents.
+
+    For a file that `site_id` has made of other models, as the pool has found.
+    """
+    has_parents = exists().where(ParentRecord.version_id == WithdrawalRecord.version_id)
+    elsewhere = (
+        select(ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
+        .where(ModelVersionRecord.digest == digest, ModelRecord.site_id != site_id)
+    )
+    session.execute(
+        update(WithdrawalRecord)
+        .where(
+            WithdrawalRecord.digest == digest,
+            WithdrawalRecord.version_id.in_(elsewhere),
+            not_(has_parents),
+        )
+        .values(own_only=True)
+    )
 
 
 def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
@@ -110,7 +139,7 @@ def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecor
             .contains_eager(ModelVersionRecord.model)
             .options(contains_eager(ModelRecord.site), selectinload(ModelRecord.grants))
         )
-        .where(WithdrawalRecord.digest.in_(select(tree.c.digest)))
+        .where(WithdrawalRecord.digest.in_(select(tree.c.digest)), not_(WithdrawalRecord.own_only))
         .order_by(WithdrawalRecord.id)
     ).all()
 
@@ -153,7 +182,7 @@ def withdrawals_of(
     return session.execute(
         _with_versions()
         .add_columns(is_named)
-        .where(WithdrawalRecord.digest.in_(digests))
+        .where(WithdrawalRecord.digest.in_(digests), or_(not_(WithdrawalRecord.own_only), is_named))
         .order_by(is_named.desc(), WithdrawalRecord.id)
     ).all()
 

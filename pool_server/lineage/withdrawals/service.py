@@ -17,6 +17,7 @@ from pool_server.lineage.withdrawals import repository
 from pool_server.lineage.withdrawals.flagging import Reach, set_flags
 from pool_server.lineage.withdrawals.successors import link_successor
 from pool_server.models import states
+from pool_server.models.access import viewing_site
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.filters import ModelChoice
 from pool_server.models.registry.service import resolve_version
@@ -194,7 +195,7 @@ def check_digests(session: Session, caller: Caller, digests: Sequence[str]) -> C
         elif not others:
             others.append(without_name(described))
     for version, is_named in repository.flagged_versions(session, caller, wanted):
-        for flag in flags_of(version):
+        for flag in flags_of(version, viewing_site(caller)):
             # The same bytes under another name count as withdrawn, not as holding it.
             if flag.digest != version.digest or not withdrawals[version.digest]:
                 shown = flag if is_named else flag_without_name(flag)
@@ -219,9 +220,11 @@ def _require_first(session: Session, caller: Caller, version: ModelVersionRecord
     """Raise unless it is for the version's site to withdraw its bytes.
 
     A withdrawal follows the bytes to whoever has them. Whoever copies another site's file could
-    else take it, and all that was made of it, from everybody.
+    else take it, and all that was made of it, from everybody. A copy that the site knows nothing
+    of does not count.
     """
-    first = registry.first_version(session, version.digest) or version
+    site_id = version.model.site_id
+    first = registry.find_original(session, site_id, version.digest) or version
     if first.model.site_id == version.model.site_id or caller.has_role("curator"):
         return
     address = address_of(version)

@@ -10,6 +10,7 @@ from pool_server.database.records import AliasRecord, now_utc
 from pool_server.errors import ConflictError, MissingError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
+from pool_server.models.access import viewing_site
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.service import get_model, resolve_version
@@ -57,7 +58,7 @@ def set_alias(
     )
     session.flush()
     session.expire(version)
-    return describe_version(session, version.id)
+    return describe_version(session, version.id, viewing_site(caller))
 
 
 def remove_alias(session: Session, caller: Caller, place: tuple[str, str], alias: str) -> None:

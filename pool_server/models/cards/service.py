@@ -13,6 +13,7 @@ from pool_server.errors import ConflictError, RefusedError
 from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
+from pool_server.models.access import viewing_site
 from pool_server.models.cards.default_card import front_matter, make_card
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
@@ -30,11 +31,11 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
     A card that was written without front matter gets that of the record, so that other tools
     find what they look for in every card.
     """
-    described = describe_version(session, version.id)
+    described = describe_version(session, version.id, viewing_site(caller))
     source = text = read_text(session, version)
     parents = _name_parents(session, caller, described)
-    evaluations = list_evaluations(session, version, limit=MOST_EVALUATIONS).items
     merge = None if version.recipe is None else _describe_merge(version.recipe.document, parents)
+    evaluations = list_evaluations(session, caller, version, limit=MOST_EVALUATIONS).items
     if not text:
         text = make_card(described, parents, evaluations, merge)
     card = read_card(text)

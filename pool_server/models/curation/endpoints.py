@@ -52,8 +52,8 @@ def publish(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> ModelVersionResponse:
     """Show a draft to everybody who may see its model.
 
-    For curators in a pool that is curated; elsewhere for whoever may upload to the site. Where
-    the pool demands signatures, the site signs it first.
+    For curators of the pool where it is curated; elsewhere for whoever may upload to the site.
+    Where the pool demands signatures, the site signs it first.
     """
     version = resolve_version(session, caller, site, name, reference)
     return service.publish(session, caller, parts.settings, version)

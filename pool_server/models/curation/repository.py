@@ -65,15 +65,16 @@ def heirs_of(session: Session, digest: str, other_than_model: int | None = None)
     return session.scalars(query).all()
 
 
-def is_elsewhere(session: Session, version: ModelVersionRecord) -> bool:
-    """Return whether another version with the same file is not deleted."""
+def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) -> bool:
+    """Return whether the caller sees another version with the same file."""
     return (
         session.scalar(
             select(ModelVersionRecord.id)
+            .join(ModelVersionRecord.model)
             .where(
                 ModelVersionRecord.digest == version.digest,
                 ModelVersionRecord.id != version.id,
-                ModelVersionRecord.state != DELETED,
+                readable_by(caller),
             )
             .limit(1)
         )

@@ -12,7 +12,7 @@ from pool_server.errors import ConflictError, NotAllowedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.pagination import write_cursor
-from pool_server.models.access import curates_pool
+from pool_server.models.access import curates_pool, viewing_site
 from pool_server.models.curation import repository
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_page, describe_version
@@ -36,7 +36,7 @@ def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit
     )
     page = found[:limit]
     return ModelPage(
-        items=describe_page(session, [version.id for version in page]),
+        items=describe_page(session, [version.id for version in page], viewing_site(caller)),
         next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
     )
 
@@ -44,9 +44,10 @@ def list_queue(session: Session, caller: Caller, *, before_id: int | None, limit
 def publish(
     session: Session, caller: Caller, settings: PoolSettings, version: ModelVersionRecord
 ) -> ModelVersionResponse:
-    """Show a draft to everybody who may see its model; in a curated pool only curators may."""
-    site = version.model.site.name
-    caller.require_role("curator" if settings.curated else "contributor", site)
+    """Show a draft to everybody who may see its model; in a curated pool only its curators may."""
+    if settings.curated:
+        caller.require_role("curator")
+    caller.require_role("contributor", version.model.site.name)
     _require_not_doubted(session, caller, version)
     require_signed(session, settings, version)
     return _take_step(session, caller, version, PUBLISH, "version.publish")
@@ -85,7 +86,7 @@ def delete_version(
     return DeletionResponse(
         deleted=[address_of(version)],
         descendants=sorted(registry.visible_homes(session, caller, heirs)),
-        file_remains=repository.is_elsewhere(session, version),
+        file_remains=repository.is_elsewhere(session, caller, version),
     )
 
 
@@ -113,7 +114,7 @@ def delete_model(
     remains = False
     for version in versions:
         _delete(session, caller, version)
-        remains = remains or repository.is_elsewhere(session, version)
+        remains = remains or repository.is_elsewhere(session, caller, version)
     repository.mark_model_deleted(session, model.id)
     record_act(session, caller, "model.delete", f"{site}/{name}", versions=len(versions))
     if caller.site != site:
@@ -148,7 +149,7 @@ def _take_step(
         )
     session.flush()
     session.expire(version)
-    return describe_version(session, version.id)
+    return describe_version(session, version.id, viewing_site(caller))
 
 
 def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
@@ -165,7 +166,7 @@ def _require_not_doubted(session: Session, caller: Caller, version: ModelVersion
     own = f"{version.model.site.name}/"
     others = [
         each
-        for each in registry.quarantined_by(session, version.digest)
+        for each in registry.quarantined_by(session, version.model.site_id, version.digest)
         if not each.startswith(own)
     ]
     if others and not curates_pool(caller):

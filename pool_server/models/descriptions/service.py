@@ -14,7 +14,7 @@ from pool_server.errors import ConflictError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.withdrawals.repository import downloaders_of
-from pool_server.models.access import rights_of_site
+from pool_server.models.access import rights_of_site, viewing_site
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.standing import address_of, subject_of
@@ -77,7 +77,7 @@ def change_description(
         if before.get(name) != after.get(name)
     }
     if not changes:
-        return describe_version(session, version.id)
+        return describe_version(session, version.id, viewing_site(caller))
     version.description = request.description
     _replace(session, version, request.labels, request.metrics)
     session.flush()
@@ -90,7 +90,7 @@ def change_description(
     session.flush()
     _tell(session, caller, version, changes)
     session.expire(version)
-    return describe_version(session, version.id)
+    return describe_version(session, version.id, viewing_site(caller))
 
 
 def _said(

@@ -22,7 +22,6 @@ from pool_server.http.identity import Caller
 from pool_server.models.access import curates_pool, may
 from pool_server.models.exports import repository
 from pool_server.models.exports.repository import Place
-from pool_server.models.registry.recipes import named_digests, without_names
 from pool_server.models.registry.repository import visible_addresses
 from pool_server.models.registry.standing import address_of, subject_of
 from pool_server.models.registry.terms import require_redistributable
@@ -40,6 +39,7 @@ from pool_server.wire.models.bundles import (
     PortableTerm,
     PortableVersion,
 )
+from pool_server.wire.models.recipes import named_digests, without_names
 from pool_server.wire.models.sharing import Right
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.dsse import Envelope
@@ -83,7 +83,9 @@ def describe_portable(
 ) -> PortableVersion:
     """Return all that goes with a version when it leaves the pool."""
     _require_exportable(caller, [version])
-    scores = list_evaluations(session, version, limit=MOST_EVALUATIONS) if evaluations else None
+    scores = None
+    if evaluations:
+        scores = list_evaluations(session, caller, version, limit=MOST_EVALUATIONS)
     signed = find_statement(session, version.id)
     return PortableVersion(
         site=version.model.site.name,
@@ -101,7 +103,7 @@ def describe_portable(
             for each in version.terms
         ],
         card=version.card,
-        recipe=_recipe_for(session, caller, version, is_signed=signed is not None),
+        recipe=_recipe_for(session, caller, version),
         parents=_parents_of(version),
         created_at=version.created_at,
         created_by=version.created_by,
@@ -228,17 +230,16 @@ def _parents_of(version: ModelVersionRecord) -> list[str]:
 
 
 def _recipe_for(
-    session: Session, caller: Caller, version: ModelVersionRecord, *, is_signed: bool
+    session: Session, caller: Caller, version: ModelVersionRecord
 ) -> dict[str, Any] | None:
     """Return a version's recipe as the caller may know it.
 
-    Of inputs that others do not share with the caller it has the digest only. Where the site has
-    signed the recipe along with the version, nothing can be left out of it.
+    Of inputs that others do not share with the caller it has the digest only.
     """
     if version.recipe is None:
         return None
     document = version.recipe.document
-    if is_signed or curates_pool(caller) or version.model.site_id == caller.site_id:
+    if curates_pool(caller) or version.model.site_id == caller.site_id:
         return document
     placed = visible_addresses(session, caller, set(named_digests(document)))
     return without_names(document, placed)

@@ -29,7 +29,7 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.access import curates_pool, readable
+from pool_server.models.access import curates_pool, readable, viewing_site
 from pool_server.models.registry.filters import MergeKey
 from pool_server.models.registry.sql import among
 from pool_server.models.registry.standing import (
@@ -60,30 +60,33 @@ def describe_versions(
         return []
     values = {"versions": list(version_ids), "caller_site": caller.site_id}
     rows = session.execute(_readable_rows(curates=curates_pool(caller)), values).all()
-    return _describe(session, rows, version_ids, merge_groups)
+    return _describe(session, rows, version_ids, viewing_site(caller), merge_groups)
 
 
-def describe_version(session: Session, version_id: int) -> ModelVersionResponse:
-    """Return a version as clients see it, whoever asks."""
-    [described] = describe_page(session, [version_id])
+def describe_version(session: Session, version_id: int, viewer: int | None) -> ModelVersionResponse:
+    """Return a version that the site `viewer` may see, as it sees it; None sees everything."""
+    [described] = describe_page(session, [version_id], viewer)
     lists = select(ModelVersionRecord.fingerprint_lists).where(ModelVersionRecord.id == version_id)
     described.fingerprint |= session.scalars(lists).one()
     return described
 
 
-def describe_page(session: Session, version_ids: Sequence[int]) -> list[ModelVersionResponse]:
-    """Return the versions with these ids, in this order, whoever asks.
+def describe_page(
+    session: Session, version_ids: Sequence[int], viewer: int | None
+) -> list[ModelVersionResponse]:
+    """Return the versions with these ids, in this order; as `describe_version`.
 
     As in every listing, their fingerprints are without lists.
     """
     rows = session.execute(_rows(), {"versions": list(version_ids)}).all()
-    return _describe(session, rows, version_ids)
+    return _describe(session, rows, version_ids, viewer)
 
 
 def _describe(
     session: Session,
     rows: Sequence[Row[*tuple[Any, ...]]],
     version_ids: Sequence[int],
+    viewer: int | None,
     merge_groups: MergeGroups = (),
 ) -> list[ModelVersionResponse]:
     """Describe versions by one query of each table; records of the ORM would take longer."""
@@ -98,7 +101,7 @@ def _describe(
         {
             version.id: {
                 "withdrawal": withdrawal_of(version),
-                "flags": flags_of(version),
+                "flags": flags_of(version, viewer),
                 "successors": successors_of(version),
             }
             for version in session.scalars(_standings(), {"versions": marked})

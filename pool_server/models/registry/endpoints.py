@@ -16,7 +16,7 @@ from pool_server.http.error_responses import documented
 from pool_server.http.identity import Caller, SignedIn
 from pool_server.http.scopes import needs
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
-from pool_server.models.access import require_right
+from pool_server.models.access import require_right, viewing_site
 from pool_server.models.registry import describing, service
 from pool_server.models.registry.downloads import note_download
 from pool_server.models.registry.filters import ModelQuery
@@ -113,7 +113,7 @@ def describe_version(
 ) -> ModelVersionResponse:
     """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
     version = service.resolve_version(session, caller, site, name, reference)
-    return describing.describe_version(session, version.id)
+    return describing.describe_version(session, version.id, viewing_site(caller))
 
 
 CONTENT_RESPONSES = documented(VersionWithdrawnError) | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import ColumnElement, Select, case, exists, func, select
+from sqlalchemy import ColumnElement, Select, case, exists, func, not_, or_, select
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
 
 from pool_server.database.engine import wait_for_turn
@@ -14,6 +14,7 @@ from pool_server.database.records import (
     LabelRecord,
     ModelRecord,
     ModelVersionRecord,
+    ParentRecord,
     RecipeRecord,
     SiteKeyRecord,
     SiteRecord,
@@ -21,7 +22,7 @@ from pool_server.database.records import (
     WithdrawalFlagRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.models.access import readable_by, visible_to
+from pool_server.models.access import known_to, readable_by, shared_with, visible_to
 from pool_server.models.registry.sql import among
 from pool_server.models.registry.standing import standing_options
 from pool_server.models.states import AVAILABLE, DELETED, QUARANTINED
@@ -163,18 +164,28 @@ def find_anywhere(
     )
 
 
-def first_version(
-    session: Session, digest: str, *, other_than: int | None = None
+def find_original(
+    session: Session, site_id: int, digest: str, *, other_than: int | None = None
 ) -> ModelVersionRecord | None:
-    """Return the oldest version of a file that is not deleted, with its model and parents.
+    """Return the oldest version of a file that a site knows and that is not deleted.
 
-    Whoever may see it; `other_than` is the id of a version that does not count.
+    With its model, that with its site and grants. Its publisher says what others may do with
+    the file. `other_than` is the id of a version that does not count.
     """
     query = (
         select(ModelVersionRecord)
         .join(ModelVersionRecord.model)
-        .options(contains_eager(ModelVersionRecord.model), selectinload(ModelVersionRecord.parents))
-        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+        .join(ModelRecord.site)
+        .options(
+            contains_eager(ModelVersionRecord.model).options(
+                contains_eager(ModelRecord.site), selectinload(ModelRecord.grants)
+            )
+        )
+        .where(
+            ModelVersionRecord.digest == digest,
+            ModelVersionRecord.state != DELETED,
+            known_to(site_id),
+        )
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
@@ -183,11 +194,64 @@ def first_version(
     return session.scalar(query)
 
 
-def quarantined_by(session: Session, digest: str) -> Sequence[str]:
-    """Return who quarantined a file, under whatever name, as ``SITE/TOKEN``."""
+def oldest_elsewhere(session: Session, site_id: int, digest: str) -> int | None:
+    """Return the id of the oldest version of a file at other sites, whoever may see it."""
+    return session.scalar(_oldest(digest).where(ModelRecord.site_id != site_id))
+
+
+def oldest_of(session: Session, site_id: int, digest: str) -> int:
+    """Return the id of the oldest version of a file at a site that has one."""
+    found = session.scalar(_oldest(digest).where(ModelRecord.site_id == site_id))
+    assert found is not None
+    return found
+
+
+def _oldest(digest: str) -> Select[int]:
+    return (
+        select(func.min(ModelVersionRecord.id))
+        .join(ModelVersionRecord.model)
+        .where(ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED)
+    )
+
+
+def followed_parents(session: Session, digest: str) -> set[str]:
+    """Return the digests of what a file was made from, as far as the pool believes recipes."""
+    return set(
+        session.scalars(
+            select(ParentRecord.parent_digest).where(
+                ParentRecord.child_digest == digest, ParentRecord.followed
+            )
+        )
+    )
+
+
+def are_older(session: Session, digests: Collection[str], version_id: int) -> bool:
+    """Return whether every one of these files that the pool has was here before a version."""
+    oldest = (
+        select(func.min(ModelVersionRecord.id).label("first_id"))
+        .where(among(ModelVersionRecord.digest, "digests"))
+        .group_by(ModelVersionRecord.digest)
+        .subquery()
+    )
+    newest = session.scalar(select(func.max(oldest.c.first_id)), {"digests": list(digests)})
+    return newest is None or newest < version_id
+
+
+def quarantined_by(session: Session, site_id: int, digest: str) -> Sequence[str]:
+    """Return who quarantined a file, under whatever name, as ``SITE/TOKEN``.
+
+    Not what a site quarantined of its own that `site_id` knows nothing of.
+    """
+    own = ModelVersionRecord.state_changed_by.startswith(SiteRecord.name + "/")
+    shared = or_(shared_with(site_id), known_to(site_id))
     return session.scalars(
-        select(ModelVersionRecord.state_changed_by).where(
-            ModelVersionRecord.digest == digest, ModelVersionRecord.state == QUARANTINED
+        select(ModelVersionRecord.state_changed_by)
+        .join(ModelVersionRecord.model)
+        .join(ModelRecord.site)
+        .where(
+            ModelVersionRecord.digest == digest,
+            ModelVersionRecord.state == QUARANTINED,
+            or_(not_(own), shared),
         )
     ).all()
 

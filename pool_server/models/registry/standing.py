@@ -47,7 +47,7 @@ def standing_options() -> tuple[Any, ...]:
         .joinedload(WithdrawalFlagRecord.withdrawal)
         .joinedload(WithdrawalRecord.version)
         .joinedload(ModelVersionRecord.model)
-        .joinedload(ModelRecord.site),
+        .options(joinedload(ModelRecord.site), selectinload(ModelRecord.grants)),
         selectinload(successor)
         .joinedload(SuccessorRecord.successor)
         .options(
@@ -109,19 +109,18 @@ def flag_without_name(flag: WithdrawalFlag) -> WithdrawalFlag:
     return flag.model_copy(update={"address": f"sha256:{flag.digest}"})
 
 
-def flags_of(version: ModelVersionRecord) -> list[WithdrawalFlag]:
-    """Return what was withdrawn of the things that a version holds."""
-    return [_describe_flag(flag, version) for flag in version.flags]
+def flags_of(version: ModelVersionRecord, viewer: int | None) -> list[WithdrawalFlag]:
+    """Return what was withdrawn of the things that a version holds.
+
+    What the site `viewer` may not see is named by its digest; None sees all.
+    """
+    return [_describe_flag(flag, viewer) for flag in version.flags]
 
 
-def _describe_flag(flag: WithdrawalFlagRecord, version: ModelVersionRecord) -> WithdrawalFlag:
-    """Return a flag, naming what was withdrawn by its digest where not everybody may see it."""
+def _describe_flag(flag: WithdrawalFlagRecord, viewer: int | None) -> WithdrawalFlag:
     withdrawn = flag.withdrawal.version
-    is_known = withdrawn.model.site_id == version.model.site_id or (
-        withdrawn.model.visibility == CONSORTIUM and withdrawn.state in PUBLIC
-    )
     return WithdrawalFlag(
-        address=address_of(withdrawn) if is_known else f"sha256:{flag.withdrawal.digest}",
+        address=address_of(withdrawn) if viewer is None else name_for_site(viewer, withdrawn),
         digest=flag.withdrawal.digest,
         reason=cast("WithdrawalReason", flag.withdrawal.reason),
         effect=cast("WithdrawalEffect", flag.withdrawal.effect),

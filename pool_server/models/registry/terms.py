@@ -1,11 +1,11 @@
 """Terms of versions: what a merge inherits, and what the pool refuses because of them.
 
-The rules stand in `pool_server.wire.models.data_use_rules`. Whatever the pool knows of a file's
-terms counts, whoever may see the version that has them: a merge of a model cannot be freer than the
-model because its owner keeps it to itself.
+The rules stand in `pool_server.wire.models.data_use_rules`. The terms of a version count for a site
+that may see it, or has fetched it: an input that a site does not know of is as one that the pool
+does not have, and tells nothing of itself.
 
 The same file may stand in the pool at several sites. The terms count that the site gave it which
-published it first; what others lay on their copies binds themselves alone.
+published it first, of those that are known; what others lay on their copies binds themselves alone.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
-from sqlalchemy import Select, func, literal, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, literal, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from pool_server.database.records import (
+    GrantRecord,
     ModelRecord,
     ModelVersionRecord,
     ParentRecord,
@@ -25,7 +26,9 @@ from pool_server.database.records import (
     TermRecord,
 )
 from pool_server.errors import RefusedError, TermsForbidError
+from pool_server.models.access import CONSORTIUM, known_to
 from pool_server.models.registry.sql import among
+from pool_server.models.states import AVAILABLE
 from pool_server.wire.models.data_use import CLINICAL_CARE, Term
 from pool_server.wire.models.data_use_rules import (
     PERMISSIVE,
@@ -129,11 +132,14 @@ def add_terms(
     version: ModelVersionRecord,
     own: Sequence[Term],
     parents: Collection[str],
+    *,
+    is_proven: bool,
 ) -> None:
     """Give a new version its terms: its own, and what it inherits.
 
-    It inherits from every input that the pool knows, and from the same file elsewhere in the
-    pool. Versions made from it that were there before inherit from it now.
+    It inherits from every input that the site knows, and from the same file elsewhere in the
+    pool. Versions made from it that were there before inherit from it now; so do copies of the
+    file when the pool has made it again from these parents.
     """
     inputs = set(parents) - {version.digest}
     known = known_terms(session, inputs, site_id)
@@ -156,6 +162,9 @@ def add_terms(
         _pass_on(
             session, version, [each for each in kept | inherited if each.code not in PERMISSIVE]
         )
+    elif is_proven:
+        bound = [each for each in inherited if each.code not in PERMISSIVE]
+        _pass_on(session, version, bound, to_copies=True)
 
 
 def _record(version_id: int, term: Term, *, inherited: bool) -> TermRecord:
@@ -187,7 +196,8 @@ def _terms_that_count(site_id: int) -> Select[str, str | None, str | None]:
     """
     oldest = (
         select(ModelVersionRecord.digest, func.min(ModelVersionRecord.id).label("version_id"))
-        .where(among(ModelVersionRecord.digest, "digests"))
+        .join(ModelVersionRecord.model)
+        .where(among(ModelVersionRecord.digest, "digests"), known_to(site_id))
         .group_by(ModelVersionRecord.digest)
         .subquery()
     )
@@ -199,25 +209,54 @@ def _terms_that_count(site_id: int) -> Select[str, str | None, str | None]:
         .join(first, first.id == oldest.c.version_id)
         .join(first_model, first_model.id == first.model_id)
         .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
-        .where(or_(ModelRecord.site_id == first_model.site_id, ModelRecord.site_id == site_id))
+        .where(
+            or_(ModelRecord.site_id == first_model.site_id, ModelRecord.site_id == site_id),
+            known_to(site_id),
+        )
         .distinct()
     )
 
 
-def _pass_on(session: Session, version: ModelVersionRecord, terms: Sequence[Term]) -> None:
-    """Give the descendants of a file that came after them what they inherit from it."""
+def _sites_that_see(session: Session, version: ModelVersionRecord) -> ColumnElement[bool]:
+    """Return a condition on `ModelRecord`: it is of a site that may see a new version."""
+    home = session.get_one(ModelRecord, version.model_id)
+    own = ModelRecord.site_id == home.site_id
+    if version.state != AVAILABLE:
+        return own
+    if home.visibility == CONSORTIUM:
+        return true()
+    granted = select(GrantRecord.site_id).where(GrantRecord.model_id == home.id)
+    return or_(own, ModelRecord.site_id.in_(granted))
+
+
+def _pass_on(
+    session: Session,
+    version: ModelVersionRecord,
+    terms: Sequence[Term],
+    *,
+    to_copies: bool = False,
+) -> None:
+    """Give the descendants of a file that came after them what they inherit from it.
+
+    Those of sites that may see it; with `to_copies` all, and the same file at other sites.
+    """
     if not terms:
         return
     tree = select(literal(version.digest).label("digest")).cte("descendants", recursive=True)
     tree = tree.union(
-        select(ParentRecord.child_digest).join(tree, ParentRecord.parent_digest == tree.c.digest)
+        select(ParentRecord.child_digest).join(
+            tree, and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
+        )
     )
     rows = session.execute(
         select(ModelVersionRecord.id, TermRecord.code, TermRecord.detail)
         .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)
+        .join(ModelVersionRecord.model)
         .where(
             ModelVersionRecord.digest.in_(select(tree.c.digest)),
-            ModelVersionRecord.digest != version.digest,
+            ModelVersionRecord.id != version.id,
+            true() if to_copies else ModelVersionRecord.digest != version.digest,
+            true() if to_copies else _sites_that_see(session, version),
         )
     )
     has: dict[int, set[tuple[str, str]]] = defaultdict(set)

@@ -73,5 +73,5 @@ class DeletionResponse(BaseModel):
         "digests of what is gone."
     )
     file_remains: bool = Field(
-        description="True where another version has the same bytes, which therefore stay."
+        description="True where another version that one may see has the same bytes."
     )

@@ -74,7 +74,7 @@ class ModelPredicate(BaseModel):
     terms: tuple[StatedTerm, ...] = ()
     card_digest: Digest | None = Field(default=None, description="SHA-256 of the card's text.")
     recipe_digest: Digest | None = Field(
-        default=None, description="SHA-256 of the recipe's canonical JSON."
+        default=None, description="SHA-256 of the recipe's canonical JSON, without names."
     )
     parents: tuple[Digest, ...] = Field(default=(), description="Inputs of the recipe.")
     signed_at: AwareDatetime

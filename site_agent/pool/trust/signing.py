@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.names import NAME_PATTERN
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import SignedStatement
@@ -29,7 +30,6 @@ from pool_server.wire.signatures.statements import (
     ModelPredicate,
     StatedTerm,
     Statement,
-    canonical_json,
     sign_statement,
 )
 from pool_server.wire.transfers.uploads import UploadRequest
@@ -164,7 +164,7 @@ def signed_request(request: Request, path: Path, key: PrivateKey) -> Request:
         metrics=request.metrics,
         terms=tuple(StatedTerm(code=each.code, detail=each.detail) for each in request.terms),
         card_digest=_text_digest(request.card),
-        recipe_digest=_recipe_digest(recipe),
+        recipe_digest=None if recipe is None else recipe_digest(recipe),
         parents=tuple(each for each in inputs if each != request.digest),
         signed_at=datetime.now(UTC),
     )
@@ -190,7 +190,7 @@ def sign_version(
             if not each.inherited
         ),
         card_digest=_text_digest(card),
-        recipe_digest=_recipe_digest(recipe),
+        recipe_digest=None if recipe is None else recipe_digest(recipe),
         parents=tuple(version.parent_digests),
         signed_at=datetime.now(UTC),
     )
@@ -220,10 +220,6 @@ def canonical_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     from aggregators.methods import parse_recipe
 
     return dict(json.loads(parse_recipe(json.dumps(dict(recipe))).to_json()))
-
-
-def _recipe_digest(recipe: Mapping[str, Any] | None) -> str | None:
-    return None if recipe is None else hashlib.sha256(canonical_json(dict(recipe))).hexdigest()
 
 
 def _text_digest(text: str) -> str | None:

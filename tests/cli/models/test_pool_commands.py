@@ -268,6 +268,22 @@ def test_any_site_that_may_read_the_inputs_makes_the_same_bytes(
     assert member(*replay).data["digest"] == merged["digest"]
 
 
+def test_a_model_is_not_merged_without_the_right_to_merge_it(
+    pool: LivePool, member: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(make_detector(60), here / "mine.svm")
+    write_model(make_detector(61), here / "theirs.svm")
+    assert member("upload", "theirs.svm", "--name", "only-read").code == 0
+    share = ("models", "share", "only-read", "--visibility", "consortium", "--rights", "download")
+    assert member(*share).code == 0
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
+    assert member("download", "site-a/only-read").code == 0
+    refused = member("merge", "mwma", "mine.svm", "pool://site-a/only-read", "--json")
+    assert refused.code == 3
+    assert "has not granted the right 'merge'" in refused.error["message"]
+    assert not (here / "merged.svm").exists()
+
+
 def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
     write_model(make_detector(20), here / "a.svm")
     write_model(make_detector(21, window_px=96), here / "b.svm")

@@ -123,11 +123,29 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
 def test_scores_of_what_one_may_not_see(pool: PoolDriver) -> None:
     home, other = pool.member("eval-a"), pool.member("eval-b")
     draft = upload(home, "eval-a/hidden", draft=True)
-    for model in ("eval-a/hidden@1", "eval-a/hidden", f"sha256:{draft['digest']}"):
-        assert error_of(post(other, model)) == (404, "version_not_found")
+    for model in ("eval-a/hidden@1", "eval-a/hidden"):
+        assert error_of(post(other, model)) == (404, "model_not_found")
+    assert error_of(post(other, f"sha256:{draft['digest']}")) == (404, "version_not_found")
     assert post(home, "eval-a/hidden@1").status_code == 201
     assert matrix(home, name="hidden")["rows"]
     assert matrix(other, name="hidden")["rows"] == []
+
+
+def test_scores_of_a_private_copy_are_not_told_by_its_digest(pool: PoolDriver) -> None:
+    content = detector_bytes()
+    upload(pool.member("eval-p"), "eval-p/private", content, visibility="private")
+    assert post(pool.member("eval-p"), "eval-p/private").status_code == 201
+    other = pool.member("eval-q")
+    upload(other, "eval-q/same", content)
+    assert post(other, "eval-q/same", 0.9).status_code == 201
+    found = other.get("/api/v1/models/eval-q/same/versions/1/evaluations").json()["items"]
+    assert [each["site"] for each in found] == ["eval-q"]
+    [row] = matrix(other, name="same")["rows"]
+    assert cells(row) == [("eval-q", "ward", 0.9)]
+    card = other.get("/api/v1/models/eval-q/same/versions/1/card").text
+    assert "eval-p" not in card
+    kept = pool.member("eval-p").get("/api/v1/models/eval-p/private/versions/1/evaluations").json()
+    assert [each["site"] for each in kept["items"]] == ["eval-q", "eval-p"]
 
 
 def test_who_may_post(pool: PoolDriver) -> None:

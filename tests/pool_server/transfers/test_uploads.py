@@ -17,6 +17,7 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
+    let_hand_on,
     send_part,
     send_parts,
     upload,
@@ -116,6 +117,7 @@ def test_the_same_file_again_is_the_same_version(pool: PoolDriver) -> None:
 def test_a_file_known_elsewhere_is_not_sent_again(pool: PoolDriver) -> None:
     content = network_bytes()
     first = upload(pool.member("up-5"), "up-5/gaze", content)
+    let_hand_on(pool.member("up-5"), "up-5/gaze")
     copy = announce(pool.member("up-6"), "up-6/copied", content, labels={"copy": "yes"})
     assert copy.status_code == 201
     assert copy.json()["state"] == "complete"

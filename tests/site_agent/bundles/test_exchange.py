@@ -124,6 +124,9 @@ def test_terms_cards_and_scores_come_along(
         (True, 0),
     ], "what is there is not said twice"
     assert len(list(admin.evaluations.list("site-a/child", history=True))) == 2
+    rights = ["download", "merge", "redistribute"]
+    for name in ("parent", "child"):
+        admin.models.share(f"site-a/{name}", "consortium", rights=rights)
     # Whoever speaks for one site only brings that one's scores.
     with client_of(there, "site-c", tmp_path / "c") as c:
         mine = import_bundle(c, family, site_map={"site-a": "site-c"}, visibility="private")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, let_hand_on, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 
@@ -72,6 +72,7 @@ def test_a_site_links_its_own(pool: PoolDriver) -> None:
 
 def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
     family = three_merges(pool, "copied-heir")
+    let_hand_on(family.member("c"), family.address("c/third"))
     copy = upload(family.member("d"), family.address("d/copy"), family.files["c/third"])
     family.files["d/copy"] = family.files["c/third"]
     family.withdraw("a/bad", "quality")

@@ -10,7 +10,7 @@ from tests.pool_server.lineage.withdrawals.families import Family
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
 REASON = {"reason": "Swapped eyes."}
-NOT_FOUND, GONE = (404, "version_not_found"), (410, "version_withdrawn")
+NOT_FOUND, GONE = (404, "model_not_found"), (410, "version_withdrawn")
 
 
 def path_of(family: Family, name: str) -> str:

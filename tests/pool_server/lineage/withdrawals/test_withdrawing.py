@@ -15,7 +15,7 @@ from pool_server.database.records import ModelRecord, SiteRecord
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.model_files import network_bytes
-from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, let_hand_on, upload
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 FLAGGED = ("a/first", "b/second", "c/third", "c/again")
@@ -88,6 +88,7 @@ def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
     family = Family(pool, "twin")
     family.add("a/bad")
     family.add("a/poor")
+    let_hand_on(family.member("a"), family.address("a/bad"))
     copy = upload(family.member("b"), family.address("b/copy"), family.files["a/bad"])
     done = family.withdraw("a/bad", "security").json()
     assert [(each["address"], each["same_bytes"]) for each in done["versions"]] == [
@@ -100,6 +101,7 @@ def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
     assert error_of(again) == (409, "bytes_withdrawn")
 
     family.withdraw("a/poor", "quality")
+    let_hand_on(family.member("a"), family.address("a/poor"))
     late = upload(family.member("c"), family.address("c/late"), family.files["a/poor"])
     assert [flag["reason"] for flag in late["flags"]] == ["quality"]
     assert late["flags"][0]["digest"] == late["digest"]
@@ -108,6 +110,7 @@ def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
 def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
     """Whoever may fetch a file may copy it under a name of its own."""
     family = three_merges(pool, "copier")
+    let_hand_on(family.member("a"), family.address("a/bad"))
     family.files["d/copy"] = family.files["a/bad"]
     copy = announce(family.member("d"), family.address("d/copy"), family.files["a/bad"])
     assert copy.json()["state"] == "complete", "nothing was sent"
@@ -215,10 +218,19 @@ def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> N
     family.add("a/own", "a/secret")
     family.add("b/merged", "a/secret")
     family.withdraw("a/secret", "quality")
-    [of_b], [of_a] = (family.version(name)["flags"] for name in ("b/merged", "a/own"))
     digest = family.digest("a/secret")
-    assert (of_b["address"], of_b["digest"]) == (f"sha256:{digest}", digest)
-    assert of_a["address"] == family.version("a/secret")["address"]
+    for name in ("b/merged", "a/own"):
+        path = f"/api/v1/models/{family.address(name)}/versions/1"
+        [of_b], [of_a], [listed] = (
+            family.member("b").get(path).json()["flags"],
+            family.member("a").get(path).json()["flags"],
+            family.member("b")
+            .get(f"/api/v1/models/{family.address(name)}")
+            .json()["items"][0]["flags"],
+        )
+        assert (of_b["address"], of_b["digest"]) == (f"sha256:{digest}", digest)
+        assert of_a["address"] == family.version("a/secret")["address"], "its own site knows it"
+        assert listed == of_b
     asked = {"digests": [family.digest("b/merged")]}
     answer = family.member("c").post("/api/v1/withdrawals/check", json=asked)
     assert family.address("a/secret") not in answer.text

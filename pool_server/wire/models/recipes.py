@@ -1,9 +1,21 @@
-"""Recipes for those who may see a merged model, but not all that it was made of."""
+"""Recipes for those who may see a merged model, but not all that it was made of.
+
+What a site signs of a recipe is what remains without names, so that whoever is not told the names
+can check the signature all the same.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
+
+from pool_server.wire.signatures.statements import canonical_json
+
+
+def recipe_digest(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a recipe's canonical JSON without names, as statements give it."""
+    return hashlib.sha256(canonical_json(without_names(document, ()))).hexdigest()
 
 
 def without_names(document: Mapping[str, Any], placed: Container[str]) -> dict[str, Any]:
