@@ -72,6 +72,9 @@ def test_the_pool_combines_and_opens_the_next_round(
     assert sha256(content) == merged.digest
     lineage = client.get("/api/v1/models/round-c/refined/versions/1/lineage").json()
     assert lineage["recipe"]["method"]["name"] == "leaf-refit"
+    again = {"site": SITES[2], "name": "again", "recipe": lineage["recipe"]}
+    refused = client.post("/api/v1/merges", json=again)
+    assert "a site's contribution to a round" in refused.json()["error"]["message"]
     assert finish(pool.member(SITES[1]), key, "round-b/again").json() == ended
 
     following = show(client, ended["successor"])
