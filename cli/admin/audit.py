@@ -34,7 +34,7 @@ def audit(
         str,
         typer.Option(
             metavar="SUBJECT",
-            help="A version (SITE/NAME@2), a model with its versions (SITE/NAME), or all "
+            help="A version ([SITE/]NAME@2), a model with its versions ([SITE/]NAME), or all "
             "of a site (SITE/).",
         ),
     ] = "",

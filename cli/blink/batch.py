@@ -183,7 +183,7 @@ def _with_models(
         for session in sessions
     ]
     if any(session.is_video and not session.landmarks for session in completed):
-        raise UsageError("no landmark model given; give --landmarks FILE or SITE/NAME")
+        raise UsageError("no landmark model given; give --landmarks FILE or [SITE/]NAME")
     used = {word for session in completed for word in (session.detector, session.landmarks)}
     wanted = sorted(word for word in used if word in {detector, landmarks} or is_address(word))
     files = {file.word: file for file in model_files(invocation, [word for word in wanted if word])}

@@ -148,7 +148,7 @@ def _run_camera(
 
 def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str, ModelFile]:
     if not models.get("landmarks"):
-        raise UsageError("no landmark model given; give --landmarks FILE or SITE/NAME")
+        raise UsageError("no landmark model given; give --landmarks FILE or [SITE/]NAME")
     named = {role: word for role, word in models.items() if word}
     found = model_files(invocation, list(named.values()))
     return dict(zip(named, found, strict=True))

@@ -58,7 +58,9 @@ def rm(
     """Remove models from the cache; the pool keeps them."""
     cache = _cache()
     entries = cache.entries()
-    chosen = {entry.digest: entry for word in models for entry in _matching(entries, word)}
+    chosen = {
+        entry.digest: entry for word in models for entry in _matching(invocation, entries, word)
+    }
     return _remove(invocation, cache, list(chosen.values()), yes=yes, dry_run=dry_run)
 
 
@@ -129,21 +131,25 @@ def _cache() -> ModelCache:
     return ModelCache()
 
 
-def _matching(entries: list[CacheEntry], word: str) -> list[CacheEntry]:
+def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> list[CacheEntry]:
     """Return the entries that a word means: an address, or the start of one digest."""
     text = word.removeprefix("sha256:")
     by_digest = [entry for entry in entries if len(text) >= 4 and entry.digest.startswith(text)]
     if len({entry.digest for entry in by_digest}) > 1:
         raise UsageError(f"{word}: {len(by_digest)} digests begin like this; give more digits")
-    address = word if word.startswith("pool://") else f"pool://{word}"
+    if by_digest:
+        return by_digest
+    is_digest = not set(text) - set("0123456789abcdef")
+    address = word if is_digest else invocation.address(word)
+    address = f"pool://{address.removeprefix('pool://')}"
     by_address = [
         entry
         for entry in entries
         if any(known == address or known.startswith(f"{address}@") for known in entry.addresses)
     ]
-    if not by_digest and not by_address:
+    if not by_address:
         raise InputMissingError(f"{word}: not in the cache; see poolctl cache ls")
-    return by_digest or by_address
+    return by_address
 
 
 def _remove(
