@@ -68,8 +68,11 @@ class RoundsRun:
         data = ""
         for invitation in invitations(self.pool, self.context.site, self.config):
             data = data or dataset_digest(self._faces())
-            note = self.notes.get(invitation.round.round_id)
-            if note is None or note.outcome != "refused" or note.data not in {"", data}:
+            key = invitation.round.round_id
+            note = self.notes.get(key)
+            if note is not None and note.outcome == "contributed":
+                self._refuse(key, "its contribution was taken back", "")
+            elif note is None or note.outcome != "refused" or note.data not in {"", data}:
                 self._answer(invitation, data)
         if self.config.finish:
             self._finish_ready()

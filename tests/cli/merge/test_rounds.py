@@ -200,8 +200,11 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
         with PoolClient(site.url, site.tokens[name]) as client:
             client.rounds.send_contribution(key, path, name)
         path.unlink()
+    assert poolctl("keys", "create").code == 0
+    assert poolctl("keys", "register").code == 0
     refined = poolctl("rounds", "finish", key, "--json").data["version"]
     assert refined["address"] == "pool://site-b/journey@2"
+    assert refined["signed_by"] is not None, "by the site, as what the pool gave it"
 
     site.be("site-a")("models", "withdraw", "site-a/face", "--reason", "quality", "-y")
     poolctl = site.be("site-b")

@@ -294,6 +294,13 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     assert (report.contributions, report.failures) == (2, [])
     assert [line["round"] for line in events(said, "contributed")] == rounds
     assert lab.cycle()[0].contributions == 0
+    with lab.client("site-a") as client:
+        client.rounds.take_back(rounds[1], "site-a")
+    for _ in range(2):
+        assert lab.cycle()[0].contributions == 0, "what somebody took back stays back"
+    plan = plan_cycle(read_config(lab.write_config()))
+    assert [each.reason for each in plan.rounds] == ["its contribution was taken back"]
+    said = [line for line in said if line.get("round") != rounds[1]]
     stored = {p.name for p in (lab.folder.parent / "pool").rglob("*") if len(p.name) == 64}
     sent = {line["digest"] for line in events(said, "contributed")}
     assert stored == {file_digest(materials.others[0])} | sent, "no image is among them"
