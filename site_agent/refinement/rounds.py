@@ -262,7 +262,11 @@ def _compute(
 
 
 def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
-    return pool.fetch(pool.version(found.base), progress=part_of(progress, 0.0, _READING)).path
+    from site_agent.pool.answers import require_field
+
+    base = pool.version(found.base)
+    require_field(base, "digest", found.base_digest)
+    return pool.fetch(base, progress=part_of(progress, 0.0, _READING)).path
 
 
 def _kept_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Kept:

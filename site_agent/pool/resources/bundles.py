@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.transfers.uploads import UploadRequest
 from site_agent.pool.addresses import version_path
+from site_agent.pool.answers import require_same
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
 from site_agent.pool.transfers.transfer import Uploaded, send_file
@@ -49,7 +50,11 @@ class Bundles:
         from pool_server.wire.models.bundles import ExportRequest, ExportResponse
 
         request = build_request(ExportRequest, addresses=list(addresses), with_parents=with_parents)
-        return self._connection.post("/api/v1/exports", ExportResponse, request).items
+        granted = self._connection.post("/api/v1/exports", ExportResponse, request).items
+        named = [each.address for each in granted]
+        for address in addresses:
+            require_same(address, address if address in named else ", ".join(named))
+        return granted
 
     def portable_version(self, address: str, *, evaluations: bool = False) -> PortableVersion:
         """Return all that goes with a version when it leaves the pool."""

@@ -29,7 +29,7 @@ class LyingPool(ThreadingHTTPServer):
     Attributes
     ----------
     instead : dict of str to str
-        What is replaced in the path of a request, and by what.
+        What is replaced in the path and the body of a request, and by what.
     changed : callable
         Given the body of an answer, returns headers and the body to send.
     """
@@ -50,16 +50,19 @@ class _Relay(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path
+        asked_body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
         for asked, other in self.server.instead.items():
-            path = path.replace(asked, other)
-        token = {"Authorization": self.headers["Authorization"]}
-        answer = self.server.pool.get(path, headers=token)
+            path, asked_body = path.replace(asked, other), asked_body.replace(asked, other)
+        kept = {name: self.headers.get(name, "") for name in ("Authorization", "Content-Type")}
+        answer = self.server.pool.request(self.command, path, headers=kept, content=asked_body)
         headers, body = self.server.changed(answer.content)
         self.send_response(answer.status_code)
         for name, value in (headers | {"Content-Length": str(len(body))}).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the name is that of the library
 
     def log_message(self, *_: object) -> None:
         return
@@ -136,6 +139,7 @@ def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> 
         "site=site-a": "site=site-b",
         "site-a/k": "site-b/k",
     }
+    liar.instead["face@2"] = "face@1"
     liar.instead[f"lineage/{second.digest}"] = f"lineage/{client.version('site-b/other').digest}"
     questions: list[Callable[[], object]] = [
         lambda: client.models.card("site-a/face@2"),
@@ -145,6 +149,7 @@ def test_other_answers_are_compared_too(client: PoolClient, liar: LyingPool) -> 
         lambda: list(client.models.find(ModelQuery(site="site-a"))),
         lambda: client.withdrawals.preview("site-a/face@2"),
         lambda: client.bundles.portable_version("site-a/face@2"),
+        lambda: client.bundles.grant_export(["pool://site-a/face@2"]),
     ]
     for ask in questions:
         with pytest.raises(PoolAnswerError, match=r"was asked for .*answered with"):
