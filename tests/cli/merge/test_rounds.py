@@ -178,7 +178,11 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
 
 
 def test_a_refined_model_is_made_again_without_a_withdrawn_one(
-    site: Site, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site,
+    base: Path,
+    faces: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The journey of the README: merge, refine, withdraw, successor, refine again."""
     monkeypatch.chdir(tmp_path)
@@ -206,8 +210,21 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert refined["address"] == "pool://site-b/journey@2"
     assert refined["signed_by"] is not None, "by the site, as what the pool gave it"
 
+    other = poolctl(
+        *start[:3], "site-b/journey@1", *start[4:], "--deadline", "1h", "-q"
+    ).out.strip()
     site.be("site-a")("models", "withdraw", "site-a/face", "--reason", "quality", "-y")
     poolctl = site.be("site-b")
+    told = poolctl("rounds", "info", other)
+    assert "is flagged (quality): 'contribute' and 'finish' need --despite-withdrawal" in told.err
+    held_up = poolctl("rounds", "contribute", other, "--data", faces["site-b"], "--json")
+    assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
+    on_pool = ("merges", "start", "wba-cascade", "site-b/journey@1")
+    for words in (("upload", "merged.dat"), on_pool):
+        refused = poolctl(*words, "--name", "tainted", "--json")
+        assert (refused.code, "--despite-withdrawal" in refused.error["hint"]) == (7, True)
+    asked = poolctl(*on_pool, "--name", "tainted", "--despite-withdrawal", "--wait", "--json").data
+    assert poolctl("models", "info", asked["version"], "--json").data["flags"]
     again = ("merge", "--replay", "pool://site-b/journey", "--without", "site-a/face@1")
     planned = poolctl(*again, "-o", "successor.dat", "--dry-run")
     assert "poolctl rounds start" in planned.out
@@ -221,11 +238,11 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert sent["address"] in str(flagged)
     assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
     assert poolctl(*start, "--deadline", "1h").code == 0
-    on_pool = poolctl(
+    made = poolctl(
         *("merges", "start", "--replay", refined["address"], "--without", "site-a/face@1"),
         *("--name", "by-the-pool", "--wait", "--json"),
     )
-    assert on_pool.data["digest"] == sent["digest"], on_pool.err
+    assert made.data["digest"] == sent["digest"], made.err
 
 
 def test_what_was_computed_waits_for_the_pool(
