@@ -126,6 +126,14 @@ class SignatureError(PoolClientError):
     """A signature that is missing, invalid, or made with a key that is not trusted."""
 
 
+class ContributionWithheldError(SiteAgentError):
+    """The rules of this site forbid a contribution to a round; gives all reasons."""
+
+    def __init__(self, round_id: str, reasons: Iterable[str], *, hint: str = "") -> None:
+        lines = [f"this site does not contribute to round {round_id}:", *reasons]
+        super().__init__("\n  ".join(lines), hint=hint)
+
+
 class BundleRefusedError(SiteAgentError):
     """A file that is not a bundle, is damaged, or contradicts itself."""
 

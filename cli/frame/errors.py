@@ -175,6 +175,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.NOT_ALLOWED, "withdrawn", "poolctl models info shows why it was withdrawn"
     ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
+    agent_errors.ContributionWithheldError: Outcome(ExitCode.NOT_ALLOWED, "contribution_withheld"),
     agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
     agent_errors.TermsFileError: Outcome(
         ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"

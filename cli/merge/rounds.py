@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cli.frame.addresses import size_words
 from cli.frame.errors import UsageError
-from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import (
     DespiteWithdrawalOption,
     DryRunOption,
@@ -22,16 +20,10 @@ from cli.frame.options import (
     key_value_pairs,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.quantities import age_words, count_words, read_moment
+from cli.frame.quantities import age_words, read_moment
+from cli.merge import contributing
 from cli.merge.command import MethodOption
-from cli.merge.refine import SeedOption, ThinOption, ThreadsOption
-from cli.vision.face_files import (
-    ImagesOption,
-    PartsOption,
-    part_words,
-    read_face_file,
-    reading_from,
-)
+from cli.merge.refine import ThinOption
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
@@ -87,9 +79,9 @@ def start(
         float | None, typer.Option(help="Share of the error that each tree corrects, up to 1.")
     ] = None,
     thin: ThinOption = None,
-    min_count: Annotated[
+    min_faces: Annotated[
         int | None,
-        typer.Option(min=1, help="Minimum samples in a leaf; other leaves are not sent."),
+        typer.Option(min=1, help="Minimum faces of a site in a leaf; other leaves are not sent."),
     ] = None,
     option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
     description: Annotated[str, typer.Option(help="A description.")] = "",
@@ -103,7 +95,7 @@ def start(
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
-    given = {"starts": starts, "nu": nu, "thin": thin, "min_count": min_count}
+    given = {"starts": starts, "nu": nu, "thin": thin, "min_faces": min_faces}
     options = {key: value for key, value in given.items() if value is not None}
     options |= {key: _value(text) for key, text in key_value_pairs(option, "--option").items()}
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
@@ -164,68 +156,6 @@ def info(invocation: Invocation, round_id: _RoundArgument) -> Reply:
             "--despite-withdrawal"
         )
     return Reply(found, _description(found), [found.round_id])
-
-
-@command(
-    app,
-    "contribute",
-    examples=[
-        "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
-        "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
-    ],
-)
-def contribute(
-    invocation: Invocation,
-    round_id: _RoundArgument,
-    *,
-    data: Annotated[
-        Path, typer.Option(metavar="FACES", help="Your annotated faces.", show_default=False)
-    ],
-    site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
-    parts: PartsOption = "",
-    seed: SeedOption = 0,
-    threads: ThreadsOption = 0,
-    images: ImagesOption = None,
-    despite_withdrawal: DespiteWithdrawalOption = False,
-) -> Reply:
-    """Fit the round's model to your faces, and send the changes.
-
-    Only the changes of the leaves and their sample counts are sent, never faces or images. After an
-    interruption, run the command again to continue.
-    """
-    from site_agent.refinement.rounds import contribute_to_round
-
-    faces = read_face_file(data, reading_from(images))
-    with (
-        invocation.pool() as pool,
-        goes_on_when_repeated(),
-        invocation.progress("contribute") as report,
-    ):
-        done = contribute_to_round(
-            pool,
-            round_id,
-            faces,
-            site=site,
-            parts=part_words(parts),
-            seed=seed,
-            threads=threads,
-            despite_withdrawal=despite_withdrawal,
-            progress=report,
-        )
-    if done.left_out:
-        line, text = done.left_out[0]
-        invocation.warn(
-            f"{data}: {count_words(len(done.left_out), 'face')} left out (line {line}: {text})"
-        )
-    sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
-    waiting = ", ".join(done.round.sites("waiting"))
-    following = (
-        f"waiting for {waiting} until {_moment(done.round.deadline)}"
-        if waiting
-        else f"all sites have contributed; combine with: poolctl rounds finish {round_id}"
-    )
-    text = f"{done.site} has contributed {size_words(done.size_bytes)} ({sent})\n{following}"
-    return Reply(done, text, [done.digest])
 
 
 @command(app, "take-back", examples=["rounds take-back 4f1d2c3b4a596877 -y"])
@@ -327,6 +257,9 @@ def cancel(
         invocation.confirm(f"Cancel round {round_id} with {there} contributions?", assume_yes=yes)
         found = pool.rounds.cancel(round_id)
     return Reply({"cancelled": True, "round": found}, f"round {round_id} is cancelled", [round_id])
+
+
+app.add_typer(contributing.app)
 
 
 def _value(text: str) -> Any:

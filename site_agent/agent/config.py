@@ -18,6 +18,7 @@ from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
 from site_agent.datasets import ReadingOptions
 from site_agent.errors import AgentConfigError
+from site_agent.refinement.rules import ContributionRules
 
 Baseline = Literal["own", "published", "inputs"]
 AgentKind = Literal["ert", "hog-svm"]
@@ -186,10 +187,24 @@ class RoundsConfig(_FacesTable):
     """Rounds of refinement that the agent takes part in; the ``[rounds]`` table."""
 
     data: Path
-    started_by: list[Name] = []
+    started_by: list[Name] = Field(min_length=1)
+    trust: list[Name] = []
+    min_starts: int = Field(default=ContributionRules.min_starts, ge=1)
+    min_faces: int = Field(default=ContributionRules.min_faces, ge=1)
+    faces_per_leaf: float = Field(default=ContributionRules.faces_per_leaf, ge=0)
     parts: list[str] = []
     seed: int = Field(default=0, ge=0)
     finish: bool = False
+
+    @property
+    def rules(self) -> ContributionRules:
+        """What the site asks of a round before it contributes."""
+        return ContributionRules(
+            trusted=frozenset(self.trust),
+            min_starts=self.min_starts,
+            min_faces=self.min_faces,
+            faces_per_leaf=self.faces_per_leaf,
+        )
 
     @field_validator("data", mode="before")
     @classmethod

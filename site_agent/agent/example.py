@@ -75,13 +75,26 @@ own = ["mine.dat"]
 
 # Rounds of refinement that other sites invite yours to. Leave the table out to take part in none.
 [rounds]
+# Only rounds that these sites started.
+started_by = ["site-c"]
+
+# Who chooses the model that is refined chooses which sums over your faces are sent, and could
+# build one that photographs them. So it has to be made of models that your site trained, or one
+# of these. What a refused round lacks stands in the agent's journal.
+trust = ["site-b", "site-c"]
+
+# Rounds that ask for less are refused: starting shapes for each face, and faces in every sum that
+# is sent. Nothing is sent if your faces are fewer than so many for each leaf of an average tree.
+# min_starts = 5
+# min_faces = 5
+# faces_per_leaf = 2.0
+
 # Annotated faces that the model's leaves are fitted to, in any of those formats. Only sums over
 # them are sent.
 data = "training.xml"
 # pts_origin = 1.0                # these three as above
 # box_margin = 0.1
 # images = ""
-# started_by = []                 # only rounds that these sites started
 # parts = []                      # the model's landmarks, if the faces have more
 # seed = 0                        # of the starting shapes
 # finish = false                  # let the pool combine rounds to which all have contributed

@@ -12,6 +12,7 @@ from site_agent.agent.workspace import RoundNote
 from site_agent.datasets import FaceDataset, dataset_digest, read_faces
 from site_agent.errors import (
     ConflictError,
+    ContributionWithheldError,
     ForbiddenError,
     NotLoggedInError,
     PoolRefusedFileError,
@@ -26,9 +27,9 @@ from site_agent.refinement.rounds import contribute_to_round, finish_round
 KNOWN_METHODS = frozenset({"leaf-refit"})
 _MOST_NOTES = 1000
 
-# What another attempt with the same faces would not change.
-_FINAL = (ConflictError, ForbiddenError, PoolRefusedFileError, PoolRefusedRequestError,
-          TrainingDataError, AggregatorError)  # fmt: skip
+# What another attempt with the same faces and rules would not change.
+_FINAL = (ConflictError, ContributionWithheldError, ForbiddenError, PoolRefusedFileError,
+          PoolRefusedRequestError, TrainingDataError, AggregatorError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class RoundsRun:
         """
         data = ""
         for invitation in invitations(self.pool, self.context.site, self.config):
-            data = data or dataset_digest(self._faces())
+            data = data or f"{dataset_digest(self._faces())} {self._rules()}"
             key = invitation.round.round_id
             note = self.notes.get(key)
             if note is not None and note.outcome == "contributed":
@@ -82,10 +83,14 @@ class RoundsRun:
     def _faces(self) -> FaceDataset:
         return read_faces(self.config.data, self.config.reading)
 
+    def _rules(self) -> str:
+        names = {"started_by", "trust", "min_starts", "min_faces", "faces_per_leaf"}
+        return self.config.model_dump_json(include=names)
+
     def _answer(self, invitation: Invitation, data: str) -> None:
         key = invitation.round.round_id
         if invitation.obstacle:
-            self._refuse(key, invitation.obstacle, "")
+            self._refuse(key, invitation.obstacle, data)
             return
         try:
             self._contribute(invitation.round)
@@ -112,6 +117,7 @@ class RoundsRun:
             parts=self.config.parts,
             seed=self.config.seed,
             threads=self.context.threads,
+            rules=self.config.rules,
         )
         self.context.journal.write(
             "contributed",
@@ -151,6 +157,6 @@ def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:
     if found.base_warning:
         return f"its base is {found.base_warning}"
     starter = found.created_by.partition("/")[0]
-    if config.started_by and starter not in config.started_by:
+    if starter not in config.started_by:
         return f"was started by {starter}, and 'started_by' names {', '.join(config.started_by)}"
     return ""

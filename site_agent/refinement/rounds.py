@@ -1,12 +1,15 @@
 """Taking part in a round: what a site computes at home, and what it sends.
 
+Before anything is computed the site's own rules are asked (`site_agent.refinement.rules`), and
+where the base comes from (`site_agent.refinement.accounting`).
+
 A contribution takes minutes to compute. It is written to the workspace before anything is sent
 and stays there until the pool has taken it, so that a killed process goes on with the upload::
 
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.contribution   not taken yet
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of what was taken
 
-<inputs> stands for the faces and the settings that the contribution was made from.
+<inputs> stands for the faces, the settings and the rules that it was made with.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from aggregators.formats import file_digest
 from pool_server.wire.models.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import RoundResponse
-from site_agent.errors import ConflictError, PoolAnswerError
+from site_agent.errors import ConflictError, ContributionWithheldError, PoolAnswerError
 from site_agent.pool import profiles
 from site_agent.runs.progress import Progress, part_of
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from site_agent.datasets import FaceDataset
     from site_agent.pool.client import PoolClient
+    from site_agent.refinement.rules import ContributionRules
 
 _READING, _FITTING = 0.1, 0.8
 """Shares of a progress bar up to which images are read, and leaves are fitted."""
@@ -41,8 +45,10 @@ class Contributed:
 
     Attributes
     ----------
+    leaves, leaves_sent, fewest_samples : int
+        Of the base, those of which a change is sent, and the fewest samples that one rests on.
     sent_bytes : int
-        What this call sent; 0 where the pool had it.
+        What this call sent; 0 where the pool had it, or nothing was to be sent.
     computed : bool
         False where an earlier call had computed it.
     left_out : tuple of (line, text)
@@ -55,6 +61,9 @@ class Contributed:
     size_bytes: int
     sent_bytes: int
     computed: bool
+    leaves: int = 0
+    leaves_sent: int = 0
+    fewest_samples: int = 0
     left_out: tuple[tuple[int, str], ...] = ()
 
 
@@ -92,6 +101,8 @@ def contribute_to_round(
     seed: int = 0,
     threads: int = 0,
     despite_withdrawal: bool = False,
+    rules: ContributionRules | None = None,
+    send: bool = True,
     progress: Progress | None = None,
 ) -> Contributed:
     """Fit a round's base to the faces of one site, and send the changes.
@@ -116,9 +127,15 @@ def contribute_to_round(
         0: as many as the machine has processors.
     despite_withdrawal : bool
         Go on although the base was withdrawn, or holds something that was.
+    rules : ContributionRules, optional
+        What the site asks of the round; by default it trusts models of its own alone.
+    send : bool
+        Compute the contribution, and send it.
 
     Raises
     ------
+    ContributionWithheldError
+        The rules of the site speak against it; nothing was sent.
     ConflictError
         The round takes nothing any more, or the site has contributed something else.
     TrainingDataError, AnnotationFileError, ImageFileError
@@ -128,13 +145,18 @@ def contribute_to_round(
     """
     from aggregators.methods.refitting import refit_settings
     from site_agent.datasets import FaceDataset, dataset_digest, read_faces
+    from site_agent.refinement.accounting import require_allowed
+    from site_agent.refinement.rules import ContributionRules
 
     tell = progress or (lambda _fraction, _text: None)
     found = pool.rounds.get(round_id)
     site = site or pool.whoami().site
     faces = dataset if isinstance(dataset, FaceDataset) else read_faces(dataset)
     settings = refit_settings(**{**found.options, "seed": seed + _times_through(pool, found)})
-    inputs = [dataset_digest(faces), settings.model_dump(mode="json"), list(parts)]
+    rules = (rules or ContributionRules()).including(site)
+    inputs: list[Any] = [dataset_digest(faces), settings.model_dump(mode="json"), list(parts)]
+    # Another floor may refuse what this one lets through.
+    inputs.append(rules.faces_per_leaf)
     kept = _kept_files(pool, found, site, inputs)
     if (done := _find_taken(found, site, kept)) is not None:
         return _brought_back(pool, kept, done)
@@ -143,11 +165,15 @@ def contribute_to_round(
     if computed:
         _require_open(found, site)
         _require_base(found, despite_withdrawal=despite_withdrawal)
+    require_allowed(pool, found, settings, rules, tell)
+    if computed:
         left_out = _compute(
             pool, found, faces, settings, kept.contribution,
-            parts=parts, threads=threads, progress=tell,
+            rules=rules, parts=parts, threads=threads, progress=tell,
         )  # fmt: skip
-    digest, size_bytes = file_digest(kept.contribution), kept.contribution.stat().st_size
+    done = _described(found, site, kept.contribution, computed=computed, left_out=left_out)
+    if not send:
+        return done
     sent_bytes = pool.rounds.send_contribution(
         round_id,
         kept.contribution,
@@ -155,9 +181,8 @@ def contribute_to_round(
         despite_withdrawal=despite_withdrawal,
         progress=part_of(tell, _FITTING, 1.0),
     )
-    kept.taken.write_text(digest, encoding="ascii")
-    after = pool.rounds.get(round_id)
-    return Contributed(after, site, digest, size_bytes, sent_bytes, computed, left_out)
+    kept.taken.write_text(done.digest, encoding="ascii")
+    return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)
 
 
 def finish_round(
@@ -222,6 +247,32 @@ def _times_through(pool: PoolClient, found: RoundResponse) -> int:
     return (found.number - 1) // levels
 
 
+def _described(
+    found: RoundResponse,
+    site: str,
+    path: Path,
+    *,
+    computed: bool,
+    left_out: tuple[tuple[int, str], ...],
+) -> Contributed:
+    from aggregators.methods.refitting import read_contribution
+
+    counts = read_contribution(path).counts
+    sent = counts[counts > 0]
+    return Contributed(
+        found,
+        site,
+        file_digest(path),
+        path.stat().st_size,
+        sent_bytes=0,
+        computed=computed,
+        leaves=len(counts),
+        leaves_sent=len(sent),
+        fewest_samples=int(sent.min()) if len(sent) else 0,
+        left_out=left_out,
+    )
+
+
 def _compute(
     pool: PoolClient,
     found: RoundResponse,
@@ -229,18 +280,21 @@ def _compute(
     settings: RefitSettings,
     output: Path,
     *,
+    rules: ContributionRules,
     parts: Sequence[str],
     threads: int,
     progress: Progress,
 ) -> tuple[tuple[int, str], ...]:
     """Fit the leaves and write the contribution; return the faces that were left out."""
     from aggregators.methods.refitting import contribute as fit_contribution
-    from aggregators.methods.refitting import write_contribution
+    from aggregators.methods.refitting import find_untrained_features, write_contribution
     from site_agent.refinement import load_site, read_base
     from site_agent.refinement.site_faces import CROP_MARGIN
 
     base = read_base(_fetch_base(pool, found, progress))
-
+    if oddities := find_untrained_features(base):
+        reasons = [f"the base is not as training makes models: {each}" for each in oddities]
+        raise ContributionWithheldError(found.round_id, reasons)
     site = load_site(
         dataset,
         base.part_count,
@@ -256,6 +310,8 @@ def _compute(
         threads=threads,
         progress=part_of(progress, _READING, _FITTING),
     )
+    if objections := rules.objections_to_sums(contribution, base, site.faces.face_count):
+        raise ContributionWithheldError(found.round_id, objections)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_contribution(contribution, output)
     return site.left_out

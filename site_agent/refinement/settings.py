@@ -23,8 +23,8 @@ class RefinementSettings:
         Share of the error that each tree corrects, up to 1; by the number of trees if absent.
     thin : int or None
         First reduce each level to this number of trees.
-    min_count : int or None
-        Leaves with fewer samples of a site are not sent; more than one face has if absent.
+    min_faces : int
+        Leaves that fewer faces of a site reach are not sent.
     jitter : float
         Random shift of the boxes in box sizes, as in training.
     own_share : float
@@ -35,7 +35,7 @@ class RefinementSettings:
     starts: int = 20
     nu: float | None = None
     thin: int | None = None
-    min_count: int | None = None
+    min_faces: int = 5
     jitter: float = 0.0
     own_share: float = 0.5
 

@@ -72,8 +72,8 @@ class RefinementSettings:
         Starting shapes for each face in refinement.
     refit_nu : float or None
         Part of the error that each tree corrects in refinement; by the number of trees if absent.
-    min_count : int or None
-        Leaves with fewer samples of a part send nothing; more than one face has if absent.
+    min_faces : int
+        Leaves that fewer faces of a part reach send nothing.
     thin : int or None
         Trees a level of the thinned models; those of one part's model if absent.
     """
@@ -82,7 +82,7 @@ class RefinementSettings:
     rounds: int = 3
     starts: int = 20
     refit_nu: float | None = None
-    min_count: int | None = None
+    min_faces: int = 5
     thin: int | None = None
 
     def __post_init__(self) -> None:
@@ -91,8 +91,7 @@ class RefinementSettings:
         require_whole("starts", self.starts, 1, 10_000)
         if self.refit_nu is not None:
             require_number("refit_nu", self.refit_nu, above=0, most=1)
-        if self.min_count is not None:
-            require_whole("min_count", self.min_count, 1, 1_000_000_000)
+        require_whole("min_faces", self.min_faces, 1, 1_000_000_000)
         if self.thin is not None:
             require_whole("thin", self.thin, 1, 1_000_000)
 
@@ -279,7 +278,7 @@ class _Planner:
             settings = RefitSettings(
                 starts=chosen.starts,
                 nu=chosen.refit_nu,
-                min_count=chosen.min_count,
+                min_faces=chosen.min_faces,
                 thin=thin if number == 1 else None,
                 jitter=training.oversampling_translation_jitter,
                 seed=self.settings.seed + number - 1,

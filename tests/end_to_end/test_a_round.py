@@ -19,7 +19,7 @@ from site_agent import ModelCache, PoolClient
 from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
-from tests.aggregators.small_models import make_predictor
+from tests.aggregators.small_models import as_trained, make_predictor
 from tests.cli.conftest import Outcome, run_process, start_process
 from tests.pool_server.pool_driver import pool_process
 from tests.pool_server.rounds.round_driver import pass_deadline
@@ -86,7 +86,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
     a, b, c = open_labs(tmp_path, url, secret)
     base = tmp_path / "base.dat"
     parts = len(next(iter(read_imglab_xml(a.faces).boxes()))[1].parts)
-    write_model(make_predictor(3, parts=parts, depths=((5,) * 40,) * 3), base)
+    write_model(as_trained(make_predictor(3, parts=parts, depths=((5,) * 40,) * 3)), base)
     # Homes that are there already share the base, so that the slow line is there for sending.
     for lab in (a, b, c):
         with PoolClient(url, lab.token, cache=ModelCache(lab.home / "cache")) as client:
@@ -95,7 +95,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             client.download("site-a/merged")
     pool = PoolClient(url, a.token, cache=ModelCache(tmp_path / "cache"))
     started = pool.rounds.start(
-        "site-a/merged", SITES, datetime.now(UTC) + timedelta(hours=1), options={"starts": 3}
+        "site-a/merged", SITES, datetime.now(UTC) + timedelta(hours=1), options={"starts": 5}
     )
     key = started.round_id
     assert a.run(*a.contribute_words(key)).data["site"] == "site-a"
@@ -103,6 +103,9 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
     # One is killed while it sends, another stops in the middle and does not answer any more.
     with UnreliableLine(url) as line_b, UnreliableLine(url) as line_c:
         line_b.bytes_per_s = line_c.bytes_per_s = LINE_BYTES_PER_S
+        for lab, line in ((b, line_b), (c, line_c)):
+            trusting = lab.run("rounds", "trust", "site-a", POOL_ENDPOINT=line.url)
+            assert trusting.code == 0, trusting.err
         on_line_b = b.environment | {"POOL_ENDPOINT": line_b.url}
         killed = start_process(*b.contribute_words(key), **on_line_b)
         wait_until(lambda: line_b.sent_bytes > 3 * PART_BYTES)
@@ -154,7 +157,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
         for lab in (a, b)
     ]
     together = refine_sites(
-        base, sources, tmp_path / "together.dat", RefinementPlan(RefitSettings(starts=3))
+        base, sources, tmp_path / "together.dat", RefinementPlan(RefitSettings(starts=5))
     )
     assert together.digest == done["version"]["digest"], "as if all were on one machine"
     pool.close()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from aggregators.methods.refitting.base_check import find_untrained_features
 from aggregators.methods.refitting.contribution_file import (
     CONTRIBUTION_SUFFIX,
     contribution_writer,
@@ -28,6 +29,7 @@ __all__ = [
     "contribute",
     "contribution_writer",
     "encode_contribution",
+    "find_untrained_features",
     "fit_levels",
     "forest_digest",
     "is_contribution",

@@ -12,8 +12,8 @@ metadata ``settings``   JSON: `RefitSettings` without the seed
 ======================  ================================================================
 
 It holds sums over samples and their counts, and no images. As a leaf that very few faces reach
-reveals something about their landmarks, `RefitSettings.min_count` leaves it out. A face has as
-many samples as it has starting shapes.
+reveals something about them, it stays at the site (`RefitSettings.min_faces`). A face has as many
+samples as it has starting shapes.
 """
 
 from __future__ import annotations

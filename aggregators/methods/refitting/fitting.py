@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _SAMPLES_AT_ONCE = 256
 _MOST_THREADS = 64
+_FARTHEST = 1.0
+"""Landmarks farther than this from the box, in box sizes, are lost."""
+_MOST_AWAY = 0.05
 
 WorkT = TypeVar("WorkT")
 
@@ -41,7 +44,7 @@ class LevelFit:
     ----------
     changes : float32, shape (leaves of the level, parts, 2)
     counts : uint32, shape (leaves of the level,)
-        Zero, as the changes are, for leaves with fewer samples than `min_count`.
+        Zero, as the changes are, for leaves that stay at the site; see `keep_leaves_back`.
     """
 
     changes: Float32
@@ -75,8 +78,8 @@ class SiteFit:
         _require_usable(forest, faces)
         resolved = settings.resolved(forest)
         assert resolved.nu is not None
-        assert resolved.min_count is not None
-        self._nu_and_min_count = (float(resolved.nu), int(resolved.min_count))
+        self._nu = float(resolved.nu)
+        self._starts, self._min_faces = settings.starts, settings.min_faces
         self._initial_shape = forest.initial_shape
         self._faces = faces
         self._threads = min(threads or os.cpu_count() or 1, _MOST_THREADS)
@@ -111,25 +114,24 @@ class SiteFit:
 
     def fit(self, level: CascadeLevel) -> LevelFit:
         """Fit the leaves of the next level to the samples, without moving these."""
-        from aggregators.methods.refitting.kernels import add_leaves, count_samples, fit_leaves
+        from aggregators.methods.refitting import kernels
 
         reach = self._reach = self._reached_leaves(level)
         leaf_count, values = len(level.leaves), self._columns[-1][1]
-        count_samples(reach)
+        kernels.count_samples(reach)
+        kernels.keep_leaves_back(reach, self._starts, self._min_faces)
         changes = np.empty((leaf_count, values), dtype=np.float32)
         leaves = level.leaves.reshape(leaf_count, values)
-        fit = self._nu_and_min_count
 
         def fit_block(number: int) -> None:
             columns = self._columns[number]
             residuals = self._shapes[number].copy()
-            add_leaves(reach, leaves, columns, residuals)
+            kernels.add_leaves(reach, leaves, columns, residuals)
             np.subtract(self._targets[number], residuals, out=residuals)
-            fit_leaves(reach, fit, columns, residuals, changes)
+            kernels.fit_leaves(reach, self._nu, columns, residuals, changes)
 
         self._in_threads(fit_block, range(len(self._columns)))
-        counts = np.where(reach.counts < fit[1], np.uint32(0), reach.counts)
-        return LevelFit(changes.reshape(leaf_count, -1, 2), counts)
+        return LevelFit(changes.reshape(leaf_count, -1, 2), reach.counts)
 
     def move(self, leaves: Float32) -> None:
         """Move the samples by new leaves of the level fitted last, (leaves, parts, 2)."""
@@ -240,6 +242,8 @@ def contribute(
         As `SiteFit`.
     OptionError
         Level by level, the level is missing or not in the base.
+    InconsistentModelError
+        The base moves the landmarks away from the faces.
     """
     settings = settings or RefitSettings()
     report = progress or no_progress
@@ -259,6 +263,7 @@ def contribute(
         rows = slice(done, done + leaves_of_level[number - 1])
         if fitted is not None:
             changes[rows], counts[rows] = fitted.changes, fitted.counts
+        _require_landmarks_near(fit.shapes, number)
         done = rows.stop
         report(number / forest.level_count, f"level {number} of {forest.level_count}")
     return LeafContribution(changes, counts, forest_digest(base), chosen.shared())
@@ -279,6 +284,17 @@ def _fit_one_level(
             return
         fit.follow(level)
         yield None
+
+
+def _require_landmarks_near(shapes: Float32, level: int) -> None:
+    """Refuse a base that moves landmarks away, where later levels would read other pixels."""
+    away = ((shapes < -_FARTHEST) | (shapes > 1 + _FARTHEST)).any(axis=(1, 2)).mean()
+    if away > _MOST_AWAY:
+        raise InconsistentModelError(
+            f"level {level} of the base moves landmarks of {away:.0%} of the samples farther than "
+            f"a box width from the face, expected at most {_MOST_AWAY:.0%}; this is no model of "
+            "such faces"
+        )
 
 
 def _column_blocks(values: int) -> list[tuple[int, int]]:

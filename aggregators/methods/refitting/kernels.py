@@ -113,6 +113,48 @@ def count_samples(reach: LevelReach) -> None:
 
 
 @compiled
+def keep_leaves_back(reach: LevelReach, starts: int, min_faces: int) -> None:
+    """Set the counts of leaves that say too much about single faces to zero.
+
+    These are the leaves that fewer than `min_faces` faces reach. As the sum over all leaves of a
+    tree may be known from another tree, what is kept back of a tree belongs to `min_faces` faces
+    at least: the smallest of the other leaves are kept back until it does.
+
+    Parameters
+    ----------
+    starts : int
+        Samples of each face; they follow one another.
+    """
+    reached, first_leaves, counts = reach
+    for tree in range(reached.shape[0]):
+        first = first_leaves[tree]
+        leaves = first_leaves[tree + 1] - first
+        faces = np.zeros(leaves, dtype=np.int64)
+        latest = np.full(leaves, -1, dtype=np.int64)
+        for sample in range(reached.shape[1]):
+            leaf = np.int64(reached[tree, sample])
+            if latest[leaf] != sample // starts:
+                latest[leaf] = sample // starts
+                faces[leaf] += 1
+        sent = faces >= min_faces
+        while True:
+            together, face, smallest = 0, -1, -1
+            for sample in range(reached.shape[1]):
+                if not sent[np.int64(reached[tree, sample])] and sample // starts != face:
+                    face = sample // starts
+                    together += 1
+            for row in range(leaves):
+                if sent[row] and (smallest < 0 or faces[row] < faces[smallest]):
+                    smallest = row
+            if together == 0 or together >= min_faces or smallest < 0:
+                break
+            sent[smallest] = False
+        for row in range(leaves):
+            if not sent[row]:
+                counts[first + row] = np.uint32(0)
+
+
+@compiled
 def add_leaves(
     reach: LevelReach, leaves: Float32, columns: tuple[int, int], shapes: Float32
 ) -> None:
@@ -143,7 +185,7 @@ def add_leaves(
 @compiled
 def fit_leaves(
     reach: LevelReach,
-    fit: tuple[float, int],
+    nu: float,
     columns: tuple[int, int],
     residuals: Float32,
     changes: Float32,
@@ -152,8 +194,8 @@ def fit_leaves(
 
     Parameters
     ----------
-    fit : (nu, min_count)
-        A leaf with enough samples is moved by ``nu * sum of residuals / (count + 1)``.
+    nu : float
+        A leaf with a count is moved by ``nu * sum of residuals / (count + 1)``.
     columns : (first, last)
         The block's columns of `changes`.
     residuals : float32, shape (samples, BLOCK)
@@ -162,7 +204,6 @@ def fit_leaves(
         Output, in the block's columns.
     """
     reached, first_leaves, counts = reach
-    nu, min_count = fit
     first_column, width = columns[0], columns[1] - columns[0]
     table = np.zeros((_most_leaves(first_leaves), BLOCK), dtype=np.float32)
     for tree in range(reached.shape[0]):
@@ -175,7 +216,7 @@ def fit_leaves(
                 table[reached_leaf, column] += residuals[sample, column]
         for leaf in range(leaf_count):
             count = counts[first + leaf]
-            factor = np.float32(nu / (count + 1.0)) if count >= min_count else np.float32(0)
+            factor = np.float32(nu / (count + 1.0)) if count > 0 else np.float32(0)
             for column in range(BLOCK):
                 table[leaf, column] *= factor
             for column in range(width):

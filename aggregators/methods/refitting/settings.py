@@ -34,11 +34,8 @@ class RefitSettings(MethodOptions):
         description="part of the mean residual by which each tree corrects its leaves; by default "
         "chosen by the number of trees (0.1 for 500 trees a level, less for more)",
     )
-    min_count: int | None = Field(
-        default=None,
-        ge=1,
-        description="leaves with fewer samples of a site are left out; by default one more than "
-        "`starts`, so that no leaf describes a single face",
+    min_faces: int = Field(
+        default=5, ge=1, description="leaves that fewer faces of a site reach stay at the site"
     )
     thin: int | None = Field(
         default=None, ge=1, description="first reduce each level to this many trees"
@@ -58,19 +55,16 @@ class RefitSettings(MethodOptions):
     seed: int = Field(default=0, ge=0, lt=2**63, description="of the starting shapes")
 
     def resolved(self, forest: ShapePredictor) -> RefitSettings:
-        """Return the settings with `nu` and `min_count` chosen for a (thinned) forest.
+        """Return the settings with `nu` chosen for a (thinned) forest.
 
         On photographs, a nu of 0.1 was good for 504 trees a level, 0.05 for 1002 and 0.02 for
         3000: about 50 full corrections distributed over the trees of a level.
         """
-        chosen: dict[str, float] = {}
-        if self.nu is None:
-            most_trees = max(1, int(forest.trees_per_level.max()))
-            nu = min(_LARGEST_AUTOMATIC_NU, _CORRECTIONS_PER_LEVEL / most_trees)
-            chosen["nu"] = max(1e-4, round(nu, 4))
-        if self.min_count is None:
-            chosen["min_count"] = self.starts + 1
-        return self.model_copy(update=chosen)
+        if self.nu is not None:
+            return self
+        most_trees = max(1, int(forest.trees_per_level.max()))
+        nu = min(_LARGEST_AUTOMATIC_NU, _CORRECTIONS_PER_LEVEL / most_trees)
+        return self.model_copy(update={"nu": max(1e-4, round(nu, 4))})
 
     def shared(self) -> dict[str, Any]:
         """Return the settings for a contribution: all but the seed."""

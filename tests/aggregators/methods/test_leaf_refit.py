@@ -81,7 +81,7 @@ def test_the_order_of_the_inputs_does_not_matter() -> None:
 
 
 def test_contributions_without_samples_change_nothing() -> None:
-    empty = made(1, min_count=10_000)
+    empty = made(1, min_faces=10_000)
     assert encode_model(refined(BASE, empty)) == encode_model(BASE)
     other = made(2)
     assert encode_model(refined(BASE, empty, other)) == encode_model(refined(BASE, other))

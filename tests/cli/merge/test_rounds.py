@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -24,6 +25,7 @@ from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.pool_server.rounds.round_driver import contribution_bytes
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+from tests.site_agent.refinement.camera import build_camera
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch, base: Pa
     return Site(pool, poolctl, monkeypatch)
 
 
-START = ("rounds", "start", "--base", "site-a/merged", "--sites", "site-a,site-b", "--starts", 3)
+START = ("rounds", "start", "--base", "site-a/merged", "--sites", "site-a,site-b", "--starts", 5)
 
 
 def test_two_rounds_give_what_refine_gives_on_one_machine(
@@ -89,10 +91,22 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q").out.strip()
     assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
+    untrusted = site.be("site-b")("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")
+    assert "site-a is not one that you trust" in untrusted.error["message"]
+    assert "poolctl rounds trust site-a" in untrusted.error["hint"]
+    assert poolctl("rounds", "trust", "site-a", "-q").out.split() == ["site-a"]
     for name in ("site-a", "site-b"):
         words = ("rounds", "contribute", key, "--data", faces[name])
+        if name == "site-b":
+            tried = site.be(name)(*words, "--dry-run")
+            assert "would send" in tried.out
+            assert f"to the pool {site.url}" in tried.out
+            assert "waiting" in poolctl("rounds", "info", key).out, "nothing was sent"
         done = site.be(name)(*words, "--json").data
-        assert (done["site"], done["computed"]) == (name, True)
+        assert (done["site"], done["computed"]) == (name, name == "site-a"), "a trial counts"
+        assert done["leaves"] > done["leaves_sent"] > 0
+        assert done["fewest_samples"] >= 5
         assert done["sent_bytes"] == done["size_bytes"] > 0
         again = poolctl(*words, "--json").data
         assert (again["digest"], again["sent_bytes"]) == (done["digest"], 0)
@@ -128,7 +142,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         SiteSource(name, load_site(read_imglab_xml(path), forest.part_count))
         for name, path in faces.items()
     ]
-    plan = RefinementPlan(RefitSettings(starts=3, thin=10), rounds=2)
+    plan = RefinementPlan(RefitSettings(starts=5, thin=10), rounds=2)
     refined = refine_sites(base, sources, tmp_path / "refined.dat", plan)
     assert second["version"]["digest"] == refined.digest, "to the last bit"
 
@@ -167,8 +181,9 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     with PoolClient(pool.url, pool.admin_token) as admin:
         admin.sites.create("site-silent")
     sites = ("--sites", "site-a,site-b,site-silent")
-    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--starts", 3)
+    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--starts", 5)
     key = site.be("site-a")(*start, "--deadline", "1h", "-q").out.strip()
+    assert site.be("site-b")("rounds", "trust", "site-a").code == 0
     for name, path in faces.items():
         assert site.be(name)("rounds", "contribute", key, "--data", path).code == 0
     poolctl = site.be("site-a")
@@ -285,6 +300,61 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     assert poolctl("rounds", "info", "../models", "--json").code == 2
 
 
+def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
+    site: Site, faces: dict[str, Path], tmp_path: Path, base: Path
+) -> None:
+    poolctl = site.be("site-a")
+    camera = tmp_path / "camera.dat"
+    trained = read_base(base)
+    write_model(build_camera(trained.initial_shape, (-40.0, -40.0)), camera)
+    assert poolctl("upload", camera, "--name", "camera", "-q").code == 0
+    start = ("rounds", "start", "--base", "site-a/camera", "--sites", "site-a,site-b")
+    loose = ("--starts", 1, "--min-faces", 1, "--deadline", "1h", "-q")
+    key = poolctl(*start, *loose).out.strip()
+    poolctl = site.be("site-b")
+    poolctl("rounds", "trust", "site-a", "--remove", "-q")
+    words = ("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    refused = poolctl(*words)
+    assert (refused.code, refused.error["code"]) == (3, "contribution_withheld")
+    for reason in ("1 starting shapes", "sums over 1 faces", "no recipe", "not one that you trust"):
+        assert reason in refused.error["message"]
+    assert "--approve-base site-a/camera@1" in refused.error["hint"]
+
+    floors = ("--min-starts", 1, "--min-faces", 1)
+    approval = ("--approve-base", "site-a/camera@1")
+    assert "no terminal" in poolctl(*words, *floors, *approval).error["message"]
+    other = poolctl(*words, *floors, "--approve-base", "site-a/merged@1", "--yes")
+    assert "the base of the round is site-a/camera@1" in other.error["message"]
+    forced = poolctl(*words, *floors, *approval, "--yes")
+    assert forced.code == 3, "what a camera looks like is refused whoever approves of it"
+    assert "not as training makes models" in forced.error["message"]
+    assert "bright single pixels" in forced.err
+    assert poolctl("rounds", "info", key, "--json").data["participants"][1]["state"] == "waiting"
+
+
+def test_a_forced_contribution_is_for_the_pool_alone(
+    site: Site, pool: LivePool, faces: dict[str, Path], tmp_path: Path, base: Path
+) -> None:
+    camera = tmp_path / "disguised.dat"
+    write_model(build_camera(read_base(base).initial_shape, None), camera)
+    poolctl = site.be("site-a")
+    assert poolctl("upload", camera, "--name", "disguised", "-q").code == 0
+    start = ("rounds", "start", "--base", "site-a/disguised", "--sites", "site-a,site-b")
+    key = poolctl(*start, "--starts", 5, "--deadline", "1h", "-q").out.strip()
+    poolctl = site.be("site-b")
+    poolctl("rounds", "trust", "site-a", "--remove", "-q")
+    words = ("rounds", "contribute", key, "--data", faces["site-b"], "--json")
+    assert "not one that you trust" in poolctl(*words).error["message"]
+    sent = poolctl(*words, "--approve-base", "site-a/disguised@1", "--yes").data
+    assert sent["sent_bytes"] > 0
+    with httpx.Client(base_url=pool.url) as other:
+        other.headers["Authorization"] = f"Bearer {pool.tokens['site-a']}"
+        for path in (f"rounds/{key}/contributions/site-b/content", f"rounds/{key}/contributions"):
+            assert other.get(f"/api/v1/{path}").status_code in {404, 405}
+    address = f"site-a/disguised@sha256:{sent['digest']}"
+    assert site.be("site-a")("download", address, "--json").code == 4
+
+
 def test_rounds_that_cannot_be_held(site: Site) -> None:
     poolctl = site.be("site-a")
     start = ("rounds", "start", "--sites", "site-a,site-b", "--deadline", "7d", "--json")
@@ -295,7 +365,7 @@ def test_rounds_that_cannot_be_held(site: Site) -> None:
     assert "one-shot, level-by-level" in refused.error["message"]
     assert poolctl(*START, "--deadline", "2020-01-01", "--json").code == 2
     tried = poolctl(*START, "--deadline", "7d", "--dry-run", "--json").data
-    assert (tried["started"], tried["options"]) == (False, {"starts": 3})
+    assert (tried["started"], tried["options"]) == (False, {"starts": 5})
 
 
 def test_deadlines_are_spans_or_days() -> None:

@@ -47,7 +47,9 @@ def test_the_example_can_be_read_and_explains_every_key(tmp_path: Path) -> None:
 def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
     plain = re.sub(r"^# ([a-z_]+ = )", r"\1", EXAMPLE_CONFIG, flags=re.M)
     shown = tomllib.loads(plain)
-    config = read_config(write(tmp_path, SMALL + '[rounds]\ndata = "training.xml"\n'))
+    config = read_config(
+        write(tmp_path, SMALL + '[rounds]\ndata = "training.xml"\nstarted_by = ["site-c"]\n')
+    )
     for key in ("profile", "interval", "retry_after", "threads"):
         assert getattr(config, key) == shown[key], key
     goal, table = config.merge[0], shown["merge"][0]
@@ -70,7 +72,16 @@ def test_what_the_example_says_of_defaults_is_true(tmp_path: Path) -> None:
     assert goal.method_options == table["options"]
     assert goal.metric_name == table["metric"]
     assert config.rounds is not None
-    for key in ("started_by", "parts", "seed", "finish", "pts_origin", "box_margin"):
+    for key in (
+        "min_starts",
+        "min_faces",
+        "faces_per_leaf",
+        "parts",
+        "seed",
+        "finish",
+        "pts_origin",
+        "box_margin",
+    ):
         assert getattr(config.rounds, key) == shown["rounds"][key], key
 
 
@@ -99,7 +110,24 @@ def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
         (('"ert"', '"ert"\nmargin = "much"'), "merge[0].margin", "'much'", '"1%"'),
         (('"ert"', '"ert"\npurposes = ["fun"]'), "merge[0].purposes[0]", "'fun'", "'research'"),
         (('"ert"', '"ert"\nweights = { own = 0.0 }'), "merge[0].weights", "own", "above 0"),
-        (("[[merge]]", '[rounds]\ndata = "no.xml"\n[[merge]]'), "rounds.data", "no.xml", "a file"),
+        (
+            ("[[merge]]", '[rounds]\ndata = "a.xml"\n[[merge]]'),
+            "rounds.started_by",
+            "nothing",
+            "given",
+        ),
+        (
+            ("[[merge]]", '[rounds]\ndata = "a.xml"\nstarted_by = []\n[[merge]]'),
+            "rounds.started_by",
+            "[]",
+            "1",
+        ),
+        (
+            ("[[merge]]", '[rounds]\ndata = "no.xml"\nstarted_by = ["b"]\n[[merge]]'),
+            "rounds.data",
+            "no.xml",
+            "a file",
+        ),
     ],
 )
 def test_mistakes_name_file_key_found_and_expected(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aggregators import LandmarkPredictor
-from aggregators.errors import IncompatibleModelsError
+from aggregators.errors import IncompatibleModelsError, InconsistentModelError
 from aggregators.methods.refitting import (
     RefitSettings,
     SiteFaces,
@@ -66,7 +66,7 @@ def reached_by_predictor(
 
 def test_a_level_is_fitted_as_the_formula_says() -> None:
     base, faces = make_base(), make_faces(1, count=4)
-    settings = SETTINGS.model_copy(update={"min_count": 2})
+    settings = SETTINGS.model_copy(update={"min_faces": 1})
     samples = samples_of(faces, base, settings)
     fit = SiteFit(base, faces, settings)
     level = next(base.levels())
@@ -80,13 +80,11 @@ def test_a_level_is_fitted_as_the_formula_says() -> None:
     for tree in range(level.tree_count):
         for leaf in np.unique(reached[:, tree]):
             inside = reached[:, tree] == leaf
-            if inside.sum() < settings.min_count:
-                continue
             expected[leaf] = 0.3 * residuals[inside].sum(axis=0) / (inside.sum() + 1)
             residuals[inside] -= expected[leaf]
     np.testing.assert_allclose(fitted.changes, expected, atol=1e-6)
     counts = np.bincount(reached.reshape(-1), minlength=len(level.leaves))
-    np.testing.assert_array_equal(fitted.counts, np.where(counts < 2, 0, counts))
+    np.testing.assert_array_equal(fitted.counts, counts)
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.1])
@@ -127,15 +125,30 @@ def test_the_seed_decides_the_starting_shapes() -> None:
     assert "seed" not in other.settings
 
 
-def test_leaves_with_too_few_samples_are_left_out() -> None:
+@pytest.mark.parametrize("least", [1, 3, 6, 13])
+def test_what_a_tree_sends_and_what_it_keeps_back_belongs_to_several_faces(least: int) -> None:
     base, faces = make_base(), make_faces(6)
-    samples = faces.face_count * SETTINGS.starts
-    for least in (1, 8, 30, samples + 1):
-        made = contribute(base, faces, SETTINGS.model_copy(update={"min_count": least}))
-        empty = made.counts == 0
-        assert not made.changes[empty].any()
-        assert made.counts[~empty].min(initial=samples + 1) >= least
-    assert empty.all()
+    settings = SETTINGS.model_copy(update={"min_faces": least})
+    samples = samples_of(faces, base, settings)
+    level = next(base.levels())
+    reached = reached_by_predictor(base, level, faces, samples, samples.starts)
+    fitted = SiteFit(base, faces, settings).fit(level)
+    assert not fitted.changes[fitted.counts == 0].any()
+    face_of_sample = np.arange(len(reached)) // settings.starts
+    for leaves in reached.T:
+        sent = fitted.counts[leaves] > 0
+        for leaf in np.unique(leaves[sent]):
+            assert len(np.unique(face_of_sample[leaves == leaf])) >= least
+        kept_back = len(np.unique(face_of_sample[~sent]))
+        assert kept_back == 0 or kept_back >= min(least, faces.face_count)
+    assert fitted.counts.any() == (least <= faces.face_count)
+
+
+def test_a_base_that_moves_landmarks_away_is_refused() -> None:
+    base = make_base()
+    away = replace(base, leaves=base.leaves + np.float32(0.5))
+    with pytest.raises(InconsistentModelError, match=r"level \d of the base moves landmarks"):
+        contribute(away, make_faces(6), SETTINGS)
 
 
 def test_starting_shapes_are_drawn_as_in_training() -> None:
@@ -166,13 +179,12 @@ def test_jitter_shifts_boxes_and_keeps_landmarks_in_the_image() -> None:
     )
 
 
-def test_nu_and_min_count_have_defaults() -> None:
+def test_nu_has_a_default() -> None:
     sizes = {3000: 0.0167, 1000: 0.05, 500: 0.1, 10: 0.3}
     for trees, nu in sizes.items():
         forest = replace(make_base(), trees_per_level=np.array([1, trees]))
         assert RefitSettings().resolved(forest).nu == nu
         assert RefitSettings(nu=0.7).resolved(forest).nu == 0.7
-    assert RefitSettings(starts=5).resolved(make_base()).min_count == 6, "never a single face"
 
 
 def test_thinning_keeps_trees_of_the_whole_level() -> None:

@@ -1,0 +1,186 @@
+"""``poolctl rounds contribute|trust``: what a site gives to a round, and on which terms."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.frame.addresses import size_words
+from cli.frame.errors import UsageError
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import DespiteWithdrawalOption, DryRunOption, YesOption, command, single
+from cli.frame.output import Invocation, Reply
+from cli.frame.quantities import count_words
+from cli.merge.refine import SeedOption, ThreadsOption
+from cli.vision.face_files import (
+    ImagesOption,
+    PartsOption,
+    part_words,
+    read_face_file,
+    reading_from,
+)
+
+if TYPE_CHECKING:
+    from site_agent.refinement.rounds import Contributed
+
+app = single()
+
+_DANGER = """\
+The base of a round decides which sums over your faces are sent. A base that somebody built for
+the purpose makes these sums say how bright single pixels of single faces are: whoever reads the
+contribution can then put together the pictures and the landmarks. No check of this program finds
+a base that was built with care. Approve a base only if you know who made it and how."""
+
+
+@command(
+    app,
+    "contribute",
+    examples=[
+        "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
+        "rounds contribute 4f1d2c3b4a596877 --data faces.xml --dry-run",
+        "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
+    ],
+)
+def contribute(
+    invocation: Invocation,
+    round_id: Annotated[
+        str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
+    ],
+    *,
+    data: Annotated[
+        Path, typer.Option(metavar="FACES", help="Your annotated faces.", show_default=False)
+    ],
+    site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
+    parts: PartsOption = "",
+    approve_base: Annotated[
+        str,
+        typer.Option(
+            metavar="SITE/NAME@N|SHA256",
+            help="Accept this base although it cannot be accounted for.",
+        ),
+    ] = "",
+    min_starts: Annotated[
+        int, typer.Option(min=1, help="Refuse rounds with fewer starting shapes for each face.")
+    ] = 5,
+    min_faces: Annotated[
+        int, typer.Option(min=1, help="Refuse rounds that send sums over fewer faces.")
+    ] = 5,
+    faces_per_leaf: Annotated[
+        float,
+        typer.Option(min=0.0, help="Send nothing if you have fewer faces for each leaf of a tree."),
+    ] = 2.0,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = 0,
+    images: ImagesOption = None,
+    despite_withdrawal: DespiteWithdrawalOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Fit the round's model to your faces, and send the changes.
+
+    Only the changes of the leaves and their sample counts are sent, never faces or images. A base
+    built for the purpose could make even these show your faces; so it has to be made of models of
+    your own and of sites that you trust ('poolctl rounds trust'). With --dry-run everything is
+    computed, and nothing sent. After an interruption, run the command again to continue.
+    """
+    from site_agent.pool.profiles import host_of
+    from site_agent.pool.trust.sites import trusted_sites
+    from site_agent.refinement.rounds import contribute_to_round
+    from site_agent.refinement.rules import ContributionRules
+
+    faces = read_face_file(data, reading_from(images))
+    if approve_base:
+        invocation.warn(_DANGER)
+        invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
+    with (
+        invocation.pool() as pool,
+        goes_on_when_repeated(),
+        invocation.progress("contribute") as report,
+    ):
+        rules = ContributionRules(
+            trusted=trusted_sites(host_of(pool.endpoint)),
+            approved=approve_base,
+            min_starts=min_starts,
+            min_faces=min_faces,
+            faces_per_leaf=faces_per_leaf,
+        )
+        done = contribute_to_round(
+            pool,
+            round_id,
+            faces,
+            site=site,
+            parts=part_words(parts),
+            seed=seed,
+            threads=threads,
+            despite_withdrawal=despite_withdrawal,
+            rules=rules,
+            send=not dry_run,
+            progress=report,
+        )
+        endpoint = pool.endpoint
+    if done.left_out:
+        line, text = done.left_out[0]
+        faces_words = count_words(len(done.left_out), "face")
+        invocation.warn(f"{data}: {faces_words} left out (line {line}: {text})")
+    return Reply(done, _told(done, endpoint, dry_run=dry_run), [done.digest])
+
+
+@command(app, "trust", examples=["rounds trust", "rounds trust site-b site-c"])
+def trust(
+    invocation: Invocation,
+    sites: Annotated[
+        list[str], typer.Argument(metavar="SITE...", help="Sites to trust.", show_default=False)
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust these sites no longer.")] = False,
+) -> Reply:
+    """List or extend the sites whose trained models may be in a base that you contribute to.
+
+    Trust a site if you believe that it trains its models from faces as usual, and does not build
+    one that photographs yours. Nobody is trusted at first, not even the pool.
+    """
+    from site_agent.pool.profiles import host_of
+    from site_agent.pool.trust.sites import set_trusted_sites, trusted_sites
+
+    if remove and not sites:
+        raise UsageError("--remove: name the sites")
+    with invocation.pool() as pool:
+        host = host_of(pool.endpoint)
+        for site in () if remove else sites:
+            pool.signatures.keys(site)  # a site that the pool does not know is an error
+    known = trusted_sites(host)
+    chosen = sorted(known - {*sites} if remove else known | {*sites})
+    if sites:
+        set_trusted_sites(host, chosen)
+    return Reply({"pool": host, "sites": chosen}, chosen or "you trust no other site yet", chosen)
+
+
+def _told(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
+    found = done.round
+    if not done.leaves_sent:
+        sums = f"of {done.leaves} leaves none is reached by enough of your faces"
+    else:
+        sums = (
+            f"changes of {done.leaves_sent} of {done.leaves} leaves, each a sum over at least "
+            f"{done.fewest_samples} samples (a face has {found.options['starts']})"
+        )
+    size = size_words(done.size_bytes)
+    if dry_run and done.site in found.contributions():
+        return [f"{done.site} has contributed {size} already; nothing more would be sent"]
+    if dry_run:
+        return [
+            f"would send {size} to the pool {endpoint}: {sums}",
+            "the pool reads them and combines those of all sites; the other sites get the result",
+        ]
+    waiting = ", ".join(found.sites("waiting"))
+    return [
+        f"{done.site} has contributed {size} "
+        f"({size_words(done.sent_bytes) + ' sent' if done.sent_bytes else 'the pool had it'})",
+        *([sums] if done.leaves else []),
+        f"waiting for {waiting} until {found.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        if waiting
+        else f"all sites have contributed; combine with: poolctl rounds finish {found.round_id}",
+    ]

@@ -1,0 +1,190 @@
+"""Where the base of a round comes from: whether it was made of models that this site trusts.
+
+Who chooses the base chooses which sums over the faces of others are sent. So a site contributes
+only to a base that it can account for:
+
+- a model that was trained by the site itself or by one that it trusts, or
+- a merge of such models: signed by a trusted site, or made again here from its recipe, byte for
+  byte (what a trusted site merged without publishing it is taken as its own), or
+- the result of an earlier round. What sites contributed to that is not for others to read, so it
+  cannot be made again; but its trees have to be those of the round's base, which is accounted for.
+
+That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aggregators.errors import AggregatorError
+from site_agent.errors import (
+    ContributionWithheldError,
+    ForbiddenError,
+    NotFoundError,
+    WithdrawnError,
+)
+from site_agent.pool.addresses import parse_address
+from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.runs.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    from aggregators.methods import Recipe, RecipeInput
+    from aggregators.methods.refitting import RefitSettings
+    from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.rounds import RoundResponse
+    from site_agent.pool.client import PoolClient
+    from site_agent.refinement.rules import ContributionRules
+
+_UNAVAILABLE = (NotFoundError, ForbiddenError, WithdrawnError)
+
+
+def require_allowed(
+    pool: PoolClient,
+    found: RoundResponse,
+    settings: RefitSettings,
+    rules: ContributionRules,
+    progress: Progress = no_progress,
+) -> None:
+    """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base."""
+    version = pool.version(found.base)
+    address = version.address.removeprefix("pool://")
+    reasons, hint = rules.objections_to_options(settings), ""
+    if not rules.approves(version):
+        accounting = Accounting(pool, rules.trusted, progress)
+        if problems := accounting.problems_of(version):
+            reasons += [f"the base cannot be accounted for: {each}" for each in problems]
+            hint = f"if you know how the base was made, approve it: --approve-base {address}"
+            if accounting.distrusted:
+                sites = " ".join(accounting.distrusted)
+                hint = f"if you trust what they train: poolctl rounds trust {sites}; {hint}"
+    if reasons:
+        raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+
+
+class Accounting:
+    """Finds out where a base comes from, and which sites would have to be trusted for it."""
+
+    def __init__(
+        self, pool: PoolClient, trusted: Collection[str], progress: Progress = no_progress
+    ) -> None:
+        self._pool, self._trusted, self._progress = pool, frozenset(trusted), progress
+        self._sources = RecipeSources((), pool)
+        self._found: dict[str, list[str]] = {}
+        self.distrusted: list[str] = []
+
+    def problems_of(self, base: ModelVersionResponse) -> list[str]:
+        """Return why a base cannot be accounted for; empty if it can."""
+        problems = self._problems(base.digest, base.address.removeprefix("pool://"))
+        if self._sources.silence:
+            return [f"the pool did not tell where it comes from: {self._sources.silence}"]
+        return problems
+
+    def _problems(self, digest: str, name: str) -> list[str]:
+        if digest not in self._found:
+            self._found[digest] = [f"the recipe of {name} leads back to itself"]
+            self._found[digest] = self._look_at(digest, name)
+        return self._found[digest]
+
+    def _look_at(self, digest: str, name: str) -> list[str]:
+        recipe = self._sources.recipe_of(digest)
+        addresses = self._sources.addresses_of(digest)
+        vouching = [each for each in addresses if parse_address(each).site in self._trusted]
+        signed = False
+        if vouching:
+            version = self._pool.version(vouching[0])
+            signed = self._pool.signatures.verify(version).status == "verified"
+        if recipe is None:
+            return [] if vouching else [self._untrusted(name, addresses)]
+        known = [each for each in recipe.inputs if self._knows(each.digest)]
+        problems = [
+            problem
+            for entry in known
+            for problem in self._problems(entry.digest, self._name_of(entry))
+        ]
+        if problems:
+            return list(dict.fromkeys(problems))
+        if recipe.method.name in UNREADABLE_INPUTS and known:
+            return self._compare(digest, name, recipe, known)
+        if signed or (vouching and len(known) < len(recipe.inputs)):
+            return []
+        if len(known) < len(recipe.inputs):
+            return [f"{name} was merged from models that the pool does not have or does not show"]
+        return self._make_again(digest, name, recipe)
+
+    def _knows(self, digest: str) -> bool:
+        return bool(self._sources.recipe_of(digest) or self._sources.addresses_of(digest))
+
+    def _name_of(self, entry: RecipeInput) -> str:
+        addresses = self._sources.addresses_of(entry.digest)
+        name = next(iter(addresses), None) or entry.address or entry.file_name
+        return name.removeprefix("pool://") if name else f"sha256:{entry.digest[:12]}..."
+
+    def _untrusted(self, name: str, addresses: Collection[str]) -> str:
+        sites = list(dict.fromkeys(parse_address(each).site for each in addresses))
+        self.distrusted += [site for site in sites[:1] if site not in self.distrusted]
+        if not sites:
+            return f"nothing is known of {name}"
+        return f"{name} has no recipe, and its site {sites[0]} is not one that you trust"
+
+    def _make_again(self, digest: str, name: str, recipe: Recipe) -> list[str]:
+        from aggregators.methods import replay
+
+        # That a recipe gives these bytes stays true; only the trust in its inputs may change.
+        note = self._pool.cache.folder / "rounds" / "made-again" / digest
+        if note.is_file() and note.read_bytes() == recipe.to_json():
+            return []
+        self._progress(None, f"making {name} again from its recipe")
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=note.parent) as folder:
+            try:
+                made = replay(recipe, self._fetch, Path(folder) / "again")
+            except (AggregatorError, *_UNAVAILABLE) as error:
+                return [f"{name} cannot be made again from its recipe: {error}"]
+        if made.digest != digest:
+            return [f"the recipe of {name} makes another model"]
+        note.write_bytes(recipe.to_json())
+        return []
+
+    def _compare(
+        self, digest: str, name: str, recipe: Recipe, known: Collection[RecipeInput]
+    ) -> list[str]:
+        if len(known) != 1:
+            return [f"the base of the round that made {name} is not known"]
+        [base] = known
+        try:
+            paths = self._fetch(base.digest), self._fetch(digest)
+        except _UNAVAILABLE as error:
+            return [f"{name} cannot be compared with the base of its round: {error}"]
+        if UNREADABLE_INPUTS[recipe.method.name](*paths):
+            return []
+        return [f"{name} has other trees than {self._name_of(base)}, the base of its round"]
+
+    def _fetch(self, digest: str) -> Path:
+        addresses = self._sources.addresses_of(digest)
+        if not addresses:
+            raise NotFoundError(f"the pool does not show sha256 {digest}")
+        return self._pool.fetch(self._pool.version(addresses[0])).path
+
+
+def has_same_trees(base_path: Path, refined_path: Path) -> bool:
+    """Return whether a refined landmark model differs from its (thinned) base in leaves alone."""
+    import numpy as np
+
+    from aggregators.methods.refitting import thinned_base
+    from site_agent.refinement.one_machine import read_base
+
+    refined = read_base(refined_path)
+    base = thinned_base(read_base(base_path), int(refined.trees_per_level.max()))
+    return refined.leaves.shape == base.leaves.shape and all(
+        np.array_equal(getattr(base, item.name), getattr(refined, item.name))
+        for item in fields(base)
+        if item.name != "leaves"
+    )
+
+
+UNREADABLE_INPUTS: dict[str, Callable[[Path, Path], bool]] = {"leaf-refit": has_same_trees}
+"""Methods of rounds, and how a result is compared with its base; a new one is one line."""
