@@ -130,7 +130,7 @@ def refine(
     missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
     if missing:
         raise InputMissingError(f"{', '.join(missing)}: no such file")
-    base_file = model_files(invocation, [base])[0].path
+    base_file = model_files(invocation, [base], to_merge=True)[0].path
     forest = read_base(base_file)
     words = part_words(parts)
     datasets = [read_face_file(file, read_as) for file in files]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
@@ -216,38 +215,6 @@ def ask(pool: PoolDriver, secret: str | None, subject: Subject, method: str, pat
     if body is None:
         body = BODIES.get((method, path), {})
     return client.request(method, path.format(**{**PATH_VALUES, **subject.values}), **body)
-
-
-ABOUT_A_MODEL = [row for row in MATRIX if row[1].startswith("/api/v1/models/{site}/{name}")]
-
-
-@pytest.mark.parametrize(("method", "path"), ABOUT_A_MODEL)
-@pytest.mark.parametrize("role", ["contributor", "curator", "admin"])
-def test_a_private_model_is_not_there_for_a_foreign_site(
-    pool: PoolDriver, hidden: httpx.Response, method: str, path: str, role: str
-) -> None:
-    """Whatever is asked of it is answered as if there had never been such a model."""
-    stranger = pool.member(FOREIGN, role)
-    body = BODIES.get((method, path), {})
-    # Where contributors may nothing even at home, they are told so whatever the name.
-    at_home = dict(zip(CALLERS, MATRIX[method, path], strict=True))["own"]
-    expected = 403 if role == "contributor" and at_home == 403 else 404
-    of_hidden, of_none = (
-        stranger.request(method, path.format(**(PATH_VALUES | {"name": name})), **body)
-        for name in ("hidden", "never-was")
-    )
-    assert (of_hidden.status_code, of_none.status_code) == (expected, expected)
-    if method != "HEAD":
-        told, wanted = (each.json()["error"] | {"request_id": ""} for each in (of_hidden, of_none))
-        assert str(told) == str(wanted).replace("never-was", "hidden")
-    assert pool.member(SITE).get(f"/api/v1/models/{SITE}/hidden").json() == hidden.json()
-
-
-@pytest.fixture(scope="module")
-def hidden(pool: PoolDriver) -> httpx.Response:
-    """Publish a private model, and return what its own site is told of it."""
-    upload(pool.member(SITE), f"{SITE}/hidden", visibility="private")
-    return pool.member(SITE).get(f"/api/v1/models/{SITE}/hidden")
 
 
 def test_a_refusal_says_how_to_authenticate(pool: PoolDriver) -> None:
