@@ -1,20 +1,10 @@
-"""The signals of an analysed session, read back from its folder.
-
-``frames.csv`` holds times to the microsecond and EAR to 1e-6, ``provenance.json`` the calibration
-to the last bit, and the analysis worked on just these numbers (`records.as_written`). FEC that is
-computed from them anew is therefore the analysis' own, to the last bit.
-"""
+"""Where the files of analysed sessions are."""
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 
 from site_agent.errors import StudyFolderError
-from site_agent.eyeblink.openness.signal import Calibration, fraction_eyelid_closure
-from site_agent.eyeblink.openness.traces import read_trace
-from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_labels import BIDS_MARK
 
 RECORD_NAME = "study.json"
@@ -23,41 +13,6 @@ REVIEWED_FOLDER = "reviewed"
 """In a session's folder: its results with reviewed blinks."""
 
 _MOST_SHOWN = 12
-
-
-def read_session_signals(place: Path) -> tuple[Float64, Float64]:
-    """Return the timestamps in seconds and FEC of a session, shape (n,) both.
-
-    `place` is its folder or one of its files, see `find_output`.
-
-    Raises
-    ------
-    StudyFolderError
-        The folder holds no session.
-    TableFileError
-        Its ``frames.csv`` is damaged.
-    """
-    trace = read_trace(find_output(place, "frames.csv"))
-    return trace.timestamps_s, fraction_eyelid_closure(trace.ear, read_calibration(place))
-
-
-def read_calibration(place: Path) -> Calibration:
-    """Return the open and the closed level of a session.
-
-    Raises
-    ------
-    StudyFolderError
-    """
-    path = find_output(place, "provenance.json")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["calibration"]
-        levels = [
-            math.nan if found[name] is None else float(found[name])
-            for name in ("open_ear", "closed_ear")
-        ]
-        return Calibration(levels[0], levels[1], bool(found["reliable"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyFolderError(f"{path}: has no calibration that can be read ({error})") from error
 
 
 def find_output(place: Path, name: str) -> Path:

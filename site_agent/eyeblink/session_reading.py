@@ -1,4 +1,9 @@
-"""A whole analysed session, read back from its folder: all but the pictures."""
+"""A whole analysed session, read back from its folder: all but the pictures.
+
+``frames.csv`` holds times to the microsecond and EAR to 1e-6, ``provenance.json`` the calibration
+to the last bit, and the analysis worked on just these numbers (`records.as_written`). FEC that is
+computed from them anew is therefore the analysis' own, to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from site_agent.eyeblink.openness.filters import filtered_trace
+from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.eyeblink.records import EyeTrace, FaceColumns, FaceSource, Float64, Gap
 from site_agent.eyeblink.session import (
     AnalysedSession,
@@ -26,7 +32,7 @@ from site_agent.eyeblink.session import (
     RecordingStart,
     SourceFile,
 )
-from site_agent.eyeblink.session_folder import find_output, read_calibration
+from site_agent.eyeblink.session_folder import find_output
 
 _BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
 
@@ -52,7 +58,7 @@ def read_session(place: Path) -> AnalysedSession:
         session = AnalysedSession(
             trace=trace,
             filtered=filtered_trace(trace, settings.filter),
-            calibration=read_calibration(blinks),
+            calibration=_calibration(provenance["calibration"]),
             blinks=found,
             settings=settings,
             sources=tuple(SourceFile(**source) for source in provenance["sources"]),
@@ -128,6 +134,14 @@ def _settings(given: Mapping[str, Any]) -> BlinkAnalysisSettings:
     settings = settings_from_plain(BlinkAnalysisSettings(), given, leave_out=("outputs",))
     # There are no pictures to draw on.
     return replace(settings, outputs=frozenset(given["outputs"]) - {"overlay"})
+
+
+def _calibration(given: Mapping[str, Any]) -> Calibration:
+    open_ear, closed_ear = (
+        math.nan if given[name] is None else float(given[name])
+        for name in ("open_ear", "closed_ear")
+    )
+    return Calibration(open_ear, closed_ear, bool(given["reliable"]))
 
 
 def _start(path: Path) -> RecordingStart | None:

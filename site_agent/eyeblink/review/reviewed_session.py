@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from site_agent.errors import ReviewOutdatedError, StudyFolderError
+from site_agent.errors import ReviewOutdatedError
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
 from site_agent.eyeblink.review.correction_log import LOG_NAME, read_log
@@ -93,8 +93,6 @@ def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Pa
             counts = {name: getattr(found, name) for name in _COUNTS}
             record = replace(record, summary={**record.summary, **counts})
         records.append(record)
-    if not records:
-        raise StudyFolderError(f"{study}: has no session; expected a study of poolctl blink batch")
     path = study / "sessions_reviewed.csv"
     write_sessions_table(path, records)
     return path

@@ -19,9 +19,9 @@ from site_agent.eyeblink.session_folder import (
     RECORD_NAME,
     find_output,
     find_outputs,
-    read_session_signals,
     study_folders,
 )
+from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study.criteria import RecordedSession
 from site_agent.eyeblink.study.record import read_record
 from site_agent.wording import count_words
@@ -52,9 +52,10 @@ class StudySessions:
 
     def __iter__(self) -> Iterator[RecordedSession]:
         for session in self.sessions:
-            times_s, fec = read_session_signals(session.folder)
+            found = read_session(session.folder)
+            signals = (found.trace.timestamps_s, found.fec())
             yield RecordedSession(
-                session.participant, session.number, times_s, fec, session.trials, session.group
+                session.participant, session.number, *signals, session.trials, session.group
             )
 
 

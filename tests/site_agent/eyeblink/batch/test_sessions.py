@@ -11,8 +11,8 @@ from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.session_table import read_session_table
 from site_agent.eyeblink.batch.sessions import find_sessions, name_problem, session_number
 from site_agent.eyeblink.batch.settings import (
-    conditioning_from_plain,
     plain_settings,
+    settings_from_plain,
     with_overrides,
 )
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
@@ -117,7 +117,7 @@ def test_settings_come_back_from_their_plain_form() -> None:
         cr_rule=CrRule.UR_SHARE,
         cr_needs_onset=True,
     )
-    assert conditioning_from_plain(plain_settings(own)) == own
+    assert settings_from_plain(ConditioningSettings(), plain_settings(own)) == own
     words = {"region": "1 2 30 40", "face_track": "yes", "us_latency_ms": "3", "starts": "5"}
     found = with_overrides(BlinkAnalysisSettings(), words)
     assert (found.faces.region, found.faces.face_track, found.faces.starts) == (

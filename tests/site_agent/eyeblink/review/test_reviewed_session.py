@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from site_agent.errors import ReviewOutdatedError
+from site_agent.eyeblink.openness.filters import FilterSettings
 from site_agent.eyeblink.outputs.registry import write_outputs
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Delete
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.review.reviewed_session import report_session
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_reading import read_session
+from tests.site_agent.eyeblink.review.conftest import write_drawn_trace
 
 
 @pytest.mark.parametrize("fixture", ["trace_session", "video_session"])
@@ -26,6 +31,18 @@ def test_a_session_that_is_read_back_is_written_the_same(
     assert (again / "frames.csv").read_bytes() == (folder / "frames.csv").read_bytes()
     assert repr(read_session(again).blinks) == repr(session.blinks)  # some values are NaN
     assert len(session.blinks) == len((folder / "blinks.csv").read_text().splitlines()) - 1
+
+
+def test_closure_is_read_back_as_it_was_filtered(tmp_path: Path) -> None:
+    trace = write_drawn_trace(tmp_path / "ear.csv", seed=5, seconds=20.0)
+    settings = BlinkAnalysisSettings(filter=FilterSettings("savgol"))
+    run_blink_analysis(TraceFile(trace), out_dir=tmp_path / "out", settings=settings)
+    session = read_session(tmp_path / "out")
+    with (tmp_path / "out" / "frames.csv").open() as file:
+        written = [row["fec"] for row in csv.DictReader(file)]
+    found = ["" if math.isnan(value) else f"{value:.5f}" for value in session.fec()]
+    assert found == written
+    assert session.settings == settings
 
 
 def test_reviewed_blinks_replace_automatic_ones_beside_them(trace_session: Path) -> None:
