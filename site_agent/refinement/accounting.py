@@ -28,6 +28,7 @@ from site_agent.errors import (
     WithdrawnError,
 )
 from site_agent.pool.addresses import parse_address
+from site_agent.pool.answers import require_field, require_same
 from site_agent.pool.recipe_sources import RecipeSources
 from site_agent.runs.progress import Progress, no_progress
 
@@ -51,6 +52,7 @@ def require_allowed(
 ) -> None:
     """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base."""
     version = pool.version(found.base)
+    require_field(version, "digest", found.base_digest)
     address = version.address.removeprefix("pool://")
     reasons, hint = rules.objections_to_options(settings), ""
     if not rules.approves(version):
@@ -95,8 +97,11 @@ class Accounting:
         vouching = [each for each in addresses if parse_address(each).site in self._trusted]
         signed = False
         if vouching:
-            version = self._pool.version(vouching[0])
+            version = self._version(vouching[0], digest)
             signed = self._pool.signatures.verify(version).status == "verified"
+            # The site has signed the inputs, but not what the pool calls the recipe.
+            inputs = set() if recipe is None else set(recipe.input_digests)
+            require_same(set(version.parent_digests), inputs - {digest})
         if recipe is None:
             return [] if vouching else [self._untrusted(name, addresses)]
         known = [each for each in recipe.inputs if self._knows(each.digest)]
@@ -167,7 +172,12 @@ class Accounting:
         addresses = self._sources.addresses_of(digest)
         if not addresses:
             raise NotFoundError(f"the pool does not show sha256 {digest}")
-        return self._pool.fetch(self._pool.version(addresses[0])).path
+        return self._pool.fetch(self._version(addresses[0], digest)).path
+
+    def _version(self, address: str, digest: str) -> ModelVersionResponse:
+        version = self._pool.version(address)
+        require_field(version, "digest", digest)
+        return version
 
 
 def has_same_trees(base_path: Path, refined_path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,18 @@ from aggregators.methods.refitting import forest_digest, thinned_base
 from aggregators.methods.refitting.settings import RefitSettings
 from aggregators.models import LeafContribution, ShapePredictor
 from site_agent import ModelCache, PoolClient
+from site_agent.errors import PoolAnswerError
 from site_agent.refinement.accounting import Accounting
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.pool.test_answers import LyingPool
 
 
 class Sites:
     """Three sites of one pool; site-a is the one that has to account for bases."""
 
     def __init__(self, pool: LivePool, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.pool = folder, pool
         self.clients = {}
         with PoolClient(pool.url, pool.admin_token, cache=ModelCache(folder / "admin")) as admin:
             admin.sites.create("site-x")
@@ -115,6 +118,38 @@ def test_what_a_trusted_site_keeps_at_home_is_its_own(sites: Sites) -> None:
     assert sites.problems("site-b/with-private", "site-b") == ("", [])
     text, _ = sites.problems("site-x/with-private", "site-b")
     assert "merged from models that the pool does not have or does not show" in text
+
+
+def test_a_pool_that_invents_an_origin_is_found_out(sites: Sites) -> None:
+    x = sites.train("site-x/camera", 20)
+    b = sites.train("site-b/good", 21)
+    sites.merge("site-b/holds-it", b, x)
+
+    def change(address: str, **fields: object) -> None:
+        def changed(body: bytes) -> tuple[dict[str, str], bytes]:
+            answer = json.loads(body)
+            for node in answer.get("nodes", []):
+                if address in node["addresses"]:
+                    node.update(fields)
+            return {}, json.dumps(answer).encode()
+
+        liar.changed = changed
+
+    with LyingPool(sites.pool) as liar:
+        threading.Thread(target=liar.serve_forever, daemon=True).start()
+        cache = ModelCache(sites.folder / "cache-of-the-deceived")
+        with PoolClient(liar.url, sites.pool.tokens["site-a"], cache=cache) as client:
+            accounting = Accounting(client, {"site-a", "site-b"})
+            assert accounting.problems_of(client.version("site-b/good")) == []
+            for name, fields in (
+                ("site-x/camera", {"addresses": ["pool://site-b/good@1"]}),
+                ("site-b/holds-it", {"recipe": None}),
+            ):
+                change(f"pool://{name}@1", **fields)
+                with pytest.raises(PoolAnswerError, match="was asked for"):
+                    Accounting(client, {"site-b"}).problems_of(client.version(name))
+        liar.shutdown()
+        liar.pool.close()
 
 
 @pytest.mark.parametrize("thin", [None, 1])
