@@ -19,8 +19,9 @@ from cli.vision.face_files import (
     ImagesOption,
     PartsOption,
     part_words,
-    read_face_file,
+    read_joined_faces,
     reading_from,
+    words_of,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def contribute(
     ],
     *,
     data: Annotated[
-        Path, typer.Option(metavar="FACES", help="Your annotated faces.", show_default=False)
+        list[Path],
+        typer.Option(
+            metavar="FACES",
+            help="Your annotated faces; repeatable, and then used as one data set.",
+            show_default=False,
+        ),
     ],
     site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
     parts: PartsOption = "",
@@ -91,7 +97,7 @@ def contribute(
     from site_agent.refinement.rounds import contribute_to_round
     from site_agent.refinement.rules import ContributionRules
 
-    faces = read_face_file(data, reading_from(images))
+    faces = read_joined_faces(data, reading_from(images), same_parts=not parts)
     if approve_base:
         invocation.warn(_DANGER)
         invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
@@ -124,7 +130,7 @@ def contribute(
     if done.left_out:
         line, text = done.left_out[0]
         faces_words = count_words(len(done.left_out), "face")
-        invocation.warn(f"{data}: {faces_words} left out (line {line}: {text})")
+        invocation.warn(f"{words_of(data)}: {faces_words} left out (line {line}: {text})")
     return Reply(done, _told(done, endpoint, dry_run=dry_run), [done.digest])
 
 

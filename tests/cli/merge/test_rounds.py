@@ -166,7 +166,8 @@ def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) 
     assert poolctl("rounds", "take-back", key, "-y", "--json").data["taken_back"]
     assert poolctl("rounds", "take-back", key, "-y", "--json").code == 4
     assert poolctl("rounds", "take-back", key, "--site", "../x", "-y").code == 2
-    assert poolctl(*words, faces["site-b"]).code == 0
+    both = poolctl(*words, faces["site-b"], "--data", faces["site-a"])
+    assert both.code == 0, both.err
     waiting = poolctl("rounds", "finish", key, "--json")
     assert (waiting.code, waiting.error["code"]) == (7, "conflict")
     assert "site-b" in waiting.error["message"]
