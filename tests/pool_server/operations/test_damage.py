@@ -119,6 +119,8 @@ def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     assert (opened.status_code, opened.json()["state"]) == (201, "receiving")
     assert announce(member, "lab/lost", content).json()["upload_id"] == opened.json()["upload_id"]
     # Another site that may copy it has to send it as well.
+    rights = {"visibility": "consortium", "rights": ["download", "merge", "redistribute"]}
+    assert member.put(f"{API}/models/lab/lost/sharing", json=rights).is_success
     assert announce(driver.member("other-lab"), "other-lab/copy", content).status_code == 201
     after = upload(member, "lab/lost", content, description="said anew, and of no account")
     same = ("version", "digest", "description", "labels", "created_at", "state")
