@@ -37,7 +37,7 @@ from site_agent.errors import (
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.pool.client import PoolClient
 from site_agent.refinement.rounds import contribute_to_round
-from tests.aggregators.small_models import make_detector
+from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
@@ -199,14 +199,16 @@ def test_models_that_do_not_fit_are_remembered_with_the_reason(
     assert [line["address"] for line in events(said, "model_refused")] == [good]
 
 
-def test_filters_weights_and_own_models(lab: Lab, materials: Materials) -> None:
+def test_filters_weights_and_own_models(lab: Lab, materials: Materials, tmp_path: Path) -> None:
+    write_model(make_predictor(1), tmp_path / "other.dat")
     lab.share(materials.others[0], "infant", population="infant", images="30")
     lab.share(materials.others[1], "adult", population="adult", images="10")
     with lab.client("site-a") as client:
         client.upload(
             materials.mine, f"site-a/{lab.name}-mine", labels={"study": lab.name, "images": "4"}
         )
-        client.upload(materials.deep, f"site-a/{lab.name}-other", labels={"study": lab.name})
+        other = tmp_path / "other.dat"
+        client.upload(other, f"site-a/{lab.name}-other", labels={"study": lab.name})
     lab.merge = {
         "labels": [f"study={lab.name}", "population=infant"],
         "against": [],

@@ -41,6 +41,8 @@ def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> N
     own = network_bytes()
     upload(owner, "uses/own", own, recipe=recipe_for(own, version["digest"]))
     assert len(heard(owner, "version.merged")) == 2, "not of what the site does itself"
+    sharing = {"visibility": "consortium", "rights": ["download", "merge", "redistribute"]}
+    assert owner.put("/api/v1/models/uses/face/sharing", json=sharing).status_code == 200
     upload(user, "uses-b/copy", content)
     assert heard(owner, "version.handed-on") == [
         (of_it, {"as": "pool://uses-b/copy@1", "by": "uses-b"})
