@@ -151,12 +151,9 @@ class WatchedProtocol(H11Protocol):
         answer = error_response(
             entry.status, entry.code, entry.text, headers={"Connection": "close"}
         )
-        for event in (
-            h11.Response(status_code=entry.status, headers=answer.raw_headers),
-            h11.Data(data=bytes(answer.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
+        lines = [b": ".join(each) for each in answer.raw_headers]
+        head = b"\r\n".join([b"HTTP/1.1 408 Request Timeout", *lines, b"", b""])
+        self.transport.write(head + bytes(answer.body))
         self.transport.close()
 
 
