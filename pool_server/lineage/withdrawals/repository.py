@@ -12,6 +12,7 @@ from pool_server.database.records import (
     ModelRecord,
     ModelVersionRecord,
     ParentRecord,
+    RoundRecord,
     SiteRecord,
     SuccessorRecord,
     WithdrawalFlagRecord,
@@ -213,6 +214,25 @@ def visible_versions_of(
         .where(ModelVersionRecord.digest == digest, readable_by(caller))
         .order_by(ModelVersionRecord.id)
     ).all()
+
+
+def refined_from(session: Session, version: ModelVersionRecord) -> list[ModelVersionRecord]:
+    """Return the flagged versions of the same site that a version was refined from in rounds."""
+    found: list[ModelVersionRecord] = []
+    current: ModelVersionRecord | None = version
+    while current is not None:
+        current = session.scalar(
+            _standing_versions()
+            .join(RoundRecord, RoundRecord.base_version_id == ModelVersionRecord.id)
+            .where(
+                RoundRecord.result_version_id == current.id,
+                ModelRecord.site_id == version.model.site_id,
+                ModelVersionRecord.id.notin_([version.id, *(each.id for each in found)]),
+                exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
+            )
+        )
+        found += [] if current is None else [current]
+    return found
 
 
 def replaced_through(session: Session, version_id: int, site_id: int) -> set[int]:

@@ -45,7 +45,9 @@ def link_published(
     replaced = repository.visible_versions_of(session, caller, claim.digest)
     for each in replaced:
         if each.model.site_id == site_id:
-            link_successor(session, caller, each, version)
+            # Of a refined model the base is made again, so that is replaced, too.
+            for older in [each, *repository.refined_from(session, each)]:
+                link_successor(session, caller, older, version)
     _offer(session, version, [each for each in replaced if each.model.site_id != site_id])
 
 

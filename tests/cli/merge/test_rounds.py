@@ -250,8 +250,9 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert poolctl(*again, "-o", "successor.dat").code == 0, "nor does the first try stand in a way"
     sent = poolctl("upload", "successor.dat", "--name", "journey", "--json").data["version"]
     assert sent["flags"] == []
-    flagged = poolctl("models", "info", refined["address"], "--json").data
-    assert sent["address"] in str(flagged)
+    for older in (refined["address"], "site-b/journey@1"):
+        successors = poolctl("models", "info", older, "--json").data["successors"]
+        assert successors == [sent["address"]]
     assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
     assert poolctl(*start, "--deadline", "1h").code == 0
     made = poolctl(
