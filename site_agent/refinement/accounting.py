@@ -25,6 +25,7 @@ from site_agent.errors import (
     ContributionWithheldError,
     ForbiddenError,
     NotFoundError,
+    PoolUnreachableError,
     WithdrawnError,
 )
 from site_agent.pool.addresses import parse_address
@@ -82,7 +83,7 @@ class Accounting:
         """Return why a base cannot be accounted for; empty if it can."""
         problems = self._problems(base.digest, base.address.removeprefix("pool://"))
         if self._sources.silence:
-            return [f"the pool did not tell where it comes from: {self._sources.silence}"]
+            raise PoolUnreachableError(self._sources.silence)
         return problems
 
     def _problems(self, digest: str, name: str) -> list[str]:
@@ -112,13 +113,22 @@ class Accounting:
         ]
         if problems:
             return list(dict.fromkeys(problems))
-        if recipe.method.name in UNREADABLE_INPUTS and known:
-            return self._compare(digest, name, recipe, known)
-        if signed or (vouching and len(known) < len(recipe.inputs)):
+        of_round = recipe.method.name in UNREADABLE_INPUTS and bool(known)
+        complete = len(known) == len(recipe.inputs)
+        if not of_round and (signed or (vouching and not complete)):
             return []
-        if len(known) < len(recipe.inputs):
+        if not of_round and not complete:
             return [f"{name} was merged from models that the pool does not have or does not show"]
-        return self._make_again(digest, name, recipe)
+        # What was found once stays true; only the trust in the inputs may change.
+        note = self._pool.cache.folder / "rounds" / "accounted" / digest
+        facts = recipe.to_json() + "".join(each.digest for each in known).encode()
+        if note.is_file() and note.read_bytes() == facts:
+            return []
+        note.parent.mkdir(parents=True, exist_ok=True)
+        check = self._compare if of_round else self._make_again
+        if not (problems := check(digest, name, recipe, known)):
+            note.write_bytes(facts)
+        return problems
 
     def _knows(self, digest: str) -> bool:
         return bool(self._sources.recipe_of(digest) or self._sources.addresses_of(digest))
@@ -135,23 +145,19 @@ class Accounting:
             return f"nothing is known of {name}"
         return f"{name} has no recipe, and its site {sites[0]} is not one that you trust"
 
-    def _make_again(self, digest: str, name: str, recipe: Recipe) -> list[str]:
+    def _make_again(
+        self, digest: str, name: str, recipe: Recipe, _known: Collection[RecipeInput]
+    ) -> list[str]:
         from aggregators.methods import replay
 
-        # That a recipe gives these bytes stays true; only the trust in its inputs may change.
-        note = self._pool.cache.folder / "rounds" / "made-again" / digest
-        if note.is_file() and note.read_bytes() == recipe.to_json():
-            return []
         self._progress(None, f"making {name} again from its recipe")
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=note.parent) as folder:
+        with tempfile.TemporaryDirectory(dir=self._pool.cache.folder / "rounds") as folder:
             try:
                 made = replay(recipe, self._fetch, Path(folder) / "again")
             except (AggregatorError, *_UNAVAILABLE) as error:
                 return [f"{name} cannot be made again from its recipe: {error}"]
         if made.digest != digest:
             return [f"the recipe of {name} makes another model"]
-        note.write_bytes(recipe.to_json())
         return []
 
     def _compare(
