@@ -29,9 +29,17 @@ class LivePool:
 
 
 @contextmanager
-def live_pool(folder: Path, *, part_bytes: int = 1 << 20) -> Iterator[LivePool]:
+def live_pool(
+    folder: Path, *, part_bytes: int = 1 << 20, rights: str = "download,merge"
+) -> Iterator[LivePool]:
     """Run a pool with the sites site-a and site-b, a contributor each and a viewer ``reader``."""
-    settings = PoolSettings(data_folder=folder, port=0, part_bytes=part_bytes, log_level="WARNING")
+    settings = PoolSettings(
+        data_folder=folder,
+        port=0,
+        part_bytes=part_bytes,
+        default_rights=rights,
+        log_level="WARNING",
+    )
     with running_pool(settings) as (url, admin_token):
         assert admin_token is not None
         yield LivePool(url, admin_token, _make_tokens(url, admin_token, folder / "no-cache"))

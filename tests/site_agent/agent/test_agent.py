@@ -41,6 +41,8 @@ from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
+# The tests share their files: several sites publish the same one.
+RIGHTS = "download,merge,redistribute"
 JOINING = {"started_by": ["site-b"], "trust": ["site-b"]}
 
 
@@ -52,14 +54,14 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Materials:
 @pytest.fixture(scope="module")
 def shared_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
     """A pool for all tests that leave it as good as they found it."""
-    with live_pool(tmp_path_factory.mktemp("pool"), part_bytes=1 << 16) as running:
+    with live_pool(tmp_path_factory.mktemp("pool"), part_bytes=1 << 16, rights=RIGHTS) as running:
         yield running
 
 
 @pytest.fixture
 def own_pool(tmp_path: Path) -> Iterator[LivePool]:
     """A pool for one test alone."""
-    with live_pool(tmp_path / "pool", part_bytes=1 << 16) as running:
+    with live_pool(tmp_path / "pool", part_bytes=1 << 16, rights=RIGHTS) as running:
         yield running
 
 

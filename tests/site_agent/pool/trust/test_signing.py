@@ -48,7 +48,9 @@ from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path_factory.mktemp("pool")) as pool:
+    # Every test is a site of its own and publishes the same file.
+    rights = "download,merge,redistribute"
+    with pool_in_thread(tmp_path_factory.mktemp("pool"), default_rights=rights) as pool:
         yield pool
 
 
