@@ -63,15 +63,10 @@ def events(
             further = pool.events.list(last, kind=kind, site=site, follow=True)
             _print_lines(invocation, further)
             return None
+    columns, empty = ["kind", "subject", "details"], "no events"
     if long:
-        return listing(found, ["id", "at", "kind", "subject", "details"], _row, empty="no events")
-    return listing(
-        found,
-        ["id", "age", "kind", "subject", "details"],
-        lambda event: [_row(event)[0], age_words(event.at), *_row(event)[2:]],
-        empty="no events",
-        shortened="details",
-    )
+        return listing(found, ["id", "at", *columns], _row, empty=empty)
+    return listing(found, ["id", "age", *columns], _short_row, empty=empty, shortened="details")
 
 
 def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:
@@ -84,6 +79,11 @@ def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> Non
         else:
             line = printable("  ".join(_row(event)), sys.stdout)
         print(line, flush=True)
+
+
+def _short_row(event: EventResponse) -> list[str]:
+    number, _, *others = _row(event)
+    return [number, age_words(event.at), *others]
 
 
 def _row(event: EventResponse) -> list[str]:

@@ -77,12 +77,6 @@ def start(
     step: StepOption = None,
     thin: ThinOption = None,
     option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
-    output_format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="NAME", help="Format of the result. Default: the method's own."
-        ),
-    ] = "",
     replay: ReplayOption = "",
     without: WithoutOption = [],  # noqa: B006
     label: LabelOption = [],  # noqa: B006
@@ -114,15 +108,15 @@ def start(
         "visibility": visibility,
         "despite_withdrawal": despite_withdrawal,
     }
-    if replay and (words or weight or option or output_format or (step, thin) != (None, None)):
-        raise UsageError("--replay takes method, inputs, options and format from the recipe")
+    if replay and (words or weight or option or (step, thin) != (None, None)):
+        raise UsageError("--replay takes method, inputs and options from the recipe")
     if without and not replay:
         raise UsageError("--without goes with --replay RECIPE")
     with invocation.pool() as pool:
         target = parse_address(model_address(pool, name))
         if labels:
             question_label_keys(invocation, pool.models.vocabulary(), labels)
-        order = Order(target, given, output_format=output_format, wait=wait)
+        order = Order(target, given, wait=wait)
         if replay:
             plan_again(invocation, pool, order, replay, without)
         else:

@@ -33,7 +33,6 @@ class Order:
 
     target: ModelAddress
     given: Mapping[str, Any]
-    output_format: str
     wait: bool
     plan: RebuildPlan = field(init=False)
     sources: RecipeSources | None = None
@@ -104,7 +103,7 @@ class Order:
 
         is_last = step is self.plan.steps[-1]
         old = step.recipe.output
-        output_format = self.output_format or (old.format if old is not None else "")
+        output_format = old.format if old is not None else ""
         name = self._name_of(step)
         job = pool.merges.request(
             ModelAddress(self.target.site, name),

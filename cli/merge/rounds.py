@@ -13,7 +13,6 @@ from cli.frame.options import (
     DespiteWithdrawalOption,
     DryRunOption,
     LimitOption,
-    LongOption,
     YesOption,
     command,
     group,
@@ -130,19 +129,12 @@ def ls(
         typer.Option(help="Only rounds in this state."),
     ] = None,
     limit: LimitOption = 50,
-    long: LongOption = False,
 ) -> Reply:
-    """List the rounds that your site takes part in, newest first.
-
-    --long adds the number of each round, its result and who started it.
-    """
+    """List the rounds that your site takes part in, newest first."""
     with invocation.pool() as pool:
         found = invocation.first_of(pool.rounds.list(state or ""), limit)
     columns = ["round", "state", "base", "sites", "until", "age"]
-    if not long:
-        return listing(found, columns, _row, empty="no rounds found", shortened="base")
-    columns += ["number", "started by", "result"]
-    return listing(found, columns, _long_row, empty="no rounds found")
+    return listing(found, columns, _row, empty="no rounds found", shortened="base")
 
 
 @command(app, "info", examples=["rounds info 4f1d2c3b4a596877"])
@@ -285,11 +277,6 @@ def _row(found: RoundResponse) -> list[str]:
         f"{found.deadline:%Y-%m-%d %H:%M}",
         age_words(found.created_at),
     ]
-
-
-def _long_row(found: RoundResponse) -> list[str]:
-    number = f"{found.number} of {found.rounds_total}"
-    return [*_row(found), number, found.created_by, found.result or ""]
 
 
 def _description(found: RoundResponse) -> list[TableText]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -131,15 +132,11 @@ def ls(
     empty = "no models found"
     if long:
         return listing(found, _LONG_COLUMNS, _long_row, empty=empty)
-    if all(_state(version) == "available" for version in found):
-        return listing(found, _COLUMNS, _row, empty=empty, shortened="labels")
-    columns = [*_COLUMNS[:2], "state", *_COLUMNS[2:]]
-
-    def row_with_state(version: ModelVersionResponse) -> list[str]:
-        row = _row(version)
-        return [*row[:2], _state(version), *row[2:]]
-
-    return listing(found, columns, row_with_state, empty=empty, shortened="labels")
+    # The state is shown where it says something.
+    states = ["state"] if any(_state(version) != "available" for version in found) else []
+    columns = ["address", "kind", *states, "labels", "age"]
+    row = partial(_row, with_state=bool(states))
+    return listing(found, columns, row, empty=empty, shortened="labels")
 
 
 def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
@@ -194,13 +191,17 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
     return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
 
 
-_COLUMNS = ("address", "kind", "labels", "age")
 _LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
 
 
-def _row(version: ModelVersionResponse) -> list[str]:
-    labels = " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
-    return [version.address, version.kind, labels, age_words(version.created_at)]
+def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
+    states = [_state(version)] if with_state else []
+    age = age_words(version.created_at)
+    return [version.address, version.kind, *states, _label_words(version), age]
+
+
+def _label_words(version: ModelVersionResponse) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
 
 
 def _long_row(version: ModelVersionResponse) -> list[str]:
@@ -209,7 +210,7 @@ def _long_row(version: ModelVersionResponse) -> list[str]:
         version.kind,
         _state(version),
         size_words(version.size_bytes),
-        " ".join(f"{key}={value}" for key, value in sorted(version.labels.items())),
+        _label_words(version),
         " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
         " ".join(version.mergeable_by),
         f"{version.created_at:%Y-%m-%d}",
