@@ -49,6 +49,13 @@ def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invit
     return found[::-1]
 
 
+def refusal_condition(config: RoundsConfig) -> str:
+    """Return the faces and rules under which a round is refused; others may let it pass."""
+    names = {"started_by", "trust", "min_starts", "min_faces", "faces_per_leaf"}
+    faces = dataset_digest(read_faces(config.data, config.reading))
+    return f"{faces} {config.model_dump_json(include=names)}"
+
+
 class RoundsRun:
     """The work on rounds in one cycle."""
 
@@ -68,7 +75,7 @@ class RoundsRun:
         """
         data = ""
         for invitation in invitations(self.pool, self.context.site, self.config):
-            data = data or f"{dataset_digest(self._faces())} {self._rules()}"
+            data = data or refusal_condition(self.config)
             key = invitation.round.round_id
             note = self.notes.get(key)
             if note is not None and note.outcome == "contributed":
@@ -82,10 +89,6 @@ class RoundsRun:
 
     def _faces(self) -> FaceDataset:
         return read_faces(self.config.data, self.config.reading)
-
-    def _rules(self) -> str:
-        names = {"started_by", "trust", "min_starts", "min_faces", "faces_per_leaf"}
-        return self.config.model_dump_json(include=names)
 
     def _answer(self, invitation: Invitation, data: str) -> None:
         key = invitation.round.round_id

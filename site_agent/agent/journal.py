@@ -83,7 +83,9 @@ EVENTS: dict[str, EventKind] = {
         "The pool has the contribution.", ("round", "digest", "size_bytes", "sent_bytes")
     ),
     "round_refused": EventKind(
-        "A round is not taken part in, now and in later cycles.", ("round", "reason"), "warning"
+        "A round is not taken part in, unless the faces or the [rounds] table change.",
+        ("round", "reason"),
+        "warning",
     ),
     "round_finished": EventKind("The pool has combined a round.", ("round", "result")),
     "failed": EventKind(

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from site_agent.agent.choosing import choose, list_versions, read_own_models, today
 from site_agent.agent.config import AgentConfig, MergeGoal
 from site_agent.agent.context import CycleContext
-from site_agent.agent.invitations import invitations
+from site_agent.agent.invitations import invitations, refusal_condition
 from site_agent.agent.journal import Journal
 from site_agent.agent.scoring import Scorer
 from site_agent.agent.workspace import AgentState, Workspace
-from site_agent.datasets import read_faces
 from site_agent.pool.client import PoolClient
 
 
@@ -124,12 +123,13 @@ def _planned_rounds(
 ) -> Sequence[PlannedRound]:
     if config.rounds is None:
         return []
-    read_faces(config.rounds.data, config.rounds.reading)
+    condition = refusal_condition(config.rounds)
     planned = []
     for invitation in invitations(pool, site, config.rounds):
         found = invitation.round
         note = state.rounds.get(found.round_id)
-        reason = invitation.obstacle or (note.reason if note is not None else "")
+        refused = note is not None and note.data in {"", condition}
+        reason = invitation.obstacle or (note.reason if note is not None and refused else "")
         action = "leave out" if reason else "contribute"
         planned.append(PlannedRound(found.round_id, found.base, action, reason))
     return planned

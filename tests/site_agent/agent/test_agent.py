@@ -371,6 +371,8 @@ def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials
     [refused] = events(lab.cycle()[1], "round_refused")
     assert "its site site-b is not one that you trust" in refused["reason"]
     lab.rounds |= JOINING
+    [planned] = plan_cycle(read_config(lab.write_config())).rounds
+    assert planned.action == "contribute", "as the rules are others now"
     report, said = lab.cycle()
     [refused] = events(said, "round_refused")
     assert refused["round"] == key
