@@ -167,7 +167,7 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
     doubt = "" if session.calibrated else "; FEC is not calibrated, so this says nothing"
     rows = [
         ["blinks", f"{session.blinks} ({_rate(session.blinks_per_minute)}){doubt}"],
-        ["longer closures", str(session.closures)],
+        ["longer closures", f"{session.closures} (PERCLOS {_percent(session.perclos_pct)})"],
         ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
         ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
         ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
@@ -177,6 +177,10 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
         *[[name, str(path)] for name, path in session.files.items()],
     ]
     return Reply(session, TableText(["what", "value"], rows), [str(folder)])
+
+
+def _percent(value: float) -> str:
+    return "not known" if math.isnan(value) else f"{value:.1f} %"
 
 
 def _speed(session: BlinkSession) -> str:

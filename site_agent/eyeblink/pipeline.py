@@ -14,7 +14,7 @@ import numpy as np
 
 from site_agent.errors import BlinkAnalysisError, ConditioningError
 from site_agent.eyeblink.blinks.doubts import doubts_of
-from site_agent.eyeblink.blinks.finding import find_blinks
+from site_agent.eyeblink.blinks.finding import judge_blinks
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
 from site_agent.eyeblink.conditioning.light_meter import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trial_files import read_trials
@@ -302,18 +302,20 @@ def _analyse(
     trace = as_written(recorded.trace)
     signal = filtered_trace(trace, settings.filter)
     calibration, remarks = _calibrated(signal, trials, settings.blinks.calibration)
+    found = judge_blinks(signal, settings.blinks, calibration)
     session = AnalysedSession(
         trace=trace,
         filtered=signal,
         calibration=calibration,
-        blinks=tuple(find_blinks(signal, settings.blinks, calibration)),
+        blinks=found.blinks,
+        left_out=found.left_out,
         settings=settings,
         sources=(*recorded.sources, *_trial_sources(trials)),
         recording=recorded.recording,
         warnings=(
             *recorded.warnings,
             *remarks,
-            *doubts_of(trace, calibration.reliable),
+            *doubts_of(trace, calibration.reliable, found.left_out),
             *range_doubts(calibration),
         ),
         analysis_s=time.monotonic() - started_s,

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from aggregators.formats import file_digest
-from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, blink_of_frame
+from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
+from site_agent.eyeblink.blinks.statistics import perclos_pct
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.summary import SessionSummary
@@ -135,6 +136,7 @@ class AnalysedSession:
     start: RecordingStart | None = None
     filtered: EyeTrace | None = None
     trials: tuple[Trial, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def signal(self) -> EyeTrace:
@@ -175,6 +177,9 @@ class BlinkSession:
         Share of frames with an eye aspect ratio.
     closures : int
         Those that lasted longer than a blink does.
+    perclos_pct : float
+        Share of the time in which the eyes were seen with lids at least 80 % shut; NaN where they
+        never were.
     blinks_per_minute : float
         Per minute in which the eyes were seen; NaN where they never were.
     files : mapping of str to Path
@@ -192,6 +197,7 @@ class BlinkSession:
     valid_pct: float
     blinks: int
     closures: int
+    perclos_pct: float
     blinks_per_minute: float
     open_ear: float
     closed_ear: float
@@ -231,6 +237,7 @@ def summarise(
         valid_pct=100.0 * valid_share,
         blinks=blinks,
         closures=len(session.blinks) - blinks,
+        perclos_pct=perclos_pct(trace, session.fec()),
         blinks_per_minute=blinks / seen_minutes if seen_minutes > 0 else float("nan"),
         open_ear=session.calibration.open_ear,
         closed_ear=session.calibration.closed_ear,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from site_agent.eyeblink.blinks.finding import LeftOut
 from site_agent.eyeblink.records import EyeTrace, Gap
 
 LOWEST_RATE_HZ = 12.0
+LONG_GAP_S = 1.0
 
 
-def doubts_of(trace: EyeTrace, calibration_reliable: bool) -> list[str]:
+def doubts_of(
+    trace: EyeTrace, calibration_reliable: bool, left_out: Sequence[LeftOut] = ()
+) -> list[str]:
     """Return warnings about the results of a session."""
     doubts = []
     valid_pct = 100.0 * float(np.mean(trace.valid)) if len(trace.frames) else 0.0
@@ -30,4 +36,34 @@ def doubts_of(trace: EyeTrace, calibration_reliable: bool) -> list[str]:
             f"{trace.frame_rate_hz:.1f} frames/s: blinks fall between frames below "
             f"{LOWEST_RATE_HZ:.0f} frames/s"
         )
-    return doubts
+    return doubts + _unseen(trace) + _narrowed(left_out)
+
+
+def _unseen(trace: EyeTrace) -> list[str]:
+    """Say where the eyes were lost for so long that a blink or a closure may have been missed."""
+    if not trace.valid.any():
+        return []
+    seen_s = trace.timestamps_s[trace.valid]
+    edges_s = np.concatenate([trace.timestamps_s[:1], seen_s, trace.timestamps_s[-1:]])
+    lengths_s = np.diff(edges_s)
+    long = np.flatnonzero(lengths_s > LONG_GAP_S)
+    if not len(long):
+        return []
+    longest = int(lengths_s.argmax())
+    return [
+        f"not judged: {lengths_s[long].sum():.0f} s in {len(long)} stretches without the eyes, the "
+        f"longest {lengths_s[longest]:.1f} s from {edges_s[longest]:.1f} s on; blinks and closures "
+        "there are not counted"
+    ]
+
+
+def _narrowed(left_out: Sequence[LeftOut]) -> list[str]:
+    closures = [each for each in left_out if each.kind == "closure"]
+    if not closures:
+        return []
+    longest = max(closures, key=lambda each: each.offset_s - each.onset_s)
+    return [
+        f"not counted: {len(closures)} times the eyes narrowed for longer than a blink and did not "
+        f"clearly shut (the longest for {longest.offset_s - longest.onset_s:.1f} s at "
+        f"{longest.onset_s:.1f} s); session.json lists them under left_out"
+    ]

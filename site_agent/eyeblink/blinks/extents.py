@@ -8,6 +8,15 @@ import numpy as np
 
 from site_agent.eyeblink.records import Float64
 
+LONGEST_CLOSING_S = 0.4
+"""The beginning of a blink is looked for this far back."""
+REOPENING_S = 0.5
+"""How far the eye opens again is measured over this time after the lowest point."""
+LONGEST_CLOSURE_S = 10.0
+"""The end of a blink is looked for this far ahead."""
+SHUT_SHARE = 0.8
+"""Lids are shut from this share of their way down on, as in PERCLOS."""
+
 
 @dataclass(frozen=True)
 class ExtentSettings:
@@ -20,24 +29,19 @@ class ExtentSettings:
         It is centred: onsets of fast recordings may come out early by up to half of it.
     edge_share : float
         A blink begins and ends where this share of its depth is passed.
-    longest_closing_ms : float
-        The beginning is looked for this far back.
-    reopening_ms : float
-        How far the eye opens again is measured over this time after the lowest point.
-    longest_closure_ms : float
-        The end is looked for this far ahead.
     """
 
     smoothing_ms: float = 20.0
     edge_share: float = 0.2
-    longest_closing_ms: float = 400.0
-    reopening_ms: float = 500.0
-    longest_closure_ms: float = 10_000.0
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Times (s) of one blink, its sample of least EAR, its depth and its closing speed."""
+    """Times (s) of one blink or closure, its sample of least EAR, its depth and closing speed.
+
+    `half_s` is how long the lids are at least half way down; they are shut, at least 80 % of the
+    way down, from `shut_from_s` to `shut_until_s`.
+    """
 
     onset_s: float
     peak_s: float
@@ -45,6 +49,9 @@ class Extent:
     peak: int
     depth_ear: float
     closing_ear_per_s: float
+    half_s: float
+    shut_from_s: float
+    shut_until_s: float
 
 
 def smoothed(timestamps_s: Float64, ear: Float64, window_s: float) -> Float64:
@@ -80,15 +87,27 @@ def measure_extent(
     low_ear = float(ear[lowest])
     depth_ear = max(level_before_ear - low_ear, 1e-6)
     edge_ear = level_before_ear - settings.edge_share * depth_ear
-    onset_s = _crossing_back(timestamps_s, ear, lowest, edge_ear, settings.longest_closing_ms)
+    onset_s = _crossing_back(timestamps_s, ear, lowest, edge_ear, LONGEST_CLOSING_S)
     offset_s = _offset(timestamps_s, ear, lowest, level_before_ear, settings)
+
+    def down(share: float) -> tuple[float, float]:
+        level, peak_s = level_before_ear - share * depth_ear, float(timestamps_s[lowest])
+        return (
+            _crossing_back(timestamps_s, ear, lowest, level, peak_s - onset_s),
+            _crossing_ahead(timestamps_s, ear, lowest, level, offset_s - peak_s),
+        )
+
+    half, shut = down(0.5), down(SHUT_SHARE)
     return Extent(
         onset_s=onset_s,
         peak_s=float(timestamps_s[lowest]),
         offset_s=offset_s,
         peak=lowest,
         depth_ear=depth_ear,
-        closing_ear_per_s=_closing_speed(timestamps_s, ear, lowest, onset_s),
+        closing_ear_per_s=closing_speed(timestamps_s, ear, lowest, onset_s),
+        half_s=half[1] - half[0],
+        shut_from_s=shut[0],
+        shut_until_s=shut[1],
     )
 
 
@@ -107,32 +126,32 @@ def _offset(
     """
     low_ear = float(ear[lowest])
     depth_ear = level_before_ear - low_ear
-    soon = _ahead(timestamps_s, lowest, settings.reopening_ms)
+    soon = _ahead(timestamps_s, lowest, REOPENING_S)
     known = ear[lowest:soon][np.isfinite(ear[lowest:soon])]
     reached = float(np.percentile(known, 80.0)) if len(known) else low_ear
     if reached - low_ear >= 0.3 * depth_ear:
         target = min(level_before_ear, reached)
         edge = low_ear + (1.0 - settings.edge_share) * (target - low_ear)
-        return _crossing_ahead(timestamps_s, ear, lowest, edge, settings.reopening_ms)
+        return _crossing_ahead(timestamps_s, ear, lowest, edge, REOPENING_S)
     half = low_ear + 0.5 * depth_ear
-    return _crossing_ahead(timestamps_s, ear, lowest, half, settings.longest_closure_ms)
+    return _crossing_ahead(timestamps_s, ear, lowest, half, LONGEST_CLOSURE_S)
 
 
-def _ahead(timestamps_s: Float64, start: int, duration_ms: float) -> int:
-    """Return the end (exclusive) of the samples within `duration_ms` after `start`."""
-    limit_s = timestamps_s[start] + duration_ms / 1000.0
+def _ahead(timestamps_s: Float64, start: int, duration_s: float) -> int:
+    """Return the end (exclusive) of the samples within `duration_s` after `start`."""
+    limit_s = timestamps_s[start] + duration_s
     return int(np.searchsorted(timestamps_s, limit_s, side="right"))
 
 
 def _crossing_ahead(
-    timestamps_s: Float64, ear: Float64, start: int, level: float, longest_ms: float
+    timestamps_s: Float64, ear: Float64, start: int, level: float, longest_s: float
 ) -> float:
     """First time after `start` at which EAR rises to `level`, between samples by a line.
 
     Where the eyes are lost first, or it does not happen in time: the last known sample.
     """
     last = start
-    for index in range(start + 1, _ahead(timestamps_s, start, longest_ms)):
+    for index in range(start + 1, _ahead(timestamps_s, start, longest_s)):
         if np.isnan(ear[index]):
             continue
         if ear[index] >= level:
@@ -142,10 +161,10 @@ def _crossing_ahead(
 
 
 def _crossing_back(
-    timestamps_s: Float64, ear: Float64, start: int, level: float, longest_ms: float
+    timestamps_s: Float64, ear: Float64, start: int, level: float, longest_s: float
 ) -> float:
     """Last time before `start` at which EAR was at `level`, between samples by a line."""
-    limit_s = timestamps_s[start] - longest_ms / 1000.0
+    limit_s = timestamps_s[start] - longest_s
     last = start
     for index in range(start - 1, -1, -1):
         if timestamps_s[index] < limit_s:
@@ -164,7 +183,7 @@ def _between(timestamps_s: Float64, ear: Float64, below: int, above: int, level:
     return float(timestamps_s[below] + share * (timestamps_s[above] - timestamps_s[below]))
 
 
-def _closing_speed(timestamps_s: Float64, ear: Float64, lowest: int, onset_s: float) -> float:
+def closing_speed(timestamps_s: Float64, ear: Float64, lowest: int, onset_s: float) -> float:
     """Return the steepest fall of EAR per second between onset and lowest point."""
     first = max(0, int(np.searchsorted(timestamps_s, onset_s)) - 1)
     span = slice(first, lowest + 1)

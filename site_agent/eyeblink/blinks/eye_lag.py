@@ -15,6 +15,7 @@ MATCH_S = 0.125
 """Lowest points of the two eyes belong to one blink within this time."""
 CLOSING_S = (0.27, 0.065)
 LONGEST_CLOSING_S = 0.4
+BEFORE_S = 1.0
 LEAST_DEPTH_SHARE = 0.35
 """An eye takes part when it falls by this share of the other one's fall."""
 
@@ -58,6 +59,23 @@ def compare_eyes(trace: EyeTrace, peak_s: float) -> EyePair:
     if not abs(lag_s) <= MATCH_S:
         return EyePair("both", float("nan"))
     return EyePair("both", lag_s * 1000.0)
+
+
+def eyes_of_closure(trace: EyeTrace, onset_s: float, shut_s: tuple[float, float]) -> Eyes:
+    """Say which eyes were shut, by how far they were from where they had been before."""
+    if np.array_equal(trace.ear_left, trace.ear_right, equal_nan=True):
+        return "unknown"
+    depths = []
+    for ear in (trace.ear_left, trace.ear_right):
+        before = _between(trace.timestamps_s, ear, onset_s - BEFORE_S, onset_s)
+        shut = _between(trace.timestamps_s, ear, *shut_s)
+        if len(before) == 0 or len(shut) == 0:
+            return "unknown"
+        depths.append(float(np.median(before) - np.median(shut)))
+    left, right = depths
+    if right < LEAST_DEPTH_SHARE * left:
+        return "left"
+    return "right" if left < LEAST_DEPTH_SHARE * right else "both"
 
 
 def _fall(timestamps_s: Float64, ear: Float64, peak_s: float) -> _Fall | None:

@@ -1,8 +1,9 @@
-"""Blinks in a trace of eye aspect ratios.
+"""Blinks and longer closures in a trace of eye aspect ratios.
 
-A dip (see `dips`) is a blink when the evidence for it exceeds both a multiple of the noise around
-it and a share of the session's own span between open and closed eye. Nothing depends on an
-absolute EAR or on the frame rate, so that people, models and cameras can differ.
+A dip (see `dips`) is a blink where its likelihood beside the session's own clear blinks says so
+(see `likelihood`); a stretch in which the lids stay down is a closure however slowly they fell
+(see `closures`). Nothing depends on an absolute EAR or on the frame rate, so that people, models
+and cameras can differ.
 """
 
 from __future__ import annotations
@@ -12,15 +13,29 @@ from typing import Literal
 
 import numpy as np
 
-from site_agent.eyeblink.blinks.dips import Dips, DipSettings, find_dips
+from site_agent.eyeblink.blinks.closures import Cut, find_closures
+from site_agent.eyeblink.blinks.dips import Dips, find_dips
 from site_agent.eyeblink.blinks.extents import Extent, ExtentSettings, measure_extent, smoothed
-from site_agent.eyeblink.blinks.eye_lag import Eyes, compare_eyes
+from site_agent.eyeblink.blinks.eye_lag import Eyes, compare_eyes, eyes_of_closure
+from site_agent.eyeblink.blinks.likelihood import blink_probabilities, clear_blinks
 from site_agent.eyeblink.openness.even_trace import EvenTrace, evenly_spaced
 from site_agent.eyeblink.openness.signal import Calibration, CalibrationSettings, calibrate
 from site_agent.eyeblink.records import EyeTrace, Float64
 
 BlinkKind = Literal["blink", "closure"]
 Completeness = Literal["complete", "partial"]
+
+LONGEST_BIN_S = 0.0334
+"""Frames of fast recordings are put into bins of at most this length to find blinks."""
+REARM_S = 0.13
+"""Lowest points of two blinks are at least this far apart."""
+REARM_SHARE, RIPPLE_SHARE = 0.4, 0.2
+"""Between two blinks the eye reopens by this share of the shallower one's depth, and of the deeper
+one's: a ripple while the eye is closed is shallow."""
+FURTHER_DOWN = 0.2
+"""A blink within a closure would take the lids further down by less than this FEC."""
+DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
+"""From this probability on, what is too improbable to be counted is listed as left out."""
 
 
 @dataclass(frozen=True)
@@ -29,36 +44,21 @@ class BlinkSettings:
 
     Attributes
     ----------
-    noise_factor : float
-        Evidence needed, in standard deviations of the noise around the dip.
-    smallest_fec : float
-        Evidence needed, in FEC (the session's span between open and closed is 1).
+    least_confidence : float
+        How probable a blink or a closure must be to be counted, 0..1. A higher value leaves out
+        more doubtful ones; what is left out is listed in session.json.
     longest_blink_ms : float
-        What lasts longer is a `closure`.
+        Lids that are at least half way down for longer make a `closure`, not a blink.
     shortest_blink_ms : float
         Shorter events, with a frame interval added, are not blinks.
-    rearm_share : float
-        Between two blinks the eye must reopen by this share of the shallower one's depth.
-    ripple_share : float
-        And by at least this share of the deeper one's.
-    rearm_ms : float
-        Lowest points of two blinks are at least this far apart.
     complete_fec : float
         FEC from which a blink is complete, below it partial.
-    bin_ms : float
-        Longest bin into which frames of fast recordings are put to find blinks.
     """
 
-    noise_factor: float = 4.75
-    smallest_fec: float = 0.25
-    longest_blink_ms: float = 800.0
+    least_confidence: float = 0.4
+    longest_blink_ms: float = 400.0
     shortest_blink_ms: float = 50.0
-    rearm_share: float = 0.4
-    ripple_share: float = 0.2
-    rearm_ms: float = 130.0
     complete_fec: float = 0.75
-    bin_ms: float = 33.4
-    dips: DipSettings = field(default_factory=DipSettings)
     extents: ExtentSettings = field(default_factory=ExtentSettings)
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
 
@@ -73,6 +73,13 @@ class Blink:
         1, 2, ... in time order; `blink_id` in frames.csv.
     onset_s, peak_s, offset_s : float
         Lids begin to fall; lids lowest; eye open again (or as far as it opens).
+    shut_from_s, shut_until_s : float
+        First and last moment at which the lids are at least 80 % of the way down.
+    half_closed_ms : float
+        How long the lids are at least half of the way down.
+    cut : str
+        ``begin``, ``end`` or ``both`` where the eyes were not seen as the lids of a closure fell or
+        rose: it lasted longer than what is known of it.
     onset_frame, peak_frame, offset_frame : int
     amplitude_fec : float
         Depth from the level just before, in FEC.
@@ -81,8 +88,8 @@ class Blink:
     peak_velocity_fec_per_s : float
         Highest closing speed.
     confidence : float
-        0.5 at the limit of what counts as a blink, towards 1 for a clear one; lower where the
-        face was turned away or its landmarks are not sure.
+        The probability that it is one; lower where the face was turned away or its landmarks are
+        not sure.
     eyes : str
         ``both``, ``left`` or ``right``; ``unknown`` where the eyes are not known apart.
     lag_ms : float
@@ -102,6 +109,10 @@ class Blink:
     completeness: Completeness
     peak_velocity_fec_per_s: float
     confidence: float
+    shut_from_s: float
+    shut_until_s: float
+    half_closed_ms: float
+    cut: Cut = ""
     eyes: Eyes = "unknown"
     lag_ms: float = float("nan")
 
@@ -118,12 +129,48 @@ class Blink:
         return (self.offset_s - self.peak_s) * 1000.0
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What looked like a blink or a closure, but was too improbable to be counted."""
+
+    kind: BlinkKind
+    onset_s: float
+    offset_s: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class FoundBlinks:
+    """Blinks and closures in time order, and what was left out."""
+
+    blinks: tuple[Blink, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A measured blink or closure."""
+
+    extent: Extent
+    probability: float
+    cut: Cut = ""
+
+
 def find_blinks(
     trace: EyeTrace,
     settings: BlinkSettings | None = None,
     calibration: Calibration | None = None,
 ) -> list[Blink]:
-    """Find the blinks of a session.
+    """Find the blinks and longer closures of a session, without what is left out."""
+    return list(judge_blinks(trace, settings, calibration).blinks)
+
+
+def judge_blinks(
+    trace: EyeTrace,
+    settings: BlinkSettings | None = None,
+    calibration: Calibration | None = None,
+) -> FoundBlinks:
+    """Find the blinks and longer closures of a session.
 
     Parameters
     ----------
@@ -135,60 +182,64 @@ def find_blinks(
     settings = settings or BlinkSettings()
     calibration = calibration or calibrate(trace.ear, settings.calibration)
     if not calibration.span > 0:
-        return []
-    even = evenly_spaced(trace.timestamps_s, trace.ear, settings.bin_ms / 1000.0)
-    dips = find_dips(even, settings.dips)
-    margins = dip_margins(dips, calibration, settings)
-    chosen = _choose(even, dips, margins, settings)
+        return FoundBlinks((), ())
+    even = evenly_spaced(trace.timestamps_s, trace.ear, LONGEST_BIN_S)
     ear = smoothed(trace.timestamps_s, trace.ear, settings.extents.smoothing_ms / 1000.0)
-    extents = []
-    for dip in chosen:
+    smooth = replace(trace, ear=ear)
+    dips = find_dips(even)
+    clear = clear_blinks(dips, calibration)
+    longest_s = settings.longest_blink_ms / 1000.0
+    least = settings.least_confidence
+    probabilities = blink_probabilities(dips, clear)
+    lows_s = trace.timestamps_s[np.searchsorted(even.bin_of_sample, dips.bins)]
+    closures = []
+    for closure in find_closures(even, trace.timestamps_s, clear, longest_s):
+        inside = (lows_s >= closure.extent.onset_s) & (lows_s <= closure.extent.offset_s)
+        # Lids that blink from there, and much further down, were not shut.
+        further = closure.kept_up_ear - dips.lowest_ear > FURTHER_DOWN * clear.span_ear
+        if (inside & further & (probabilities >= least)).any():
+            continue
+        closures.append(_Event(closure.extent, closure.probability, closure.cut))
+        if closure.probability >= least:
+            probabilities = np.where(inside, 0.0, probabilities)
+    shut = [event for event in closures if event.probability >= least]
+    dipped = []
+    for dip in _choose(even, dips, probabilities, min(DOUBTFUL_BLINK, least)):
         lowest = _lowest_sample(even, ear, int(dips.bins[dip]))
-        before_ear = float(dips.level_before_ear[dip])
-        extents.append(
-            measure_extent(trace.timestamps_s, ear, lowest, before_ear, settings.extents)
-        )
-    parted = _parted(trace.timestamps_s, ear, extents)
-    measured = list(zip(parted, margins[chosen].tolist(), strict=True))
-    blinks = _as_blinks(replace(trace, ear=ear), measured, calibration, settings)
-    pairs = [compare_eyes(trace, blink.peak_s) for blink in blinks]
-    return [
-        replace(blink, eyes=pair.eyes, lag_ms=pair.lag_ms)
-        for blink, pair in zip(blinks, pairs, strict=True)
-    ]
-
-
-def dip_margins(dips: Dips, calibration: Calibration, settings: BlinkSettings) -> Float64:
-    """Return the evidence of each dip over what is needed for a blink: 1 and above is one."""
-    needed = np.maximum(
-        settings.noise_factor * dips.noise_ear, settings.smallest_fec * calibration.span
+        level = float(dips.level_before_ear[dip])
+        extent = measure_extent(trace.timestamps_s, ear, lowest, level, settings.extents)
+        dipped.append(_Event(extent, float(probabilities[dip])))
+    counted = [*shut, *(event for event in dipped if event.probability >= least)]
+    counted.sort(key=lambda event: event.extent.peak_s)
+    doubtful = [event for event in closures if DOUBTFUL_CLOSURE <= event.probability < least]
+    blinks = _as_blinks(smooth, _parted(smooth, counted), calibration, settings)
+    left_out = [_left_out("closure", event) for event in doubtful]
+    left_out += [_left_out("blink", event) for event in dipped if event.probability < least]
+    return FoundBlinks(
+        tuple(_with_eyes(trace, blink) for blink in blinks),
+        tuple(sorted(left_out, key=lambda each: each.onset_s)),
     )
-    return np.where(needed > 0, dips.evidence_ear / np.where(needed > 0, needed, 1.0), 0.0)
 
 
-def _choose(even: EvenTrace, dips: Dips, margins: Float64, settings: BlinkSettings) -> list[int]:
-    """Take dips from the clearest on, those without reopening between them only once."""
+def _choose(even: EvenTrace, dips: Dips, probabilities: Float64, least: float) -> list[int]:
+    """Take dips from the most probable on, those without reopening between them only once."""
     chosen: list[int] = []
-    for dip in sorted(np.flatnonzero(margins >= 1.0), key=lambda index: -margins[index]):
+    for dip in sorted(np.flatnonzero(probabilities >= least), key=lambda at: -probabilities[at]):
         at = int(np.searchsorted(chosen, dip))
         neighbours = chosen[max(0, at - 1) : at + 1]
-        if all(_are_separate(even, dips, (int(dip), other), settings) for other in neighbours):
+        if all(_are_separate(even, dips, (int(dip), other)) for other in neighbours):
             chosen.insert(at, int(dip))
     return chosen
 
 
-def _are_separate(
-    even: EvenTrace, dips: Dips, pair: tuple[int, int], settings: BlinkSettings
-) -> bool:
+def _are_separate(even: EvenTrace, dips: Dips, pair: tuple[int, int]) -> bool:
     one, other = pair
     first, last = sorted((int(dips.bins[one]), int(dips.bins[other])))
-    if last - first < max(1, even.bins(settings.rearm_ms / 1000.0)):
+    if last - first < max(1, even.bins(REARM_S)):
         return False
-    between = even.ear[first : last + 1]
-    highest = float(np.nanmax(between))
-    depths = [float(dips.level_before_ear[k] - dips.lowest_ear[k]) for k in pair]
-    # A ripple while the eye is closed is shallow; it must not count as a blink of its own.
-    needed = max(settings.rearm_share * min(depths), settings.ripple_share * max(depths))
+    highest = float(np.nanmax(even.ear[first : last + 1]))
+    depths = [float(dips.level_before_ear[each] - dips.lowest_ear[each]) for each in pair]
+    needed = max(REARM_SHARE * min(depths), RIPPLE_SHARE * max(depths))
     floor = max(dips.lowest_ear[one], dips.lowest_ear[other])
     return bool(highest - floor >= needed)
 
@@ -199,40 +250,40 @@ def _lowest_sample(even: EvenTrace, ear: Float64, bin_number: int) -> int:
     return first + int(np.nanargmin(ear[first:last]))
 
 
-def _parted(timestamps_s: Float64, ear: Float64, extents: list[Extent]) -> list[Extent]:
-    """Let blinks that overlap meet where the eye is most open between their lowest points."""
-    parted = list(extents)
+def _parted(trace: EyeTrace, events: list[_Event]) -> list[_Event]:
+    """Let events that overlap meet where the eye is most open between their lowest points."""
+    parted = list(events)
     for index in range(len(parted) - 1):
-        first, second = parted[index], parted[index + 1]
+        first, second = parted[index].extent, parted[index + 1].extent
         if first.offset_s <= second.onset_s:
             continue
-        open_at = first.peak + int(np.nanargmax(ear[first.peak : second.peak + 1]))
-        meeting_s = float(timestamps_s[open_at])
-        parted[index] = replace(first, offset_s=min(first.offset_s, meeting_s))
-        parted[index + 1] = replace(second, onset_s=max(second.onset_s, meeting_s))
+        open_at = first.peak + int(np.nanargmax(trace.ear[first.peak : second.peak + 1]))
+        meeting_s = float(trace.timestamps_s[open_at])
+        earlier = replace(first, offset_s=min(first.offset_s, meeting_s))
+        later = replace(second, onset_s=max(second.onset_s, meeting_s))
+        parted[index] = replace(parted[index], extent=earlier)
+        parted[index + 1] = replace(parted[index + 1], extent=later)
     return parted
 
 
 def _as_blinks(
-    trace: EyeTrace,
-    measured: list[tuple[Extent, float]],
-    calibration: Calibration,
-    settings: BlinkSettings,
+    trace: EyeTrace, events: list[_Event], calibration: Calibration, settings: BlinkSettings
 ) -> list[Blink]:
     """Number the blinks; `trace` is the smoothed one."""
     blinks: list[Blink] = []
     frame_s = 1.0 / trace.frame_rate_hz
-    for extent, margin in measured:
-        duration_s = extent.offset_s - extent.onset_s
-        if (duration_s + frame_s) * 1000.0 < settings.shortest_blink_ms:
+    for event in events:
+        extent = event.extent
+        if (extent.offset_s - extent.onset_s + frame_s) * 1000.0 < settings.shortest_blink_ms:
             continue
         onset, offset = _nearest(trace, extent.onset_s), _nearest(trace, extent.offset_s)
         peak_fec = (calibration.open_ear - float(trace.ear[extent.peak])) / calibration.span
         seen = float(np.mean(trace.confidence[onset : offset + 1]))
+        half_closed_ms = extent.half_s * 1000.0
         blinks.append(
             Blink(
                 number=len(blinks) + 1,
-                kind="blink" if duration_s * 1000.0 <= settings.longest_blink_ms else "closure",
+                kind="blink" if half_closed_ms <= settings.longest_blink_ms else "closure",
                 onset_s=extent.onset_s,
                 peak_s=extent.peak_s,
                 offset_s=extent.offset_s,
@@ -243,10 +294,26 @@ def _as_blinks(
                 peak_fec=peak_fec,
                 completeness="complete" if peak_fec >= settings.complete_fec else "partial",
                 peak_velocity_fec_per_s=extent.closing_ear_per_s / calibration.span,
-                confidence=seen / (1.0 + margin**-3.0),
+                confidence=seen * event.probability,
+                shut_from_s=extent.shut_from_s,
+                shut_until_s=extent.shut_until_s,
+                half_closed_ms=half_closed_ms,
+                cut=event.cut,
             )
         )
     return blinks
+
+
+def _with_eyes(trace: EyeTrace, blink: Blink) -> Blink:
+    if blink.kind == "closure":
+        shut_s = (blink.shut_from_s, blink.shut_until_s)
+        return replace(blink, eyes=eyes_of_closure(trace, blink.onset_s, shut_s))
+    pair = compare_eyes(trace, blink.peak_s)
+    return replace(blink, eyes=pair.eyes, lag_ms=pair.lag_ms)
+
+
+def _left_out(kind: BlinkKind, event: _Event) -> LeftOut:
+    return LeftOut(kind, event.extent.onset_s, event.extent.offset_s, event.probability)
 
 
 def _nearest(trace: EyeTrace, time_s: float) -> int:

@@ -13,6 +13,7 @@ from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.records import EyeTrace, Float64
 
 BIN_S = 60.0
+SHUT_FEC = 0.8
 LEAST_SEEN_S = 10.0
 """A minute in which the eyes were seen for less says nothing about the rate."""
 
@@ -42,6 +43,8 @@ class RateBin:
         How long the eyes were seen.
     blinks_per_minute : float
         Of the time in which they were seen; NaN where that is less than 10 s.
+    perclos_pct : float
+        Share of that time in which the lids were at least 80 % shut (FEC >= 0.8).
     """
 
     start_s: float
@@ -49,18 +52,25 @@ class RateBin:
     blinks: int
     seen_s: float
     blinks_per_minute: float
+    perclos_pct: float
 
 
 @dataclass(frozen=True)
 class BlinkStatistics:
-    """Statistics of a session's blinks; `measures` by the name of the column in blinks.csv."""
+    """Statistics of a session's blinks; `measures` by the name of the column in blinks.csv.
+
+    `closures_s` is how long the closures lasted, `perclos_pct` the share of the time seen in which
+    the lids were at least 80 % shut (PERCLOS, P80), blinks included.
+    """
 
     blinks: int
     closures: int
+    closures_s: float
     complete: int
     partial: int
     seen_s: float
     blinks_per_minute: float
+    perclos_pct: float
     measures: dict[str, Distribution]
     rate: tuple[RateBin, ...]
 
@@ -78,8 +88,14 @@ MEASURES = (
 )
 
 
-def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink]) -> BlinkStatistics:
-    """Count and describe; closures longer than a blink are counted apart."""
+def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink], fec: Float64) -> BlinkStatistics:
+    """Count and describe; closures longer than a blink are counted apart.
+
+    Parameters
+    ----------
+    fec : float64, shape (n,)
+        Closure in each frame of the trace, NaN where not known.
+    """
     proper = [blink for blink in blinks if blink.kind == "blink"]
     shares_s = seen_time_s(trace)
     seen_s = float(shares_s.sum())
@@ -93,13 +109,23 @@ def blink_statistics(trace: EyeTrace, blinks: Sequence[Blink]) -> BlinkStatistic
     return BlinkStatistics(
         blinks=len(proper),
         closures=len(blinks) - len(proper),
+        closures_s=sum(blink.duration_ms for blink in blinks if blink.kind == "closure") / 1000.0,
         complete=complete,
         partial=len(proper) - complete,
         seen_s=seen_s,
         blinks_per_minute=60.0 * len(proper) / seen_s if seen_s > 0 else math.nan,
+        perclos_pct=perclos_pct(trace, fec),
         measures=measures,
-        rate=_rates(trace, shares_s, proper),
+        rate=_rates(trace, np.where(fec >= SHUT_FEC, shares_s, 0.0), shares_s, proper),
     )
+
+
+def perclos_pct(trace: EyeTrace, fec: Float64) -> float:
+    """Return the share of the time seen in which FEC is at least 0.8; NaN without any."""
+    shares_s = seen_time_s(trace)
+    if not (shares_s.sum() > 0 and np.isfinite(fec).any()):
+        return math.nan
+    return 100.0 * float(shares_s[fec >= SHUT_FEC].sum() / shares_s.sum())
 
 
 def seen_time_s(trace: EyeTrace) -> Float64:
@@ -117,13 +143,16 @@ def seen_time_s(trace: EyeTrace) -> Float64:
     return np.where(trace.valid, each_s, 0.0)
 
 
-def _rates(trace: EyeTrace, shares_s: Float64, blinks: Sequence[Blink]) -> tuple[RateBin, ...]:
+def _rates(
+    trace: EyeTrace, shut_s: Float64, shares_s: Float64, blinks: Sequence[Blink]
+) -> tuple[RateBin, ...]:
     if len(trace.timestamps_s) < 2:
         return ()
     start_s = float(trace.timestamps_s[0])
     end_s = start_s + trace.duration_s
     edges_s = start_s + BIN_S * np.arange(math.ceil(trace.duration_s / BIN_S) + 1)
     seen_s, _ = np.histogram(trace.timestamps_s, edges_s, weights=shares_s)
+    shut_in_bin_s, _ = np.histogram(trace.timestamps_s, edges_s, weights=shut_s)
     counts, _ = np.histogram([blink.peak_s for blink in blinks], edges_s)
     return tuple(
         RateBin(
@@ -131,12 +160,15 @@ def _rates(trace: EyeTrace, shares_s: Float64, blinks: Sequence[Blink]) -> tuple
             min(float(edges_s[place + 1]), end_s),
             int(counts[place]),
             float(seen_s[place]),
-            60.0 * int(counts[place]) / float(seen_s[place])
-            if seen_s[place] >= LEAST_SEEN_S
-            else math.nan,
+            _ratio(60.0 * counts[place], seen_s[place]),
+            _ratio(100.0 * shut_in_bin_s[place], seen_s[place]),
         )
         for place in range(len(counts))
     )
+
+
+def _ratio(amount: float, seen_s: float) -> float:
+    return float(amount / seen_s) if seen_s >= LEAST_SEEN_S else math.nan
 
 
 def _distribution(values: Sequence[float]) -> Distribution:

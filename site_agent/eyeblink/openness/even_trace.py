@@ -53,3 +53,21 @@ def evenly_spaced(timestamps_s: Float64, ear: Float64, longest_bin_s: float) -> 
     total = np.bincount(index[known], weights=ear[known], minlength=int(index[-1]) + 1)
     binned = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return EvenTrace(step_s, binned, index)
+
+
+def percentile_of_known(values: Float64, percentile: float, otherwise: Float64) -> Float64:
+    """Return the percentile of the known values of each row of `values`, shape (m, n).
+
+    `otherwise`, shape (m,), stands in where fewer than two are known.
+    """
+    if values.shape[0] == 0:
+        return otherwise
+    ordered = np.sort(values, axis=1)  # NaN last
+    count = np.isfinite(ordered).sum(axis=1)
+    position = np.maximum(count - 1, 0) * (percentile / 100.0)
+    low = np.floor(position).astype(np.int64)
+    high = np.minimum(low + 1, np.maximum(count - 1, 0))
+    rows = np.arange(len(ordered))
+    low_value, high_value = ordered[rows, low], ordered[rows, high]
+    value = low_value + (position - low) * (high_value - low_value)
+    return np.where(count >= 2, value, otherwise)

@@ -33,6 +33,10 @@ NOTES = (
     "ear, ear_left and ear_right are not filtered. For the times of blinks a centred running "
     "mean is used (settings.blinks.extents.smoothing_ms), which may put the onsets of recordings "
     "above 100 frames/s up to half of it early.",
+    "A blink begins and ends where a fifth of its depth is passed; a closure where a ramp that is "
+    "fitted to its lids does.",
+    "The confidence of an event is the probability that it is one, from a logistic regression "
+    "fitted to annotated recordings, times the confidence of its frames.",
     "Velocities, peaks and startles of trials are read from local polynomials "
     "(settings.conditioning.smoothing_ms), amplitudes and baselines from unfiltered fec.",
 )

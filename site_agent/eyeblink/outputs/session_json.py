@@ -41,7 +41,8 @@ def describe_session(session: AnalysedSession) -> dict[str, Any]:
             **asdict(session.calibration),
             "span_ear": session.calibration.span,
         },
-        "blinks": blink_statistics(trace, session.blinks).to_dict(),
+        "blinks": blink_statistics(trace, session.blinks, session.fec()).to_dict(),
+        "left_out": [asdict(each) for each in session.left_out],
         "conditioning": conditioning.to_dict() if conditioning is not None else None,
         "warnings": list(session.warnings),
     }

@@ -119,7 +119,13 @@ BLINKS = Table(
         TableColumn("onset_frame", "integer", "", "Frame nearest to the onset"),
         TableColumn("peak_frame", "integer", "", "Frame of the lowest lids"),
         TableColumn("offset_frame", "integer", "", "Frame nearest to the offset"),
+        TableColumn("shut_from_s", "number", "s", "The lids are 80 % of the way down"),
+        TableColumn("shut_until_s", "number", "s", "The lids leave the lowest 20 % of their way"),
+        TableColumn(
+            "cut", "string", "", "Where the eyes were not seen as a closure began or ended"
+        ),
         TableColumn("duration_ms", "number", "ms", "From onset to offset"),
+        TableColumn("half_closed_ms", "number", "ms", "The lids are at least half of the way down"),
         TableColumn("closing_ms", "number", "ms", "From onset to peak"),
         TableColumn("opening_ms", "number", "ms", "From peak to offset"),
         TableColumn("amplitude_fec", "number", "FEC", "Depth from the level just before"),
@@ -130,7 +136,7 @@ BLINKS = Table(
             "confidence",
             "number",
             "",
-            "0.5 at the limit of what counts as a blink, towards 1 for a clear one",
+            "Probability that it is one; lower for a face that is turned away",
         ),
         TableColumn("eyes", "string", "", "Which eyes took part"),
         TableColumn(
@@ -146,6 +152,11 @@ BLINKS = Table(
             "unknown": "one eye was not seen, or the eyes are not known apart",
         },
         "kind": {"blink": "a blink", "closure": "longer than a blink lasts"},
+        "cut": {
+            "begin": "the lids were down when the eyes were first seen: it began earlier",
+            "end": "the lids were down when the eyes were last seen: it ended later",
+            "both": "both",
+        },
         "completeness": {"complete": "the lids met, or nearly so", "partial": "they did not"},
     },
 )

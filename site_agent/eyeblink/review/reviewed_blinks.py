@@ -10,6 +10,8 @@ import numpy as np
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import ReviewFolderError
+from site_agent.eyeblink.blinks.extents import SHUT_SHARE
+from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, FrameColumns
 from site_agent.eyeblink.review.replay import ReviewEvent, ReviewState, ReviewStatus
 
@@ -38,6 +40,12 @@ def _measures(event: ReviewEvent, frames: FrameColumns) -> dict[str, str]:
     closing = slice(onset, peak + 1)
     steps = np.diff(fec[closing]) / np.diff(frames.timestamps_s[closing])
     known = steps[np.isfinite(steps)]
+    inside, depth = fec[onset : offset + 1], fec[peak] - fec[onset]
+
+    def times_down(share: float) -> Float64:
+        return frames.timestamps_s[onset + np.flatnonzero(inside >= fec[onset] + share * depth)]
+
+    shut_s, half_s = times_down(SHUT_SHARE), times_down(0.5)
     return {
         "onset_s": f"{event.onset_s:.6f}",
         "peak_s": f"{event.peak_s:.6f}",
@@ -45,6 +53,9 @@ def _measures(event: ReviewEvent, frames: FrameColumns) -> dict[str, str]:
         "onset_frame": str(onset),
         "peak_frame": str(peak),
         "offset_frame": str(offset),
+        "shut_from_s": f"{shut_s[0]:.6f}" if len(shut_s) else "",
+        "shut_until_s": f"{shut_s[-1]:.6f}" if len(shut_s) else "",
+        "half_closed_ms": f"{np.ptp(half_s) * 1000.0:.1f}" if len(half_s) else "",
         "duration_ms": f"{event.duration_ms:.1f}",
         "closing_ms": f"{(event.peak_s - event.onset_s) * 1000.0:.1f}",
         "opening_ms": f"{(event.offset_s - event.peak_s) * 1000.0:.1f}",

@@ -20,7 +20,7 @@ from site_agent.eyeblink.session_reading import blinks_of_rows
 from site_agent.eyeblink.study.record import read_record
 from site_agent.eyeblink.study.tables import write_sessions_table
 
-_COUNTS = ("blinks", "closures", "blinks_per_minute")
+_COUNTS = ("blinks", "closures", "perclos_pct", "blinks_per_minute")
 Progress = Callable[[float, str], None]
 
 

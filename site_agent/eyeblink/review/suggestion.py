@@ -36,7 +36,9 @@ def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     if not onset < peak < offset:
         return _fixed(frames, peak)
     deep = float(fec[peak]) >= settings.complete_fec
-    long = (times_s[offset] - times_s[onset]) * 1000 > settings.longest_blink_ms
+    half = (level + float(fec[peak])) / 2.0
+    half_s = times_s[_edge(frames, peak, half, +1)] - times_s[_edge(frames, peak, half, -1)]
+    long = half_s * 1000 > settings.longest_blink_ms
     return Add(
         onset_s=float(times_s[onset]),
         peak_s=float(times_s[peak]),

@@ -23,6 +23,7 @@ _BLINK_COLUMNS = (
     "valid_pct",
     "blinks",
     "closures",
+    "perclos_pct",
     "blinks_per_minute",
     "open_ear",
     "closed_ear",

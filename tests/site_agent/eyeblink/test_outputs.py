@@ -128,7 +128,7 @@ def test_provenance_is_plain_json(tmp_path: Path) -> None:
         "address": None,
     }
     assert content["recording"]["duration_s"] is None
-    assert content["settings"]["blinks"]["noise_factor"] == 4.75
+    assert content["settings"]["blinks"]["least_confidence"] == 0.4
     assert content["warnings"] == ["one warning"]
     assert {"poolctl", "python", "numpy", "dlib-bin", "av"} <= set(content["versions"])
 

@@ -48,7 +48,7 @@ MEASURE_TEXTS = {
 def report_page(session: AnalysedSession) -> str:
     """Return the whole page."""
     summary = summarise(session, {})
-    statistics = blink_statistics(session.trace, session.blinks)
+    statistics = blink_statistics(session.trace, session.blinks, session.fec())
     sections = [
         _warnings(session),
         conditioning_section(session) if session.conditioning is not None else "",
@@ -110,6 +110,7 @@ def _tiles(
         (str(summary.blinks), f"blinks ({statistics.partial} of them partial)"),
         (number(statistics.blinks_per_minute, 1), "blinks per minute"),
         (str(summary.closures), "longer closures"),
+        (number(summary.perclos_pct, 1, "%"), "PERCLOS (lids at least 80 % shut)"),
         (number(statistics.measures["duration_ms"].median, 0, "ms"), "median blink duration"),
         (number(amplitude.median, 2, "FEC"), "median blink amplitude"),
         (duration_text(summary.seconds), f"recording, {summary.frames} frames"),
@@ -168,10 +169,10 @@ def _blink_table(session: AnalysedSession) -> str:
     rows = [
         [
             str(blink.number),
-            blink.kind,
+            f"{blink.kind} (cut)" if blink.cut else blink.kind,
             blink.completeness,
             number(blink.onset_s, 3),
-            number(blink.peak_s, 3),
+            number(blink.shut_from_s, 3),
             number(blink.offset_s, 3),
             number(blink.duration_ms, 0),
             number(blink.closing_ms, 0),
@@ -182,15 +183,23 @@ def _blink_table(session: AnalysedSession) -> str:
         ]
         for blink in blinks
     ]
-    header = ["no.", "kind", "lids", "onset (s)", "peak (s)", "offset (s)", "duration (ms)"]
+    header = ["no.", "kind", "lids", "onset (s)", "shut (s)", "offset (s)", "duration (ms)"]
     header += ["closing (ms)", "opening (ms)", "amplitude (FEC)", "velocity (FEC/s)", "confidence"]
     left_out = len(session.blinks) - len(blinks)
     note = f"The first {len(blinks)}; {left_out} more are in the CSV file." if left_out else ""
     content = table(header, rows, (1, 2)) if rows else paragraph("There is none.")
     shown = len(rows) <= 400
+    doubtful = [
+        [each.kind, number(each.onset_s, 3), number(each.offset_s, 3), number(each.confidence, 2)]
+        for each in session.left_out[:MOST_TABLE_ROWS]
+    ]
+    unlisted = table(["kind", "onset (s)", "offset (s)", "confidence"], doubtful, (0,))
     return section(
         "table",
         "Table of blinks",
+        folded(f"{len(session.left_out)} left out as too improbable", unlisted, shown=False)
+        if doubtful
+        else "",
         folded(
             count_words(len(session.blinks), "blink or closure", "blinks and closures"),
             content + paragraph(note),

@@ -92,7 +92,7 @@ def test_partial_blinks_are_named_so() -> None:
     ear = trace.ear.copy()
     around = (trace.timestamps_s > 45.0) & (trace.timestamps_s < 46.0)
     ear[around] = 0.3
-    shape = np.interp(trace.timestamps_s, [45.3, 45.4, 45.6], [0.0, 0.12, 0.0], left=0, right=0)
+    shape = np.interp(trace.timestamps_s, [45.3, 45.4, 45.6], [0.0, 0.16, 0.0], left=0, right=0)
     blinks = find_blinks(trace_of(trace.timestamps_s, ear - shape))
     partial = [blink for blink in blinks if 45.2 < blink.peak_s < 45.7]
     assert [blink.completeness for blink in partial] == ["partial"]

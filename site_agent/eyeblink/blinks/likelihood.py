@@ -1,0 +1,147 @@
+"""How probable it is that a dip is a blink, and that a long narrowing of the eyes is a closure.
+
+Models, persons and cameras differ, so a dip is judged beside the session's own clear blinks: quick
+dips that stand out of the noise and reopen by half within 0.4 s. Where there are hardly any, a
+usual person stands in for them; so glances down in a recording without a single blink are not taken
+for its blinks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from site_agent.eyeblink.blinks.dips import Dips
+from site_agent.eyeblink.openness.signal import Calibration
+from site_agent.eyeblink.records import Float64
+
+USUAL_SHUT_SHARE, USUAL_SHUT_SD = 0.25, 0.1
+"""EAR of shut lids as a share of that of open ones, where the session has no blinks to tell."""
+USUAL_EVIDENCE, USUAL_EVIDENCE_SD = 0.6, 0.3
+"""Evidence of a blink as a share of the open EAR, and the SD of its logarithm."""
+USUAL_WEIGHT = 3.0
+"""The usual person counts as much as so many clear blinks."""
+NOISE_FACTOR, SHARE_OF_SPAN = 4.75, 0.35
+"""A dip stands out by 1 when its evidence is so many SD of the noise and this share of the span."""
+LEAST_SHUT_SD, LEAST_EVIDENCE_SD = 0.1, 0.25
+
+BLINK_COEFFICIENTS = (1.162, 3.131, -0.346, 0.676)
+"""Constant, and one for each of `blink_features`."""
+CLOSURE_COEFFICIENTS = (-19.0, 25.0)
+"""Constant, closure that the lids keep up (FEC)."""
+
+
+@dataclass(frozen=True)
+class ClearBlinks:
+    """What the clear blinks of a session have in common.
+
+    Attributes
+    ----------
+    count : float
+        How many there are; each counts as much as it is clear.
+    open_ear : float
+        Of the session's open eye.
+    shut_ear, shut_sd_ear : float
+        Median and SD of their lowest EAR.
+    log_evidence, log_evidence_sd : float
+        Median and SD of the logarithm of their evidence.
+    """
+
+    count: float
+    open_ear: float
+    shut_ear: float
+    shut_sd_ear: float
+    log_evidence: float
+    log_evidence_sd: float
+
+    @property
+    def span_ear(self) -> float:
+        return self.open_ear - self.shut_ear
+
+
+def clear_blinks(dips: Dips, calibration: Calibration) -> ClearBlinks:
+    """Measure the clear blinks, drawn towards those of a usual person where they are few."""
+    open_ear = calibration.open_ear
+    drop = np.maximum(dips.drop_ear, 1e-9)
+    clearness = np.maximum(_standing_out(dips, 0.3 * calibration.span), 1e-3)
+    weights = (dips.reopened_ear - dips.lowest_ear > 0.5 * drop) / (1.0 + clearness**-12.0)
+    log_evidence = np.log(np.maximum(dips.evidence_ear, 1e-9))
+    count = float(weights.sum())
+    own = count / (count + USUAL_WEIGHT)
+    shut, shut_sd = _median_and_sd(dips.lowest_ear, weights)
+    evidence, evidence_sd = _median_and_sd(log_evidence, weights)
+    usual_evidence = np.log(USUAL_EVIDENCE * open_ear)
+    return ClearBlinks(
+        count,
+        open_ear,
+        own * shut + (1.0 - own) * USUAL_SHUT_SHARE * open_ear,
+        float(np.sqrt(own * shut_sd**2 + (1.0 - own) * (USUAL_SHUT_SD * open_ear) ** 2)),
+        float(own * evidence + (1.0 - own) * usual_evidence),
+        float(np.sqrt(own * evidence_sd**2 + (1.0 - own) * USUAL_EVIDENCE_SD**2)),
+    )
+
+
+def blink_features(dips: Dips, clear: ClearBlinks) -> Float64:
+    """Return what tells blinks from other dips, shape (m, 3).
+
+    Log of how far the dip stands out of noise and span; by how many SD its lowest point lies above
+    those of the clear blinks; by how many SD its evidence exceeds theirs.
+    """
+    span = max(clear.span_ear, 1e-9)
+    standing_out = np.log(np.maximum(_standing_out(dips, SHARE_OF_SPAN * span), 1e-3))
+    shut_sd = float(np.hypot(clear.shut_sd_ear, LEAST_SHUT_SD * span))
+    shallow = np.clip((dips.lowest_ear - clear.shut_ear) / shut_sd, -2.0, 6.0)
+    evidence_sd = float(np.hypot(clear.log_evidence_sd, LEAST_EVIDENCE_SD))
+    log_evidence = np.log(np.maximum(dips.evidence_ear, 1e-9))
+    strong = np.clip((log_evidence - clear.log_evidence) / evidence_sd, -6.0, 2.0)
+    return np.column_stack([standing_out, shallow, strong])
+
+
+def blink_probabilities(dips: Dips, clear: ClearBlinks) -> Float64:
+    """Return the probability that each dip is a blink, shape (m,); 0 without evidence.
+
+    A logistic regression; ``tests/benchmarks/blinks_on_traces.py --fit`` prints its coefficients
+    anew from the annotated recordings and drawn sessions, and says how well it does on recordings
+    that had no say.
+    """
+    constant, *slopes = BLINK_COEFFICIENTS
+    probability = _logistic(constant + blink_features(dips, clear) @ np.array(slopes))
+    return np.where(dips.evidence_ear > 0, probability, 0.0)
+
+
+def closure_probability(kept_up_fec: float) -> float:
+    """Return the probability that the lids were shut and did not only narrow.
+
+    Parameters
+    ----------
+    kept_up_fec : float
+        The closure, from the open eye around it (0) to the lids of clear blinks (1), that the lids
+        exceeded for a quarter of the time.
+    """
+    constant, slope = CLOSURE_COEFFICIENTS
+    return float(_logistic(np.array([constant + slope * kept_up_fec]))[0])
+
+
+def _standing_out(dips: Dips, share_of_span_ear: float) -> Float64:
+    needed = np.maximum(NOISE_FACTOR * dips.noise_ear, share_of_span_ear)
+    return np.where(needed > 0, dips.evidence_ear / np.where(needed > 0, needed, 1.0), 0.0)
+
+
+def _median_and_sd(values: Float64, weights: Float64) -> tuple[float, float]:
+    """Return the weighted median, and the SD from the weighted median of absolute deviations."""
+    if not weights.sum() > 0:
+        return 0.0, 0.0
+    median = _weighted_median(values, weights)
+    return median, 1.4826 * _weighted_median(np.abs(values - median), weights)
+
+
+def _weighted_median(values: Float64, weights: Float64) -> float:
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(total, 0.5 * total[-1])])
+
+
+def _logistic(score: Float64) -> Float64:
+    probability: Float64 = 1.0 / (1.0 + np.exp(-np.clip(score, -50.0, 50.0)))
+    return probability

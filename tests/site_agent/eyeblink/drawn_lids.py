@@ -1,0 +1,125 @@
+"""Traces of lids that blink, close slowly, look down and turn away, with the truth about each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from site_agent.eyeblink.records import EyeTrace
+from tests.site_agent.eyeblink.drawn_traces import Float64, trace_of
+
+Form = Literal["linear", "cosine"]
+Interval = tuple[float, float]
+FORMS: tuple[Form, ...] = ("linear", "cosine")
+
+
+@dataclass(frozen=True)
+class LidDrawing:
+    """What happens in a drawn recording; ranges are drawn from evenly, times in seconds.
+
+    Attributes
+    ----------
+    blinks, closures, glances, turns : int
+        How many of each; they follow one another in random order with `pause_s` between them.
+    blink_fec, glance_fec : (least, most)
+        How far the lids close in a blink, and how far they follow a look down.
+    turn_share : (least, most)
+        By how much EAR falls (or grows, if negative) while the head is turned.
+    """
+
+    frame_rate_hz: float = 30.0
+    blinks: int = 10
+    closures: int = 10
+    glances: int = 0
+    turns: int = 0
+    pause_s: Interval = (1.5, 4.0)
+    closing_s: Interval = (0.3, 2.0)
+    shut_s: Interval = (0.3, 10.0)
+    opening_s: Interval = (0.2, 1.0)
+    blink_fec: Interval = (0.85, 1.0)
+    glance_fec: Interval = (0.1, 0.5)
+    turn_share: Interval = (-0.25, 0.35)
+    form: Form | None = None
+    open_ear: float = 0.30
+    closed_ear: float = 0.07
+    noise_ear: float = 0.006
+    drift_ear: float = 0.01
+    begins_closed: bool = False
+    ends_closed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnLids:
+    """A trace, and the (onset, offset) in seconds of its blinks and closures."""
+
+    trace: EyeTrace
+    blinks: list[Interval]
+    closures: list[Interval]
+
+
+def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
+    """Draw what a `LidDrawing` says; closures amount to 0.93 to 1 of the way."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.permutation(
+        ["blink"] * drawing.blinks
+        + ["closure"] * drawing.closures
+        + ["glance"] * drawing.glances
+        + ["turn"] * drawing.turns
+    )
+    moves: list[tuple[str, Float64, float, Form]] = []
+    at_s = 0.0
+    if drawing.begins_closed:
+        moves.append(("closure", np.array([-2.0, -1.0, 3.0, 3.4]), 1.0, "cosine"))
+        at_s = 3.4
+    for kind in kinds:
+        at_s += rng.uniform(*drawing.pause_s)
+        lengths, amount = _lengths(rng, drawing, str(kind))
+        form = drawing.form or FORMS[rng.integers(len(FORMS))]
+        edges = at_s + np.concatenate([[0.0], np.cumsum(lengths)])
+        moves.append((str(kind), edges, amount, form))
+        at_s = float(edges[-1])
+    at_s += rng.uniform(*drawing.pause_s)
+    if drawing.ends_closed:
+        moves.append(("closure", at_s + np.array([0.0, 0.8, 20.0, 21.0]), 1.0, "cosine"))
+        at_s += 4.0
+    times_s = np.arange(int(at_s * drawing.frame_rate_hz)) / drawing.frame_rate_hz
+    closure, turned = np.zeros(len(times_s)), np.ones(len(times_s))
+    for kind, edges, amount, form in moves:
+        share = amount * _shape(np.interp(times_s, edges, [0.0, 1.0, 1.0, 0.0]), form)
+        if kind == "turn":
+            turned *= 1.0 - share
+        else:
+            closure = np.maximum(closure, share)
+    level = drawing.open_ear + drawing.drift_ear * np.sin(times_s / 9.0 + rng.uniform(0.0, 6.0))
+    ear = level * turned - (level * turned - drawing.closed_ear) * closure
+    ear += rng.normal(0.0, drawing.noise_ear, len(times_s))
+
+    def intervals(wanted: str) -> list[Interval]:
+        return [
+            (max(float(edges[0]), 0.0), min(float(edges[-1]), float(times_s[-1])))
+            for kind, edges, _, _ in moves
+            if kind == wanted
+        ]
+
+    return DrawnLids(trace_of(times_s, ear), intervals("blink"), intervals("closure"))
+
+
+def _lengths(rng: np.random.Generator, drawing: LidDrawing, kind: str) -> tuple[list[float], float]:
+    """Return how long the lids (or the head) move, stay and move back, and how far."""
+    if kind == "blink":
+        moving = [rng.uniform(0.07, 0.14), rng.uniform(0.0, 0.05), rng.uniform(0.13, 0.28)]
+        return moving, float(rng.uniform(*drawing.blink_fec))
+    if kind == "closure":
+        ranges = (drawing.closing_s, drawing.shut_s, drawing.opening_s)
+        return [rng.uniform(*each) for each in ranges], float(rng.uniform(0.93, 1.0))
+    moving = [rng.uniform(0.12, 0.6), rng.uniform(0.6, 5.0), rng.uniform(0.12, 0.6)]
+    amounts = drawing.glance_fec if kind == "glance" else drawing.turn_share
+    return moving, float(rng.uniform(*amounts))
+
+
+def _shape(share: Float64, form: Form) -> Float64:
+    if form == "linear":
+        return share
+    return np.asarray(0.5 - 0.5 * np.cos(np.pi * share))
