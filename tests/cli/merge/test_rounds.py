@@ -111,7 +111,10 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         again = poolctl(*words, "--json").data
         assert (again["digest"], again["sent_bytes"]) == (done["digest"], 0)
         assert not again["computed"]
-    assert "2 of 2" in poolctl("rounds", "ls").out
+    shown = poolctl("rounds", "ls").out
+    assert "2 of 2" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    assert max(map(len, poolctl("events").out.splitlines())) <= 100
     first = poolctl("rounds", "finish", key, "--name", "refined", "--json").data
     assert first["version"]["site"] == "site-b"
     assert (first["left_out"], first["ended_here"]) == ([], True)
