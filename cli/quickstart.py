@@ -49,11 +49,11 @@ def quickstart(
     site_count: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic persons.")] = 1,
 ) -> Reply:
-    """Run the whole journey: train, share, merge, evaluate, find blinks.
+    """Run the whole journey: train, share, merge, refine, evaluate, find blinks.
 
     Starts a pool on this machine. Sites with synthetic faces train and upload; a lab downloads,
-    merges, evaluates and uploads the merged models, and finds the blinks in a synthetic video.
-    Takes a few minutes.
+    merges and uploads the merged models; the sites refine the merged landmark model in rounds; and
+    the lab finds the blinks in a synthetic video. Takes a few minutes.
     """
     from site_agent.quickstart import QuickstartSettings, run_journey
 
@@ -196,9 +196,9 @@ def _summary(result: QuickstartResult, seconds: float) -> list[str | TableText]:
         ),
         "",
         TableText(
-            ["landmark model", "made by", "mean error", "failures"],
+            ["landmark model", "made by", "mean error", "EAR range"],
             _rows(result.landmarks, "{:.4f}"),
-            title="Mean error in distances between the eyes; failures: share of faces above 0.1:",
+            title="Mean error in distances between the eyes; EAR range 1: follows the lids fully:",
         ),
         "",
         f"Blinks: {blinks.found} found, {blinks.true} drawn, {blinks.matched} matched.",
@@ -206,10 +206,10 @@ def _summary(result: QuickstartResult, seconds: float) -> list[str | TableText]:
         "",
         "Try next:",
         f"  {poolctl} inspect {result.merged_detector} --picture hog.png",
-        f"  {poolctl} predict {result.test_dataset} --landmarks {result.merged_landmarks} "
+        f"  {poolctl} predict {result.test_dataset} --landmarks {result.refined_landmarks} "
         "--overlay overlays",
         f"  {poolctl} blink {result.video} --detector {result.merged_detector} "
-        f"--landmarks {result.merged_landmarks} -o blinks",
+        f"--landmarks {result.refined_landmarks} -o blinks",
         f"  {poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
     ]
 

@@ -12,7 +12,7 @@ from pool_server.database.records import RoundRecord
 from pool_server.errors import FormatRefusedError
 from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
-from pool_server.models.registry.standing import address_of
+from pool_server.rounds import service
 from pool_server.transfers.checking import check_limits
 
 
@@ -38,7 +38,7 @@ def combine_contributions(parts: ServerParts, found: RoundRecord, result: Path) 
                 "weight": 1.0,
             }
             for digest, file_name, address in [
-                (base.digest, base.file_name, address_of(base)),
+                (base.digest, base.file_name, service.address_of(base)),
                 *((each.digest, each.file_name, None) for each in found.contributions),
             ]
         ]

@@ -30,7 +30,7 @@ from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
 from pool_server.people.sites.quotas import require_room
 from pool_server.people.sites.repository import get_site
-from pool_server.rounds import repository, service, standing
+from pool_server.rounds import repository, service
 from pool_server.transfers.announcing import (
     AnnouncedFile,
     begin_upload,
@@ -156,8 +156,8 @@ def _settle_announcement(
         session.flush()
         return describe_upload(parts, upload), False
     if own is None:
-        standing.require_contributions_taken(current)
-        standing.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
+        service.require_contributions_taken(current)
+        service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
     under_way = find_resumable(parts, session, site.id, file)
     if under_way is not None:
         under_way.expires_at = now_utc() + parts.settings.upload_lifetime
@@ -231,7 +231,7 @@ def settle_contribution(
     current = repository.lock_round(session, round_of(upload))
     if find_own(current, upload.site_id, upload.digest) is not None:
         return
-    standing.require_contributions_taken(current)
+    service.require_contributions_taken(current)
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
     session.add(
         RoundContributionRecord(

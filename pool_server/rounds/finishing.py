@@ -21,10 +21,9 @@ from pool_server.http.identity import Caller, look_again
 from pool_server.http.session import ServerParts
 from pool_server.models.access import CONSORTIUM
 from pool_server.models.registry import repository as registry
-from pool_server.models.registry.standing import address_of
 from pool_server.models.sharing.service import share_alike
 from pool_server.people.sites.repository import get_site
-from pool_server.rounds import repository, service, standing
+from pool_server.rounds import repository, service
 from pool_server.rounds.combining import combine_contributions
 from pool_server.rounds.contributing import round_of
 from pool_server.rounds.methods import find_round_method
@@ -74,8 +73,8 @@ def finish_round(
         found = service.get_round(session, caller, key)
         if found.state == repository.FINISHED:
             return service.describe_round(found)
-        standing.require_finishable(found)
-        standing.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
+        service.require_finishable(found)
+        service.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
     with ScratchFolder(parts.settings.scratch_folder).room() as folder:
         result = folder / "result"
         made = combine_contributions(parts, found, result)
@@ -125,8 +124,8 @@ def _announce(
         current = repository.lock_round(session, found.id)
         if current.state == repository.FINISHED:
             return None
-        standing.require_finishable(current)
-        standing.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
+        service.require_finishable(current)
+        service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
         site = get_site(session, request.site)
         require_description(session, site, request, request.recipe)
         upload = find_resumable(parts, session, site.id, file)
@@ -157,7 +156,7 @@ def settle_result(
     current = repository.lock_round(session, round_of(upload))
     if current.state == repository.FINISHED:
         return _result_of(session, current)
-    standing.require_finishable(current)
+    service.require_finishable(current)
     _require_unchanged(current, upload.recipe or {})
     if not repository.end_round(session, current.id, repository.FINISHED, service.name_of(caller)):
         ended = repository.lock_round(session, current.id)
@@ -175,9 +174,9 @@ def settle_result(
         caller,
         RESULT.action,
         ended.key,
-        result=address_of(version),
+        result=service.address_of(version),
         digest=version.digest,
-        left_out=sorted(standing.missing_sites(ended)),
+        left_out=sorted(service.missing_sites(ended)),
     )
     session.flush()
     if ended.number < ended.rounds_total:

@@ -93,7 +93,7 @@ def list_rounds(
 
 
 def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
-    """Match rounds in a state as `pool_server.rounds.standing.state_of` tells it."""
+    """Match rounds in a state as `pool_server.rounds.service.state_of` tells it."""
     if state in {FINISHED, CANCELLED}:
         return RoundRecord.state == state
     if state == OPEN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
@@ -31,11 +31,12 @@ from pool_server.models.access import require_right, rights_of_site
 from pool_server.models.registry.filters import ModelChoice
 from pool_server.models.registry.repository import lock_state
 from pool_server.models.registry.service import resolve_version
-from pool_server.models.registry.standing import address_of
+from pool_server.models.registry.standing import refusal_of, successors_of, warning_of
 from pool_server.models.states import DELETED
 from pool_server.people.sites.repository import get_site
-from pool_server.rounds import repository, standing
+from pool_server.rounds import repository
 from pool_server.rounds.methods import find_round_method
+from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import (
     ParticipantState,
     RoundContribution,
@@ -43,6 +44,7 @@ from pool_server.wire.rounds import (
     RoundParticipant,
     RoundRequest,
     RoundResponse,
+    RoundState,
 )
 
 ASKED_EVENT = "round.asked"
@@ -186,8 +188,8 @@ def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
     """Move a round's deadline to this moment: who has not contributed is left out."""
     found = repository.lock_round(session, get_round(session, caller, key).id)
     require_starter(caller, found, "close it early")
-    if standing.state_of(found) == "open":
-        if not standing.has_enough(found):
+    if state_of(found) == "open":
+        if not has_enough(found):
             raise ConflictError(
                 f"round {key} has {len(found.contributions)} contributions, expected at least "
                 f"{repository.FEWEST_CONTRIBUTIONS}: the result of one would show it",
@@ -195,9 +197,7 @@ def close_round(session: Session, caller: Caller, key: str) -> RoundResponse:
                 hint=f"Wait for another, or end it: `poolctl rounds cancel {key}`",
             )
         found.deadline = now_utc()
-        record_act(
-            session, caller, "round.close", key, missing=sorted(standing.missing_sites(found))
-        )
+        record_act(session, caller, "round.close", key, missing=sorted(missing_sites(found)))
         session.flush()
     return describe_round(found)
 
@@ -229,16 +229,120 @@ def require_starter(caller: Caller, found: RoundRecord, act: str) -> None:
         )
 
 
+def require_contributions_taken(found: RoundRecord) -> None:
+    """Raise `RoundClosedError` when it is too late to contribute."""
+    state = state_of(found)
+    if state == "open":
+        return
+    reasons: dict[RoundState, str] = {
+        "closed": f"its deadline {found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+        "expired": f"its deadline {found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+        "finished": "it is finished",
+        "cancelled": "it was cancelled",
+    }
+    following = f"`poolctl rounds info {found.successor.key}`" if found.successor else ""
+    raise RoundClosedError(
+        f"round {found.key} takes no contributions any more: {reasons[state]}",
+        hint=f"The next round is {following}." if following else "",
+        details={"state": state},
+    )
+
+
+def require_finishable(found: RoundRecord) -> None:
+    """Raise unless the contributions that are there may be combined now.
+
+    Raises
+    ------
+    RoundClosedError
+        It was cancelled, or too few sites contributed.
+    ConflictError
+        Sites are still waited for; names them.
+    """
+    state = state_of(found)
+    if state == "cancelled":
+        raise RoundClosedError(f"round {found.key} was cancelled")
+    if state == "expired":
+        raise RoundClosedError(
+            f"round {found.key} expired: {len(found.contributions)} sites contributed before its "
+            f"end, expected at least {repository.FEWEST_CONTRIBUTIONS}"
+        )
+    waiting = sorted(missing_sites(found))
+    if state == "open" and waiting:
+        raise ConflictError(
+            f"round {found.key} waits for {', '.join(waiting)} until "
+            f"{found.deadline:%Y-%m-%d %H:%M} UTC",
+            code="round_open",
+            hint=f"Its starter may go on without them: `poolctl rounds finish {found.key} --early`",
+            details={"waiting": waiting},
+        )
+
+
+def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None:
+    """Raise `ConflictError` if the base was withdrawn, or holds something that was.
+
+    Parameters
+    ----------
+    despite_withdrawal : bool
+        The caller goes on nevertheless, unless nobody gets the base any more.
+    """
+    warning = base_warning(found.base_version)
+    is_refused = refusal_of(found.base_version) is not None
+    if not warning or (despite_withdrawal and not is_refused):
+        return
+    hints = [f"`poolctl rounds cancel {found.key}` ends the round."]
+    if successors := successors_of(found.base_version):
+        hints.insert(0, f"Start a round on {successors[0]}, which replaces it.")
+    if not is_refused:
+        hints.append("With --despite-withdrawal the round goes on, and its result is flagged.")
+    raise ConflictError(
+        f"the base {address_of(found.base_version)} of round {found.key} is {warning}",
+        code="base_withdrawn",
+        hint=" ".join(hints),
+    )
+
+
+def base_warning(base: ModelVersionRecord) -> str:
+    """Return how a base stands, such as ``flagged (data-error)``; empty in good standing."""
+    standing, _, reasons = warning_of(base).partition("; reason=")
+    return f"{standing} ({reasons})" if standing else ""
+
+
+def is_ready(found: RoundRecord) -> bool:
+    """Tell whether nobody is waited for any more, and enough sites have contributed."""
+    if found.state != repository.OPEN or not has_enough(found):
+        return False
+    return not missing_sites(found) or now_utc() >= found.deadline
+
+
+def has_enough(found: RoundRecord) -> bool:
+    return len(found.contributions) >= repository.FEWEST_CONTRIBUTIONS
+
+
+def missing_sites(found: RoundRecord) -> set[str]:
+    return {each.site.name for each in found.participants} - {
+        each.site.name for each in found.contributions
+    }
+
+
+def state_of(found: RoundRecord) -> RoundState:
+    """Return the state as clients see it, in which the deadline counts."""
+    if found.state != repository.OPEN:
+        return cast("RoundState", found.state)
+    if now_utc() < found.deadline:
+        return "open"
+    return "closed" if has_enough(found) else "expired"
+
+
 def describe_round(found: RoundRecord) -> RoundResponse:
     result = found.result_version
     return RoundResponse(
         round_id=found.key,
-        state=standing.state_of(found),
-        ready=standing.is_ready(found),
+        state=state_of(found),
+        ready=is_ready(found),
         base=address_of(found.base_version),
         base_digest=found.base_version.digest,
         base_size_bytes=found.base_version.size_bytes,
-        base_warning=standing.base_warning(found.base_version),
+        base_warning=base_warning(found.base_version),
         method=found.method,
         method_version=found.method_version,
         mode=found.mode,
@@ -261,7 +365,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
 
 def _describe_participants(found: RoundRecord) -> list[RoundParticipant]:
     contributions = {each.site_id: each for each in found.contributions}
-    is_open = standing.state_of(found) == "open"
+    is_open = state_of(found) == "open"
 
     def describe(participant: RoundParticipantRecord) -> RoundParticipant:
         contribution = contributions.get(participant.site_id)
@@ -292,6 +396,10 @@ def describe_contribution(contribution: RoundContributionRecord) -> RoundContrib
     )
 
 
+def address_of(version: ModelVersionRecord) -> str:
+    return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
+
+
 def name_of(caller: Caller) -> str:
     return f"{caller.site}/{caller.token_name}"
 
@@ -318,7 +426,7 @@ def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecor
     lock_state(session, base)
     if base.state == DELETED:
         raise RoundRefusedError(f"the base {address_of(base)} was deleted just now")
-    if warning := standing.base_warning(base):
+    if warning := base_warning(base):
         raise RoundRefusedError(
             f"the base {address_of(base)} is {warning}",
             hint="`poolctl models info` names what replaces it, if anything does.",

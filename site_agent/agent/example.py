@@ -24,7 +24,7 @@ workspace = "agent"
 # One merged model that the agent keeps as good as it can. There may be several.
 [[merge]]
 # It is uploaded as YOUR-SITE/NAME.
-name = "face-68-merged"
+name = "eyes-merged"
 
 # "ert" (landmark models) or "hog-svm" (face detectors).
 kind = "ert"
@@ -37,8 +37,9 @@ validation = "validation.xml"
 # images = ""                     # COCO: the folder of the images; that of the file when empty
 
 # Which sub-models of the pool to take, as in 'poolctl models ls': everything has to hold.
-# Only the newest version of each model is taken, and at most so many.
-labels = ["population=infant"]
+# Only the newest version of each model is taken, and at most so many. Models of the eyes, which
+# suit blinks best, have 12 parts.
+labels = ["population=infant", "parts=12"]
 # metrics = []                    # for example ["mean_error<0.1"]
 # sites = []                      # only models of these sites
 # text = ""                       # words in name or description

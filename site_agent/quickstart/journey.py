@@ -6,10 +6,11 @@ the faces are drawn. `run_journey` needs the address of a pool and an admin's to
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,18 +18,13 @@ from pool_server.wire.names import ModelAddress
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.quickstart.at_once import SharedProgress, run_two_at_once
-from site_agent.quickstart.records import (
-    BlinkResult,
-    QuickstartResult,
-    QuickstartSettings,
-    Reporter,
-    ScoredModel,
-)
+from site_agent.quickstart.records import QuickstartResult, QuickstartSettings, Reporter
+from site_agent.quickstart.scoring import compare_blinks, score_models
 
 DETECTOR_NAME = "face"
-LANDMARKS_NAME = "face-68"
+LANDMARKS_NAME = "eyes"
 _BLINK_VIDEO_SECONDS = 20.0
-_BOX_JITTER = 0.1
+_ROUNDS = 3
 # Sub-models hold back a little; on photographs, too, their mean does best a tenth enlarged.
 _CASCADE_STEP = 1.1
 
@@ -52,12 +48,13 @@ class _Site:
 _STEPS = (
     "Draw faces for {sites} sites, and a test set and a video of other persons",
     "Register the sites with the pool",
-    "Train a face detector and a landmark model at each site",
+    "Train a face detector and a landmark model of the eyes at each site",
     "Upload the sub-models",
     "Download what the pool has that can be merged",
     "Merge: MWMA for detectors, WBA for landmark models",
-    "Evaluate sub-models and merged models on persons nobody trained on",
     "Upload the merged models with their lineage",
+    "Refine the merged landmark model in {rounds} rounds: each site sends sums over its faces only",
+    "Evaluate sub-models, merged and refined models on persons nobody trained on",
     "Find the blinks in the video and compare them with the drawn ones",
 )
 
@@ -112,15 +109,24 @@ class _Journey:
             self._begin()
             merged = self._merge(detectors, landmarks)
             self._begin()
-            scored_detectors, scored_landmarks = self._evaluate(
-                [*detectors, merged["mwma"]],
-                [*landmarks, merged["wba-final"], merged["wba-cascade"]],
-                test_dataset,
-            )
+            base = self._share(pool, merged)
             self._begin()
-            self._share(pool, merged, scored_detectors + scored_landmarks)
+            refined = self._refine(pool, base, sites)
         self._begin()
-        blinks = self._blink(video, merged["mwma"], merged["wba-cascade"])
+        scored_detectors, scored_landmarks = score_models(
+            {**dict.fromkeys(detectors, "trained"), merged["mwma"]: "mwma"},
+            {
+                **dict.fromkeys(landmarks, "trained"),
+                merged["wba-cascade"]: "wba-cascade",
+                refined: "refined",
+            },
+            test_dataset,
+            self.reporter,
+        )
+        self._begin()
+        blinks = compare_blinks(
+            video, merged["mwma"], refined, self.consumer_folder / "blinks", self.reporter
+        )
         result = QuickstartResult(
             folder=str(self.folder),
             detectors=scored_detectors,
@@ -130,6 +136,7 @@ class _Journey:
             blink_folder=str(self.consumer_folder / "blinks"),
             merged_detector=str(merged["mwma"]),
             merged_landmarks=str(merged["wba-cascade"]),
+            refined_landmarks=str(refined),
             test_dataset=str(test_dataset),
         )
         text = json.dumps(result.to_dict(), indent=2) + "\n"
@@ -137,7 +144,7 @@ class _Journey:
         return result
 
     def _begin(self) -> None:
-        title = _STEPS[self._begun].format(sites=self.settings.sites)
+        title = _STEPS[self._begun].format(sites=self.settings.sites, rounds=_ROUNDS)
         self._begun += 1
         self.reporter.step(self._begun, len(_STEPS), title)
 
@@ -210,18 +217,17 @@ class _Journey:
 
     def _train(self, sites: Sequence[_Site]) -> None:
         from site_agent.datasets import read_imglab_xml
-        from site_agent.training import ErtSettings, HogSvmSettings, train_ert, train_hog_svm
+        from site_agent.training import HogSvmSettings, train_ert, train_hog_svm
+        from site_agent.training.ert import FOR_BLINKS
 
         settings = self.settings
         hog = HogSvmSettings(threads=1)
-        ert = ErtSettings(
+        ert = replace(
+            FOR_BLINKS,
             cascade_depth=settings.ert_levels,
             num_trees_per_cascade_level=settings.ert_trees,
             oversampling_amount=settings.ert_oversampling,
             tree_depth=4,
-            # Detectors put their boxes on a coarse grid; faces are shown to the training at
-            # such offsets, or the landmarks would be good on hand-drawn boxes only.
-            oversampling_translation_jitter=_BOX_JITTER,
             threads=1,
         )
         shares = SharedProgress(2 * len(sites), self.reporter.progress)
@@ -293,7 +299,6 @@ class _Journey:
 
         merged = {
             "mwma": self.consumer_folder / "merged.svm",
-            "wba-final": self.consumer_folder / "merged-final.forest",
             "wba-cascade": self.consumer_folder / "merged.dat",
         }
         for index, (method, output) in enumerate(merged.items()):
@@ -309,46 +314,11 @@ class _Journey:
         self.reporter.done(", ".join(f"{path.name} ({method})" for method, path in merged.items()))
         return merged
 
-    def _evaluate(
-        self, detectors: Sequence[Path], landmarks: Sequence[Path], test_dataset: Path
-    ) -> tuple[tuple[ScoredModel, ...], tuple[ScoredModel, ...]]:
-        from site_agent.datasets import read_imglab_xml
-        from site_agent.evaluation import evaluate_detector, evaluate_landmarks
-
-        dataset = read_imglab_xml(test_dataset)
-        shares = SharedProgress(len(detectors) + len(landmarks), self.reporter.progress)
-        jobs: list[Callable[[], ScoredModel]] = []
-
-        def score_detector(path: Path, index: int) -> ScoredModel:
-            scores = evaluate_detector(path, dataset, resamples=0, progress=shares.of(index))
-            return ScoredModel(
-                path.name, _made_by(path), scores.recall, scores.precision, str(path)
-            )
-
-        def score_landmarks(path: Path, index: int) -> ScoredModel:
-            scores = evaluate_landmarks(
-                path, dataset, resamples=0, workers=1, progress=shares.of(index)
-            )
-            return ScoredModel(
-                path.name, _made_by(path), scores.mean_error, scores.failure_rate_at_10, str(path)
-            )
-
-        for index, path in enumerate(detectors):
-            jobs.append(partial(score_detector, path, index))
-        for index, path in enumerate(landmarks, start=len(detectors)):
-            jobs.append(partial(score_landmarks, path, index))
-        scored = run_two_at_once(jobs)
-        self.reporter.done(f"{len(scored)} models on {len(dataset.images)} pictures")
-        return tuple(scored[: len(detectors)]), tuple(scored[len(detectors) :])
-
-    def _share(
-        self, pool: PoolClient, merged: Mapping[str, Path], scored: Sequence[ScoredModel]
-    ) -> None:
+    def _share(self, pool: PoolClient, merged: Mapping[str, Path]) -> ModelAddress:
+        """Upload the merged models; return the address of the landmark model."""
         from aggregators import read_recipe, recipe_path
 
-        names = {"mwma": "face", "wba-final": "face-68-final", "wba-cascade": "face-68"}
-        metric = {"mwma": "recall", "wba-final": "mean_error", "wba-cascade": "mean_error"}
-        scores = {Path(model.file): model.score for model in scored}
+        names = {"mwma": DETECTOR_NAME, "wba-cascade": LANDMARKS_NAME}
         for method, path in merged.items():
             recipe = read_recipe(recipe_path(path))
             pool.upload(
@@ -356,46 +326,44 @@ class _Journey:
                 ModelAddress("our-lab", names[method]),
                 description=f"{method} of {len(recipe.inputs)} sites",
                 labels={"population": "synthetic"},
-                metrics={metric[method]: scores[path]},
                 recipe=recipe.model_dump(mode="json", by_alias=True),
             )
-        lineage = pool.models.lineage(ModelAddress("our-lab", names["wba-cascade"]))
+        base = ModelAddress("our-lab", LANDMARKS_NAME)
+        lineage = pool.models.lineage(base)
         parents = sorted(
             address for node in lineage.nodes if node.depth < 0 for address in node.addresses
         )
-        self.reporter.done(f"our-lab/face-68 descends from {', '.join(parents)}")
+        self.reporter.done(f"{base} descends from {', '.join(parents)}")
+        return base
 
-    def _blink(self, video: Path, detector: Path, landmarks: Path) -> BlinkResult:
-        from site_agent.eyeblink.blinks.matching import match_blinks
-        from site_agent.eyeblink.pipeline import run_blink_analysis
+    def _refine(self, pool: PoolClient, base: ModelAddress, sites: Sequence[_Site]) -> Path:
+        """Let the sites refine the merged model in rounds; return the downloaded result."""
+        from site_agent.refinement.rounds import contribute_to_round, finish_round
+        from site_agent.refinement.rules import ContributionRules
 
-        session = run_blink_analysis(
-            video,
-            detector=detector,
-            landmarks=landmarks,
-            out_dir=self.consumer_folder / "blinks",
-            progress=self.reporter.progress,
-        )
-        with session.files["blinks"].open(encoding="utf-8", newline="") as file:
-            found = [row for row in csv.DictReader(file) if row["kind"] == "blink"]
-        truth_file = video.with_name(f"{video.stem}_truth.json")
-        truth = json.loads(truth_file.read_text(encoding="utf-8"))["blinks"]
-        match = match_blinks(
-            [(float(blink["onset_s"]), float(blink["offset_s"])) for blink in found],
-            [(blink["onset_s"], blink["offset_s"]) for blink in truth],
-        )
-        self.reporter.done(
-            f"{match.found} found, {match.true} drawn, {len(match.pairs)} of them matched"
-        )
-        return BlinkResult(match.true, match.found, len(match.pairs))
+        names = [site.name for site in sites]
+        rules = ContributionRules(trusted=frozenset(names))
+        with ExitStack() as stack:
+            clients = [stack.enter_context(self._client_of(site)) for site in sites]
+            started = clients[0].rounds.start(
+                str(base), names, deadline=datetime.now(UTC) + timedelta(days=1), rounds=_ROUNDS
+            )
+            key = started.round_id
+            for number in range(_ROUNDS):
+                for index, (client, site) in enumerate(zip(clients, sites, strict=True)):
+                    done = (number * len(sites) + index) / (_ROUNDS * len(sites))
+                    self.reporter.progress(done, f"round {number + 1}, {site.name}")
+                    contribute_to_round(client, key, site.dataset, rules=rules)
+                finished = finish_round(clients[0], key)
+                key = finished.round.successor or ""
+        refined = self.consumer_folder / "refined.dat"
+        pool.cache.copy_to(pool.fetch(finished.version).version.digest, refined)
+        self.reporter.done(f"{finished.version.address}, combined by the pool")
+        return refined
+
+    def _client_of(self, site: _Site) -> PoolClient:
+        return PoolClient(self.endpoint, site.token, cache=ModelCache(site.folder / "cache"))
 
 
 def _site_name(index: int) -> str:
     return f"site-{chr(ord('a') + index)}"
-
-
-def _made_by(path: Path) -> str:
-    from aggregators import read_recipe, recipe_path
-
-    sidecar = recipe_path(path)
-    return read_recipe(sidecar).method.name if sidecar.exists() else "trained"

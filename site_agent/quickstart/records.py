@@ -56,8 +56,8 @@ class QuickstartSettings:
 class ScoredModel:
     """One line of the table at the end.
 
-    `made_by` is ``trained`` or the method that merged it. `score` and `detail` are recall and
-    precision of a detector, mean error and failure rate (error above 0.1) of a landmark model.
+    `made_by` is ``trained``, ``refined`` or the method that merged it. `score` and `detail` are
+    recall and precision of a detector, mean error and EAR range of a landmark model.
     """
 
     name: str
@@ -88,6 +88,7 @@ class QuickstartResult:
     blink_folder: str
     merged_detector: str
     merged_landmarks: str
+    refined_landmarks: str
     test_dataset: str
 
     def to_dict(self) -> dict[str, Any]:
