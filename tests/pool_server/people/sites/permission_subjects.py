@@ -28,7 +28,7 @@ from tests.pool_server.rounds.round_driver import (
 )
 from tests.pool_server.signatures.signers import proof, register, signed, statement_of
 
-FOREST_SEED = 5
+FOREST_SEED = 505
 Body = dict[str, Any]
 
 

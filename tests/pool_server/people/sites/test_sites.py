@@ -10,6 +10,7 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
+    let_hand_on,
     send_parts,
     upload,
 )
@@ -89,6 +90,7 @@ def test_a_quota_holds_from_the_announcement_on(pool: PoolDriver) -> None:
 def test_copies_of_what_other_sites_have_count_too(pool: PoolDriver) -> None:
     content = network_bytes()
     upload(pool.member("lab-10"), "lab-10/gaze", content)
+    let_hand_on(pool.member("lab-10"), "lab-10/gaze")
     client = pool.member("lab-11")
     pool.admin.patch("/api/v1/sites/lab-11", json={"quota_bytes": 1})
     assert error_of(announce(client, "lab-11/copy", content)) == (409, "quota_exceeded")
