@@ -12,7 +12,7 @@ better of their thresholds chosen in the same way; and slow closures and open ey
 
 ``--fit`` prints the coefficients to ship. ``--pictures`` writes the reliability of the confidence
 and what is missed or wrong. The exit status is 1 where F1 without the recording measured is below
-what is wanted, or a drawn closure is missed, added or of the wrong kind, or one of 50 is late.
+what is wanted, or a drawn closure is missed, added or of the wrong kind, or one of 20 is late.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.site_agent.eyeblink.drawn_traces import trace_of
 
 FRAME_RATE_HZ = 30.0
 TOLERANCE_S = 8 / FRAME_RATE_HZ
-WANTED_F1 = {"eyeblink8": 0.97, "laiyt": 0.80}
+WANTED_F1 = {"eyeblink8": 0.97, "laiyt": 0.81}
 RATES_HZ = (15.0, 30.0, 60.0, 200.0)
 LATEST_ONSET_S = 0.15
 DRAWN_WEIGHT = 0.2
@@ -334,7 +334,7 @@ def show_drawn(seeds: Sequence[int] = range(6)) -> bool:
             sum(getattr(score, name) for score in scores)
             for name in ("drawn", "found", "right_kind", "in_time", "added")
         ]
-        passed &= total[4] == 0 and total[2] == total[0] and total[3] >= 0.98 * total[0]
+        passed &= total[4] == 0 and total[2] == total[0] and total[3] >= 0.95 * total[0]
         blink_f1 = np.mean([score.blink_f1 for score in scores])
         print(
             f"  {rate_hz:3g}/s: {total[0]} closures drawn, {total[1]} found, {total[2]} of the "

@@ -30,9 +30,10 @@ LONGEST_BRIDGE_S = 0.5
 REACH_S = 15.0
 """Lids begin to fall at most this long before they are shut."""
 LEVEL_WINDOW_S = 60
-LEVEL_PERCENTILES = 75.0, 70.0
-"""The open eye: of the samples of a second, and of the seconds around it."""
-LEVEL_RANGE = 0.75, 1.3
+LEVEL_PERCENTILES = 75.0, 75.0
+"""The open eye: of the samples of a second, and of the seconds around it. Closures may take up most
+of the minute."""
+LEVEL_RANGE = 0.85, 1.25
 """Limits of the open eye, as shares of the session's."""
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from site_agent.eyeblink.records import Float64
 
-BASE_S = 1.0
+BASE_S = 1.5
 """The lids start from the lower values of this time before they are shut."""
 LEAST_BEFORE_S = 0.5
-AFTER_OTHERS_S = 0.2
+AFTER_OTHERS_S = 0.4
 SHORTEST_S = 0.06
 RISE_REACH = 4.5
 """A smooth ramp takes a sixth of its time from 20 to 50 %; half of it lies within this many."""
@@ -59,7 +59,7 @@ def start_of_ramp(
     other = np.flatnonzero((times_s < low_s) & (fec > 0.7 * base + 0.3 * depth_fec))
     earliest_s = half_s - reach_s - LEAST_BEFORE_S
     if len(other):
-        earliest_s = max(earliest_s, float(times_s[other[-1]]) + AFTER_OTHERS_S)
+        earliest_s = max(earliest_s, min(float(times_s[other[-1]]) + AFTER_OTHERS_S, low_s))
     fitted = (times_s >= earliest_s) & (times_s <= min(half_s + reach_s, latest_s))
     times, values = times_s[fitted], raw_fec[fitted]
     if len(times) < 4:
