@@ -8,12 +8,15 @@ import httpx
 import pytest
 
 from pool_server.wire.models.bundles import PortableVersion
+from pool_server.wire.models.recipes import recipe_digest
 from pool_server.wire.signatures.keys import PrivateKey
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 from tests.pool_server.signatures.signers import (
     register,
     revoke,
+    signed,
+    statement_of,
     upload_signed,
 )
 
@@ -192,6 +195,30 @@ def test_a_record_does_not_name_inputs_that_are_not_shared(pool: PoolDriver) -> 
             assert entries[0]["address"] == (secret["address"] if knows else None)
         assert ("maker/secret" in answer.text) is knows
         assert ("patient-7" in answer.text) is knows
+
+
+def test_nor_does_the_record_of_a_signed_version(pool: PoolDriver) -> None:
+    """What is signed of a recipe has no names, so that they can be left out."""
+    owner, key = pool.member("signer"), PrivateKey.generate()
+    register(owner, "signer", key)
+    secret = upload(owner, "signer/secret", visibility="private", file_name="patient-7.bin")
+    content = network_bytes()
+    recipe = named_recipe(content, secret)
+    version = upload(owner, "signer/merged", content, recipe=recipe, visibility="consortium")
+    tree = owner.get("/api/v1/models/signer/merged/versions/1/lineage").json()
+    digest = recipe_digest(tree["recipe"])
+    statement = statement_of(
+        "signer/merged", content, recipe_digest=digest, parents=version["parent_digests"]
+    )
+    path = "/api/v1/models/signer/merged/versions/1/statement"
+    assert owner.put(path, json=signed(statement, key)).status_code == 200
+    share(owner, "signer/merged", "download", "redistribute")
+    answer = pool.member("taker").get(record_path(version["address"]))
+    assert "signer/secret" not in answer.text
+    assert "patient-7" not in answer.text
+    record = PortableVersion.model_validate(answer.json())
+    assert record.recipe is not None
+    assert recipe_digest(record.recipe) == digest
 
 
 def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
