@@ -272,7 +272,7 @@ def _prepare(
     check_requested(settings.outputs)
     settings.filter.check()
     light_regions(settings.trial_timing)
-    settings.blinks.calibration.check()
+    settings.blinks.check()
     return (
         None
         if trials is None

@@ -62,7 +62,7 @@ def check_settings(settings: BlinkAnalysisSettings) -> None:
     """Refuse values that are out of range."""
     settings.faces.check()
     settings.filter.check()
-    settings.blinks.calibration.check()
+    settings.blinks.check()
 
 
 def settings_from_plain(

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.closures import Cut, find_closures
 from site_agent.eyeblink.blinks.dips import Dips, find_dips
 from site_agent.eyeblink.blinks.extents import Extent, ExtentSettings, measure_extent, smoothed
@@ -61,6 +62,20 @@ class BlinkSettings:
     complete_fec: float = 0.75
     extents: ExtentSettings = field(default_factory=ExtentSettings)
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
+
+    def check(self) -> None:
+        """Raise an error for values out of range.
+
+        Raises
+        ------
+        BlinkAnalysisError
+        """
+        if not 0 < self.least_confidence <= 1:
+            raise BlinkAnalysisError(
+                f"least_confidence is {self.least_confidence:g}, expected a probability above 0, "
+                "up to 1"
+            )
+        self.calibration.check()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from site_agent.errors import BlinkAnalysisError
 from site_agent.eyeblink.blinks.doubts import doubts_of
 from site_agent.eyeblink.blinks.finding import BlinkSettings, find_blinks, judge_blinks
 from site_agent.eyeblink.blinks.matching import match_blinks
@@ -146,3 +147,9 @@ def test_stretches_without_eyes_are_named() -> None:
         "not judged: 4 s in 1 stretches without the eyes, the longest 4.0 s from 13.3 s on; blinks "
         "and closures there are not counted"
     ]
+
+
+@pytest.mark.parametrize("value", [0.0, 40.0, float("nan")])
+def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
+    with pytest.raises(BlinkAnalysisError, match="expected a probability"):
+        BlinkSettings(least_confidence=value).check()
