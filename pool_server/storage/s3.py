@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -67,6 +67,7 @@ class PublishedFile:
 
     upload_id: str
     size_bytes: int
+    part_bytes: int
 
 
 class S3Storage:
@@ -156,7 +157,9 @@ class S3Storage:
         if size_bytes != upload.size_bytes:
             require_digest(f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes")
         with self.scratch.file(upload.size_bytes) as (path, file):
-            found = fetch_and_hash(self.bucket.connection, key, upload.size_bytes, file)
+            found = fetch_and_hash(
+                self.bucket.connection, key, upload.size_bytes, upload.part_bytes, file
+            )
             require_digest(found, digest)
             yield path
 
@@ -167,7 +170,7 @@ class S3Storage:
             return
         # Before the file can be found: from now on only a sweep may tell that nobody needs it.
         self.bucket.write(self.places.verified(upload.upload_id), digest.encode())
-        pointer = {"upload_id": upload.upload_id, "size_bytes": upload.size_bytes}
+        pointer = asdict(PublishedFile(upload.upload_id, upload.size_bytes, upload.part_bytes))
         self.bucket.write(
             self.places.published(digest), json.dumps(pointer).encode(), if_absent=known is None
         )
@@ -203,7 +206,9 @@ class S3Storage:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
         with self.scratch.file(known.size_bytes) as (path, file):
-            found = fetch_and_hash(self.bucket.connection, key, known.size_bytes, file)
+            found = fetch_and_hash(
+                self.bucket.connection, key, known.size_bytes, known.part_bytes, file
+            )
             if found != digest:
                 raise StorageFailedError(f"the file published as {digest} has SHA-256 {found}")
             yield path

@@ -21,9 +21,8 @@ from pool_server.storage.verification import disk_refusal
 BUFFER_BYTES = 256 * 1024
 # One connection to an object store gives a fraction of what several give, and each request costs.
 LEAST_RANGE_BYTES = 8 * 1024 * 1024
-MOST_RANGE_BYTES = 64 * 1024 * 1024
 # OpenStack Swift also computes an MD5 of what is read from the beginning of a part, which takes
-# longer than to read it. After a short first range, no large one begins where a part does.
+# longer than to read it. After a short first range, each ends shortly after a part begins.
 FIRST_RANGE_BYTES = 1024 * 1024
 READERS = 3
 # boto3 repeats requests, but not the reading of an answer that breaks off.
@@ -113,8 +112,10 @@ class ObjectReader(io.RawIOBase):
             self._body = None
 
 
-def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: BinaryIO) -> str:
-    """Copy an object into an open file and return the SHA-256 of what came.
+def fetch_and_hash(
+    connection: S3Connection, key: str, size_bytes: int, part_bytes: int, file: BinaryIO
+) -> str:
+    """Copy an object, made of parts of `part_bytes`, into an open file; return its SHA-256.
 
     Several ranges are fetched at once and written in place; the hash follows in order, through
     what the system still holds of the file in memory.
@@ -130,7 +131,7 @@ def fetch_and_hash(connection: S3Connection, key: str, size_bytes: int, file: Bi
     hasher = hashlib.sha256()
     buffer = memoryview(bytearray(BUFFER_BYTES))
     position = 0
-    for end in _in_order(fetch, cut_ranges(size_bytes)):
+    for end in _in_order(fetch, cut_ranges(size_bytes, part_bytes)):
         while position < end:
             count = os.preadv(descriptor, [buffer[: end - position]], position)
             hasher.update(buffer[:count])
@@ -151,9 +152,9 @@ def _write_at(descriptor: int, position: int, reader: ObjectReader) -> None:
             rest = rest[written:]
 
 
-def cut_ranges(size_bytes: int) -> list[tuple[int, int]]:
-    """Return the ranges [start, end) in which an object is fetched."""
-    range_bytes = min(max(size_bytes // READERS, LEAST_RANGE_BYTES), MOST_RANGE_BYTES)
+def cut_ranges(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
+    """Return the ranges [start, end) in which an object of parts of `part_bytes` is fetched."""
+    range_bytes = max(part_bytes, LEAST_RANGE_BYTES)
     starts = [0, *range(FIRST_RANGE_BYTES, size_bytes, range_bytes)]
     return list(zip(starts, [*starts[1:], size_bytes], strict=True))
 
