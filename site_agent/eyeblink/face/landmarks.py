@@ -23,6 +23,10 @@ SMALLEST_EYE_PX = 2.0
 
 TRUSTED_YAW_DEG, LOST_YAW_DEG = 45.0, 75.0
 TRUSTED_PITCH_DEG, LOST_PITCH_DEG = 15.0, 45.0
+TRUSTED_EYES_YAW_DEG, LOST_EYES_YAW_DEG = 35.0, 60.0
+"""For landmarks of the eyes alone: the farther eye is then two fifths as wide as the nearer one."""
+EYE_SLANT_DEG = 18.0
+"""How far the openings of the eyes are turned outwards, each to its side."""
 TRUSTED_DISAGREEMENT, LOST_DISAGREEMENT = 0.03, 0.10
 """Landmarks from several starts end 0.005 to 0.01 apart on faces like those of the training, some
 0.04 on others, and 0.06 to 0.11 where there is no face at all."""
@@ -96,6 +100,7 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
     left, left_gap = _measure_eye(left_eye, width_px, height_px)
     right, right_gap = _measure_eye(right_eye, width_px, height_px)
     gap = Gap.NONE if Gap.NONE in (left_gap, right_gap) else left_gap
+    distance_px = float(np.linalg.norm(left_eye.mean(axis=0) - right_eye.mean(axis=0)))
     return EyeSample(
         frame=frame.index,
         timestamp_s=frame.timestamp_s,
@@ -106,6 +111,7 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
         ear_right=right,
         confidence=0.0 if gap else face_confidence(face),
         gap=gap,
+        eyes_place=(*(left_eye.mean(axis=0) + right_eye.mean(axis=0)) / 2.0, distance_px),
     )
 
 
@@ -149,13 +155,23 @@ def estimate_pose(landmarks: Float64) -> HeadPose:
     return HeadPose(float(yaw), float(pitch))
 
 
+def yaw_of_eyes_deg(landmarks: Float64) -> float:
+    """Estimate by how much a head is turned to a side, 0..90, from the widths of its eyes."""
+    widths = [float(np.linalg.norm(eye[3] - eye[0])) for eye in eyes_of(landmarks)]
+    if sum(widths) < 1e-6:
+        return 90.0
+    contrast = abs(widths[0] - widths[1]) / sum(widths)
+    return float(np.degrees(np.arctan2(contrast, np.tan(np.radians(EYE_SLANT_DEG)))))
+
+
 def pose_confidence(landmarks: Float64) -> float:
     """Return 1 for a face seen from the front, falling to 0.1 for one turned far away.
 
-    Landmarks of the eyes alone do not tell how a head is turned: 1.
+    Of the eyes alone only the yaw is known, from how wide they look.
     """
     if len(landmarks) == EYE_POINTS:
-        return 1.0
+        degrees = [TRUSTED_EYES_YAW_DEG, LOST_EYES_YAW_DEG]
+        return float(np.interp(yaw_of_eyes_deg(landmarks), degrees, [1.0, 0.1]))
     pose = estimate_pose(landmarks)
     by_yaw = np.interp(abs(pose.yaw_deg), [TRUSTED_YAW_DEG, LOST_YAW_DEG], [1.0, 0.1])
     by_pitch = np.interp(abs(pose.pitch_deg), [TRUSTED_PITCH_DEG, LOST_PITCH_DEG], [1.0, 0.1])

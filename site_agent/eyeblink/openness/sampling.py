@@ -11,6 +11,7 @@ import numpy as np
 from site_agent.eyeblink.face.crowd import FaceCrowd
 from site_agent.eyeblink.face.finding import FaceCounts, Follower
 from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
+from site_agent.eyeblink.openness.judging import without_unjudged
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
 from site_agent.eyeblink.video.frames import Frame, FrameSource
 from site_agent.eyeblink.video.read_ahead import read_ahead
@@ -29,7 +30,7 @@ def sample_face(source: FrameSource, follower: Follower, progress: Progress | No
     with closing(read_ahead(source.frames, FRAMES_AHEAD)) as frames:
         for sample in sample_eyes(_reported(frames, source, progress), follower):
             builder.add(sample)
-    return builder.build()
+    return without_unjudged(builder.build(), builder.eyes_places())
 
 
 def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
@@ -72,7 +73,7 @@ def sample_crowd(
             for person, builder in zip(persons, builders, strict=True):
                 builder.add(eye_sample(frame, person.current))
             times_s.append(frame.timestamp_s)
-    traces = [builder.build() for builder in builders]
+    traces = [without_unjudged(each.build(), each.eyes_places()) for each in builders]
     kept = [trace for trace in traces if _seen_s(trace) >= SHORTEST_VISIT_S]
     return sorted(kept, key=_usual_place), len(traces) - len(kept)
 

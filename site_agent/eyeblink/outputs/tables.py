@@ -103,6 +103,8 @@ FRAMES = Table(
             Gap.EYES_OUTSIDE.text: "the eyes lie outside the picture",
             Gap.LANDMARKS_COLLAPSED.text: "the landmarks of the eyes fall together",
             Gap.MARKED_INVALID.text: "the trace that was read marks the frame as invalid",
+            Gap.FACE_MOVING.text: "the face jumps: a cut, or a very fast movement",
+            Gap.NOT_SURE.text: "the face is turned away, or its landmarks are not sure",
         },
     },
 )
