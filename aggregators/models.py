@@ -263,9 +263,54 @@ class LeafContribution:
         return int(self.changes.shape[1])
 
 
+@dataclass(frozen=True, eq=False)
+class NetworkContribution:
+    """One site's part in a round of federated training: its network after local training.
+
+    Attributes
+    ----------
+    network : StateDict
+        Entries as in the base, with the same names, types and shapes.
+    holds : str
+        Whether floating-point entries are the trained ``"values"``, or ``"differences"`` from
+        the base. Other entries are always values.
+    samples : int
+        Number of training samples, as the site states it; at least 1.
+    base_digest : str
+        SHA-256 of the base's file.
+    settings : mapping of str to JSON values
+        How the site trained (epochs, learning rate ...); for the record only.
+    """
+
+    network: StateDict
+    holds: Literal["values", "differences"]
+    samples: int
+    base_digest: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class OptimiserState:
+    """What a server optimiser (``fedadam`` ...) remembers between two rounds.
+
+    Attributes
+    ----------
+    moments : StateDict
+        For each trained entry of the network, one entry ``MOMENT/NAME`` per moment.
+    method : str
+        The method that made it.
+    network_digest : str
+        SHA-256 of the network's file that was made with it: the base of the next round.
+    """
+
+    moments: StateDict
+    method: str
+    network_digest: str
+
+
 Model = FhogDetector | ShapePredictor | ForestEnsemble | StateDict
 
-MergeInput = Model | LeafContribution
+MergeInput = Model | LeafContribution | NetworkContribution | OptimiserState
 """What methods combine."""
 
 ModelKind = Literal["hog-svm", "ert", "network"]
@@ -277,5 +322,7 @@ KIND_WORDS: Mapping[type, str] = {
     ForestEnsemble: "WBA ensemble",
     StateDict: "network",
     LeafContribution: "leaf-refit contribution",
+    NetworkContribution: "network contribution",
+    OptimiserState: "optimiser state",
 }
 """Names of the kinds in messages."""

@@ -189,6 +189,21 @@ def header_error(what: str, found: str, expected: str) -> FormatError:
     return FormatError(what, offset=8, found=found[:200], expected=expected)
 
 
+def require_metadata(metadata: Mapping[str, str], key: str, wanted: str) -> None:
+    """Raise `FormatError` unless the metadata have this text."""
+    found = metadata.get(key)
+    if found != wanted:
+        raise header_error(f"metadata {key}", repr(found)[:80], repr(wanted))
+
+
+def digest_in_metadata(metadata: Mapping[str, str], key: str) -> str:
+    """Return a SHA-256 from the metadata, or raise `FormatError`."""
+    text = metadata.get(key, "")
+    if len(text) != 64 or set(text) - set("0123456789abcdef"):
+        raise header_error(f"metadata {key}", repr(text)[:80], "64 hexadecimal digits")
+    return text
+
+
 def _parse_entry(name: str, value: Any, base: int) -> Entry:
     what = f"header entry {name[:80]!r}"
     if len(name) > MOST_NAME_CHARACTERS:

@@ -29,7 +29,8 @@ class TensorsFormat:
     exact = True
 
     def recognises(self, head: bytes) -> bool:
-        return recognises_safetensors(head) and b'"format":"poolctl-forest"' not in head
+        # Forests, contributions and states of optimisers are other things in the same container.
+        return recognises_safetensors(head) and b'"format":"poolctl-' not in head
 
     def holds(self, model: Model) -> bool:
         return isinstance(model, StateDict)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aggregators.errors import OptionError
 from aggregators.methods.sub_models import SubModels
-from aggregators.models import Model, ModelKind
+from aggregators.models import Model, ModelKind, OptimiserState
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and what is being done."""
@@ -62,10 +62,11 @@ def check_options(
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """The result of a method: one model, and warnings for the user."""
+    """The result of a method: one model, warnings for the user, and a server optimiser's state."""
 
     model: Model
     warnings: tuple[str, ...] = ()
+    state: OptimiserState | None = None
 
 
 class AggregationMethod(Protocol[OptionsT]):
@@ -79,14 +80,15 @@ class AggregationMethod(Protocol[OptionsT]):
        averaged (a detector's scanner and overlap tester) comes from the first given input, with
        a warning if the inputs differ in it.
     4. Only the ratios of the weights matter; an input given twice has twice the weight (in WBA's
-       mean initial shape, which is not weighted, it counts twice).
+       mean initial shape, which is not weighted, it counts twice). The robust methods count
+       sites: weights change nothing, and an input given twice has two votes.
     5. Two models with equal `merge_key` can be merged; if the keys differ,
        `IncompatibleModelsError` names the first differing field.
     6. The same inputs, weights, options and `version` give the same bytes; a change of the bytes
        needs a new version.
 
-    `SubModels` joins and sorts the inputs, which gives laws 2 to 4. ``leaf-refit`` also takes
-    the contributions of sites; its laws are about contributions to one base.
+    `SubModels` joins and sorts the inputs, which gives laws 2 to 4. ``leaf-refit`` and the
+    FedOpt methods take a base and the contributions of sites; their laws are about these.
 
     Attributes
     ----------

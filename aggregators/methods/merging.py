@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from aggregators.errors import ConversionError, OptionError
-from aggregators.formats import encode_model, file_digest, write_model
+from aggregators.formats import decode_model, encode_model, file_digest, write_model
 from aggregators.formats.registry import format_of_suffix, list_formats
 from aggregators.methods.contract import (
     AggregationMethod,
@@ -19,6 +19,12 @@ from aggregators.methods.contract import (
     Progress,
     check_options,
     no_progress,
+)
+from aggregators.methods.input_files import encode_input, encoded_digest, read_input
+from aggregators.methods.networks.state_file import (
+    decode_optimiser_state,
+    state_path,
+    write_optimiser_state,
 )
 from aggregators.methods.recipe import (
     Recipe,
@@ -28,13 +34,12 @@ from aggregators.methods.recipe import (
     recipe_path,
     write_recipe,
 )
-from aggregators.methods.refitting import encode_contribution, read_input
 from aggregators.methods.registry import find_method
 from aggregators.methods.sub_models import SubModels, check_weights, collect_sub_models
-from aggregators.models import LeafContribution, MergeInput, Model
+from aggregators.models import MergeInput, Model, OptimiserState
 
-_READ, _COMBINED = 0.6, 0.7
-"""Fractions done when all inputs are read, and when the result is computed."""
+_READ, _COMBINED, _WRITTEN = 0.6, 0.7, 0.85
+"""Fractions done when inputs are read, the result is computed, and the model is written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +51,15 @@ class Merged:
     warnings : tuple of str
     digest : str or None
         SHA-256 of the written file; None when nothing was written.
+    state : OptimiserState or None
+        What a server optimiser takes in the next round; written at `state_path`.
     """
 
     model: Model
     recipe: Recipe
     warnings: tuple[str, ...]
     digest: str | None
+    state: OptimiserState | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,7 @@ def merge(
     Parameters
     ----------
     method : str
-        ``"mwma"``, ``"wba-final"``, ``"wba-cascade"``, ``"leaf-refit"`` or ``"fedavg"``.
+        A name of `METHODS`.
     inputs : sequence of paths or models
         One or more. What cannot be averaged comes from the first.
     weights : sequence of float, optional
@@ -87,7 +95,8 @@ def merge(
     options : mapping, optional
         By name.
     output : path, optional
-        Written atomically, with ``<output>.recipe.json`` beside it.
+        Written atomically, with ``<output>.recipe.json`` beside it, and ``<output>.state`` if
+        the method is a server optimiser.
     output_format : str, optional
         By default that of the suffix of `output`, else the method's first.
     addresses : sequence of str or None, optional
@@ -139,13 +148,33 @@ def merge(
     recipe = _recipe(chosen, checked_options, loaded, checked_weights, known_addresses)
     if target is None:
         report(1.0, "merged")
-        return Merged(combined.model, recipe, warnings, None)
+        if combined.state is None:
+            return Merged(combined.model, recipe, warnings, None)
+        model, made = _computed(combined.model, combined.state)
+        return Merged(model, recipe, warnings, None, made)
     report(_COMBINED, f"writing {target.name}")
     digest = write_model(combined.model, target, format_name=format_name)
-    recipe = recipe.model_copy(update={"output": RecipeOutput(digest=digest, format=format_name)})
+    written = RecipeOutput(digest=digest, format=format_name)
+    state = combined.state
+    if state is not None:
+        report(_WRITTEN, f"writing {state_path(target).name}")
+        state = replace(state, network_digest=digest)
+        state_digest = write_optimiser_state(state, state_path(target))
+        written = written.model_copy(update={"state": state_digest})
+    recipe = recipe.model_copy(update={"output": written})
     write_recipe(recipe, recipe_path(target))
     report(1.0, f"wrote {target.name}")
-    return Merged(combined.model, recipe, warnings, digest)
+    return Merged(combined.model, recipe, warnings, digest, state)
+
+
+def _computed(model: Model, state: OptimiserState) -> tuple[Model, OptimiserState]:
+    """Return a network and a state whose entries are not computed from their inputs again.
+
+    Otherwise each round would compute all earlier ones.
+    """
+    encoded = encode_model(model)
+    named = replace(state, network_digest=sha256(encoded).hexdigest())
+    return decode_model(encoded), decode_optimiser_state(encode_input(named))
 
 
 def _repeated(sub_models: SubModels[MergeInput]) -> tuple[str, ...]:
@@ -223,8 +252,8 @@ def require_place_for(output: Path) -> None:
 
 
 def refuse_overwriting_inputs(output: Path, inputs: Iterable[Path | str | MergeInput]) -> None:
-    """Raise `OptionError` if the output or its recipe would replace an input."""
-    taken = (output, recipe_path(output))
+    """Raise `OptionError` if the output, its recipe or its state would replace an input."""
+    taken = (output, recipe_path(output), state_path(output))
     for entry in inputs:
         if isinstance(entry, Path | str) and any(_same_file(Path(entry), path) for path in taken):
             raise OptionError(f"the output {output} is one of the inputs: choose another name")
@@ -282,13 +311,6 @@ def _recipe(
             for digest, weight, address, file_name in inputs
         ),
     )
-
-
-def encoded_digest(model: MergeInput) -> str:
-    """Return the SHA-256 of a model's file in its default format."""
-    if isinstance(model, LeafContribution):
-        return sha256(encode_contribution(model)).hexdigest()
-    return sha256(encode_model(model)).hexdigest()
 
 
 def _unicode_name(path: Path) -> str:

@@ -11,6 +11,9 @@ merged model as ``<model file>.recipe.json``::
 
 Inputs are in the order given, as what cannot be averaged comes from the first.
 
+The output of a server optimiser (``fedadam`` ...) also has ``"state"``, the digest of the state
+that the next round takes as an input.
+
 Only the recipe of a merge repeated without some input names the replaced file and what was left
 out::
 
@@ -67,10 +70,19 @@ class RecipeInput(_Part):
 
 
 class RecipeOutput(_Part):
-    """The merged file."""
+    """The merged file, and that of the optimiser's state, if the method has one."""
 
     digest: Digest = Field(description="SHA-256 of the file.")
     format: str = Field(min_length=1, max_length=64)
+    state: Digest | None = Field(default=None, description="SHA-256 of the state's file.")
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Most methods have no state; their recipes omit the field.
+        content: dict[str, Any] = serialise(self)
+        if self.state is None:
+            content.pop("state", None)
+        return content
 
 
 class LeftOut(_Part):

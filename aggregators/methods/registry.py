@@ -7,9 +7,13 @@ from typing import Any
 
 from aggregators.errors import UnknownMethodError
 from aggregators.methods.contract import AggregationMethod
-from aggregators.methods.fedavg import FedAvg
 from aggregators.methods.leaf_refit import LeafRefit
 from aggregators.methods.mwma import Mwma
+from aggregators.methods.networks.fedavg import FedAvg
+from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
+from aggregators.methods.networks.krum import Krum
+from aggregators.methods.networks.norm_clip import NormClip
+from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
 from aggregators.methods.wba_cascade import WbaCascade
 from aggregators.methods.wba_final import WbaFinal
 
@@ -19,6 +23,14 @@ _ALL: tuple[AggregationMethod[Any], ...] = (
     WbaCascade(),
     LeafRefit(),
     FedAvg(),
+    FedAvgM(),
+    FedAdam(),
+    FedYogi(),
+    FedAdagrad(),
+    TrimmedMean(),
+    Median(),
+    Krum(),
+    NormClip(),
 )
 
 METHODS: Mapping[str, AggregationMethod[Any]] = {method.name: method for method in _ALL}

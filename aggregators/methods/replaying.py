@@ -10,6 +10,7 @@ from pathlib import Path
 from aggregators.errors import OptionError, RecipeError, RecipeInputMissingError
 from aggregators.formats import file_digest
 from aggregators.methods.merging import Merged, merge, refuse_overwriting_inputs, require_place_for
+from aggregators.methods.networks.state_file import state_path
 from aggregators.methods.recipe import (
     LeftOut,
     Recipe,
@@ -87,6 +88,8 @@ def replay(
         if not (absent or changed):
             _require_same_digest(recipe, merged)
         attempt.replace(target)
+        if merged.state is not None:
+            state_path(attempt).replace(state_path(target))
     write_recipe(merged.recipe, recipe_path(target))
     return merged
 
@@ -193,8 +196,15 @@ def _found_file(
 
 
 def _require_same_digest(recipe: Recipe, merged: Merged) -> None:
-    if recipe.output is not None and merged.digest != recipe.output.digest:
-        raise RecipeError(
-            f"the merge gave sha256 {merged.digest}, but the recipe has {recipe.output.digest}: "
-            "the recipe was changed, or its model was not made from these inputs"
-        )
+    wanted, made = recipe.output, merged.recipe.output
+    if wanted is None or made is None:
+        return
+    for what, found, expected in (
+        ("merge", made.digest, wanted.digest),
+        ("optimiser's state", made.state, wanted.state),
+    ):
+        if found != expected:
+            raise RecipeError(
+                f"the {what} gave sha256 {found}, but the recipe has {expected}: "
+                "the recipe was changed, or its model was not made from these inputs"
+            )

@@ -14,6 +14,8 @@ from aggregators.models import (
     ForestEnsemble,
     LeafContribution,
     MergeInput,
+    NetworkContribution,
+    OptimiserState,
     ShapePredictor,
     StateDict,
 )
@@ -27,6 +29,8 @@ _METHODS_FOR: dict[type, str] = {
     ForestEnsemble: "wba-final",
     StateDict: "fedavg",
     LeafContribution: "leaf-refit, with the model contributed to",
+    NetworkContribution: "fedavg or fedadam, with the network contributed to",
+    OptimiserState: "the method that made it, with the network made with it",
 }
 
 

@@ -65,7 +65,7 @@ def merge(
         list[str] | None,
         typer.Argument(
             metavar="METHOD INPUT",
-            help="mwma, wba-cascade, wba-final, leaf-refit or fedavg, then files or "
+            help="A method, for example mwma, wba-cascade, fedavg or median; then files or "
             "addresses. With --replay: files or addresses to search for inputs.",
             show_default=False,
         ),

@@ -262,6 +262,7 @@ def refinement_lines(plan: RebuildPlan) -> list[str]:
 def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
     """Return the reply about a merge that was written to `target`."""
     from aggregators import recipe_path
+    from aggregators.methods.networks import state_path
 
     for warning in merged.warnings:
         invocation.warn(warning)
@@ -281,6 +282,9 @@ def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
         f"sha256 {merged.digest}",
         f"recipe {recipe_path(target)}",
     ]
+    if merged.state is not None:
+        data["state_file"] = state_path(target)
+        text.append(f"state  {state_path(target)}  (an input of the next round)")
     return Reply(data, text, [str(target)])
 
 

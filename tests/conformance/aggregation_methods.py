@@ -44,6 +44,9 @@ class AggregationMethodLaws:
     other_options: ClassVar[Sequence[dict[str, Any]]] = ()
     """Options other than the defaults with which laws 3 to 6 hold too."""
 
+    fewest_inputs: ClassVar[int] = 1
+    """The method refuses fewer inputs; copies count."""
+
     def all_options(self) -> list[dict[str, Any]]:
         return [{}, *self.other_options]
 
@@ -59,7 +62,8 @@ class AggregationMethodLaws:
     @pytest.mark.parametrize("weight", [1.0, 0.1, 1e-300, 1e300])
     def test_one_input_is_returned(self, weight: float) -> None:
         model = self.make_model(1)
-        assert self.merged_bytes([model], [weight]) == encode_model(model)
+        count = self.fewest_inputs
+        assert self.merged_bytes([model] * count, [weight] * count) == encode_model(model)
 
     def test_equal_inputs_give_that_input(self) -> None:
         copies = [self.make_model(1) for _ in range(3)]
@@ -98,7 +102,7 @@ class AggregationMethodLaws:
     def test_bad_weights_are_refused_by_name(self, bad: float, tmp_path: Path) -> None:
         paths = self.write_samples(tmp_path)
         with pytest.raises(WeightError, match=rf"weight 2 \({paths[1].name}\)"):
-            merge(self.method_name, paths, weights=[1, bad, 1])
+            merge(self.method_name, paths, weights=[1, bad, *[1] * (len(paths) - 2)])
 
     def test_a_weight_for_each_input_is_required(self) -> None:
         with pytest.raises(WeightError, match="2 weights for 3 models"):
@@ -124,18 +128,18 @@ class AggregationMethodLaws:
         assert merge_keys(fingerprint(incompatible)).get(self.method_name) != keys[0]
 
     def test_a_result_can_be_merged_with_the_samples_again(self) -> None:
-        models = [self.make_model(1), self.make_model(2)]
+        models = self.make_samples()
         merged = merge(self.method_name, models).model
         keys = [merge_keys(fingerprint(m))[self.method_name] for m in (merged, models[0])]
         assert keys[0] == keys[1]
-        self.merged_bytes([merged, self.make_model(3)])
+        self.merged_bytes([merged, *models[1:]])
 
     def test_unknown_options_are_refused(self) -> None:
         with pytest.raises(OptionError, match="has no option 'colour'"):
             merge(self.method_name, [self.make_model(1)], options={"colour": "red"})
 
     def test_every_output_format_holds_the_result(self, tmp_path: Path) -> None:
-        models = [self.make_model(1), self.make_model(2)]
+        models = self.make_samples()
         for format_name in find_method(self.method_name).output_formats:
             output = tmp_path / f"merged-{format_name}"
             merge(self.method_name, models, output=output, output_format=format_name)
@@ -158,7 +162,11 @@ class AggregationMethodLaws:
         for options in self.all_options():
             output, again = tmp_path / "merged", tmp_path / "again"
             merged = merge(
-                self.method_name, paths, weights=[1, 2.5, 0.1], options=options, output=output
+                self.method_name,
+                paths,
+                weights=[1, 2.5, 0.1, 3][: len(paths)],
+                options=options,
+                output=output,
             )
             assert merged.digest == file_digest(output)
             recipe = read_recipe(recipe_path(output))
@@ -171,11 +179,13 @@ class AggregationMethodLaws:
     def test_an_input_can_be_left_out(self, tmp_path: Path) -> None:
         paths = self.write_samples(tmp_path)
         by_digest = {file_digest(path): path for path in paths}
-        merged = merge(self.method_name, paths, weights=[1, 2, 3], output=tmp_path / "merged")
+        weights = [1, 2, 3, 4][: len(paths)]
+        merged = merge(self.method_name, paths, weights=weights, output=tmp_path / "merged")
         left_out = file_digest(paths[1])
         replay(merged.recipe, by_digest.__getitem__, tmp_path / "without", without=left_out)
         direct = tmp_path / "direct"
-        merge(self.method_name, [paths[0], paths[2]], weights=[1, 3], output=direct)
+        del paths[1], weights[1]
+        merge(self.method_name, paths, weights=weights, output=direct)
         assert (tmp_path / "without").read_bytes() == direct.read_bytes()
 
     def test_a_missing_input_is_named(self, tmp_path: Path) -> None:
@@ -184,13 +194,17 @@ class AggregationMethodLaws:
         merged = merge(self.method_name, paths, output=tmp_path / "merged")
         del by_digest[file_digest(paths[2])]
         with pytest.raises(
-            RecipeInputMissingError, match=f"input 3 of 3 .*{paths[2].name}.* is missing"
+            RecipeInputMissingError, match=f"input 3 of {len(paths)} .*{paths[2].name}.* is missing"
         ):
             replay(merged.recipe, by_digest.__getitem__, tmp_path / "again")
         assert not (tmp_path / "again").exists()
 
     def write_samples(self, folder: Path) -> list[Path]:
-        paths = [folder / f"sub-model-{seed}" for seed in range(3)]
+        count = max(3, self.fewest_inputs + 1)
+        paths = [folder / f"sub-model-{seed}" for seed in range(count)]
         for seed, path in enumerate(paths):
             write_model(self.make_model(seed), path)
         return paths
+
+    def make_samples(self) -> list[Model]:
+        return [self.make_model(seed) for seed in range(max(2, self.fewest_inputs))]

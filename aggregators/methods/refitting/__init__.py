@@ -11,9 +11,7 @@ from aggregators.methods.refitting.contribution_file import (
     contribution_writer,
     encode_contribution,
     forest_digest,
-    is_contribution,
     read_contribution,
-    read_input,
     write_contribution,
 )
 from aggregators.methods.refitting.faces import SiteFaces
@@ -32,9 +30,7 @@ __all__ = [
     "find_untrained_features",
     "fit_levels",
     "forest_digest",
-    "is_contribution",
     "read_contribution",
-    "read_input",
     "refit_settings",
     "thinned_base",
     "write_contribution",

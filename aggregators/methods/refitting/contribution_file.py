@@ -32,21 +32,20 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from aggregators.errors import ConversionError, FormatError
-from aggregators.formats import read_model
 from aggregators.formats.dlib_stream import Buffer, view_bytes
-from aggregators.formats.registry import HEAD_BYTES, load_bytes
+from aggregators.formats.registry import load_bytes
 from aggregators.formats.safetensors_file import (
     Contents,
+    digest_in_metadata,
     header_error,
     lay_out,
     parse_safetensors,
-    recognises_safetensors,
+    require_metadata,
 )
 from aggregators.methods.refitting.settings import RefitSettings
 from aggregators.models import (
     Float32,
     LeafContribution,
-    MergeInput,
     ShapePredictor,
     TensorInfo,
     UInt32,
@@ -54,7 +53,8 @@ from aggregators.models import (
 from aggregators.whole_file import whole_file
 
 CONTRIBUTION_SUFFIX = ".contribution"
-_FORMAT, _VERSION = "poolctl-leaf-contribution", "1"
+LEAF_CONTRIBUTION = "poolctl-leaf-contribution"
+_VERSION = "1"
 _ROWS_AT_ONCE = 1 << 15
 
 
@@ -99,11 +99,6 @@ def write_contribution(contribution: LeafContribution, path: Path | str) -> str:
     return writer.digest
 
 
-def is_contribution(head: bytes) -> bool:
-    """Return whether a file with these first bytes is a contribution."""
-    return recognises_safetensors(head) and f'"format":"{_FORMAT}"'.encode() in head
-
-
 def read_contribution(path: Path | str) -> LeafContribution:
     """Read a contribution file; large arrays are mapped into memory.
 
@@ -121,20 +116,11 @@ def read_contribution(path: Path | str) -> LeafContribution:
         raise error.about(str(path)) from error.__cause__
 
 
-def read_input(path: Path) -> MergeInput:
-    """Read a model file or a contribution."""
-    if path.is_file():
-        with path.open("rb") as file:
-            if is_contribution(file.read(HEAD_BYTES)):
-                return read_contribution(path)
-    return read_model(path)
-
-
 def decode_contribution(data: Buffer) -> LeafContribution:
     """Read the bytes of a contribution; see `read_contribution`."""
     contents = parse_safetensors(data)
-    _require_metadata(contents, "format", _FORMAT)
-    _require_metadata(contents, "version", _VERSION)
+    require_metadata(contents.metadata, "format", LEAF_CONTRIBUTION)
+    require_metadata(contents.metadata, "version", _VERSION)
     if set(contents.entries) != {"changes", "counts"}:
         raise header_error(
             "entries", ", ".join(sorted(contents.entries))[:200], "changes and counts"
@@ -148,7 +134,7 @@ def decode_contribution(data: Buffer) -> LeafContribution:
     contribution = LeafContribution(
         changes=cast("Float32", changes),
         counts=cast("UInt32", counts),
-        base_digest=_checked_digest(contents.metadata.get("base", "")),
+        base_digest=digest_in_metadata(contents.metadata, "base"),
         settings=_checked_settings(contents.metadata.get("settings", "")),
     )
     problem = _find_problem(contribution)
@@ -214,7 +200,7 @@ def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any
     header, _ = lay_out(
         {"changes": TensorInfo("F32", tuple(shape)), "counts": TensorInfo("U32", (shape[0],))},
         {
-            "format": _FORMAT,
+            "format": LEAF_CONTRIBUTION,
             "version": _VERSION,
             "base": base_digest,
             "settings": json.dumps(dict(settings), sort_keys=True, separators=(",", ":")),
@@ -223,23 +209,11 @@ def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any
     return header
 
 
-def _require_metadata(contents: Contents, key: str, wanted: str) -> None:
-    found = contents.metadata.get(key)
-    if found != wanted:
-        raise header_error(f"metadata {key}", repr(found)[:80], repr(wanted))
-
-
 def _entry(contents: Contents, name: str, dtype: str) -> NDArray[np.generic]:
     found = contents.entries[name].info.dtype
     if found != dtype:
         raise header_error(name, f"type {found}", dtype)
     return contents.array(name)
-
-
-def _checked_digest(text: str) -> str:
-    if len(text) != 64 or set(text) - set("0123456789abcdef"):
-        raise header_error("metadata base", repr(text)[:80], "64 hexadecimal digits")
-    return text
 
 
 def _checked_settings(text: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 from aggregators import METHODS
 from aggregators.models import FhogDetector, ForestEnsemble, Model, ShapePredictor, StateDict
@@ -13,6 +14,7 @@ from tests.aggregators.small_models import (
     make_predictor,
 )
 from tests.conformance.aggregation_methods import AggregationMethodLaws
+from tests.conformance.robust_methods import RobustMethodLaws
 
 SHAPE = make_predictor(0).initial_shape
 
@@ -90,6 +92,29 @@ class TestFedAvgOfOtherArchitectures(TestFedAvg):
         return make_network(9, architecture="large"), "architecture"
 
 
+class TestTrimmedMean(RobustMethodLaws):
+    method_name = "trimmed-mean"
+    other_options = ({"trim": 0.0}, {"trim": 0.4}, {"trim": 0.5})
+    hostile_options: ClassVar[dict[str, Any]] = {"trim": 0.3}
+
+
+class TestMedian(RobustMethodLaws):
+    method_name = "median"
+
+
+class TestKrum(RobustMethodLaws):
+    method_name = "krum"
+    other_options = ({"hostile": 0},)
+    hostile_options: ClassVar[dict[str, Any]] = {"hostile": 3}
+    fewest_inputs = 3
+
+
+class TestNormClip(RobustMethodLaws):
+    method_name = "norm-clip"
+    other_options = ({"limit": 1.5},)
+    moves_with_inputs = False
+
+
 def test_every_method_has_its_tests_here() -> None:
     tested = {
         member.method_name
@@ -97,5 +122,6 @@ def test_every_method_has_its_tests_here() -> None:
         if isinstance(member, type) and issubclass(member, AggregationMethodLaws)
         if hasattr(member, "method_name")
     }
-    # It takes contributions to one base; its laws are in test_leaf_refit.py.
-    assert tested | {"leaf-refit"} == set(METHODS)
+    # They take contributions to one base; see test_leaf_refit.py and networks/test_fedopt.py.
+    rounds_only = {"leaf-refit", "fedavgm", "fedadam", "fedyogi", "fedadagrad"}
+    assert tested | rounds_only == set(METHODS)

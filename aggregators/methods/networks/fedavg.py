@@ -1,0 +1,110 @@
+"""FedAvg: the weighted mean of networks' parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.networks.layout import NetworkMethod
+from aggregators.methods.networks.updates import (
+    Updates,
+    collect_updates,
+    differing_counters,
+    network_of,
+    pick_first,
+    stream_network,
+)
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import Float64, MergeInput, NetworkContribution
+
+
+class MeanOptions(MethodOptions):
+    """How contributions are averaged; networks without a base have their weights only."""
+
+    mean: Literal["samples", "sites"] = Field(
+        default="samples", description="By numbers of samples, or equal for all sites."
+    )
+
+
+@dataclass(frozen=True)
+class FedAvg(NetworkMethod):
+    """``w = sum(n_k w_k) / sum(n_k)`` for every floating-point entry, in float64.
+
+    The inputs are networks, with weights that are usually numbers of training samples; or a
+    base and contributions, which state their samples. BatchNorm statistics are averaged like
+    other entries. Entries that are not floating-point (counters, masks) come from the input with
+    the lowest digest, with a warning if the inputs differ in them. The result is rounded once,
+    to the stored type.
+
+    Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data".
+    """
+
+    name: ClassVar[str] = "fedavg"
+    summary: ClassVar[str] = "weighted mean of networks' parameters"
+    options_type: type[MeanOptions] = MeanOptions
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: MeanOptions, _progress: Progress, /
+    ) -> Combined:
+        updates = collect_updates(sub_models, self.name)
+        if len(updates.sites) == 1 and updates.base is None:
+            return Combined(network_of(updates.sites[0]))
+        weights = site_weights(updates, options.mean)
+
+        def combine(name: str, _block: slice, rows: Float64) -> Float64:
+            require_numbers(updates, name, rows)
+            return weighted_mean(rows, weights)
+
+        network = stream_network(updates, combine, pick_first(updates))
+        return Combined(network, differing_counters(updates))
+
+
+def site_weights(updates: Updates, mean: str) -> Float64:
+    """Return the weight of each site: the given one, for contributions times their samples."""
+    return np.array(
+        [
+            site.weight * site.model.samples
+            if isinstance(site.model, NetworkContribution) and mean == "samples"
+            else site.weight
+            for site in updates.sites
+        ]
+    )
+
+
+def weighted_mean(rows: Float64, weights: Float64) -> Float64:
+    """Return the weighted mean of the rows, summed in their order.
+
+    Parameters
+    ----------
+    rows : float64, shape (sites, numbers)
+    weights : float64, shape (sites,)
+    """
+    total: Float64 = rows[0] * weights[0]
+    for row, weight in zip(rows[1:], weights[1:], strict=True):
+        # Masks hold infinities: equal ones stay, opposite ones give NaN.
+        with np.errstate(invalid="ignore"):
+            total += row * weight
+    total /= math.fsum(weights)
+    return total
+
+
+def require_numbers(updates: Updates, name: str, rows: Float64) -> None:
+    """Raise `IncompatibleModelsError` for a site whose network holds NaN, or the mean would."""
+    if not np.isnan(rows).any():
+        return
+    site = updates.sites[int(np.argmax(np.isnan(rows).any(axis=1)))]
+    raise IncompatibleModelsError(
+        f"entry {name!r}",
+        "numbers",
+        "NaN",
+        first_name="a valid network",
+        other_name=site.name,
+        hint="its training may have diverged",
+    )

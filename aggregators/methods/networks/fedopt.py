@@ -1,0 +1,282 @@
+"""FedOpt: a server optimiser that takes the mean update of a round as its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.contract import Combined, Progress
+from aggregators.methods.networks.fedavg import (
+    MeanOptions,
+    require_numbers,
+    site_weights,
+    weighted_mean,
+)
+from aggregators.methods.networks.layout import NetworkMethod, require_same_entries
+from aggregators.methods.networks.updates import (
+    ComputedTensors,
+    Updates,
+    collect_updates,
+    differing_counters,
+    numpy_type,
+    pick_first,
+    require_base,
+    split_state,
+    stream_network,
+)
+from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.models import Float64, MergeInput, OptimiserState, StateDict, TensorInfo
+
+_STATISTICS = ("running_mean", "running_var")
+"""Ends of the names of BatchNorm's statistics, which are averaged as by FedAvg."""
+
+Moments = Mapping[str, Float64]
+
+
+class FedAvgMOptions(MeanOptions):
+    """Options of FedAvgM."""
+
+    eta: float = Field(default=1.0, gt=0, description="Server learning rate.")
+    beta: float = Field(default=0.9, ge=0, lt=1, description="Decay of the momentum.")
+
+
+class AdaptiveOptions(MeanOptions):
+    """Options of the adaptive methods."""
+
+    eta: float = Field(default=0.01, gt=0, description="Server learning rate.")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the momentum.")
+    tau: float = Field(default=1e-3, ge=0, description="Degree of adaptivity; v starts as tau^2.")
+    root: Literal["sqrt(v)+tau", "sqrt(v+tau)"] = Field(
+        default="sqrt(v)+tau", description="The divisor; the gaze paper has sqrt(v+tau)."
+    )
+
+
+class TwoBetasOptions(AdaptiveOptions):
+    """Options of FedAdam and FedYogi."""
+
+    beta2: float = Field(default=0.99, ge=0, lt=1, description="Decay of the variance.")
+
+
+class _FedOpt(NetworkMethod):
+    """``w += step(mean of the updates, state)``, and a new state.
+
+    The inputs are the base, contributions to it, and the state that was written with the base;
+    the first round has none. BatchNorm's running statistics are averaged, never stepped.
+    """
+
+    name: ClassVar[str]
+    moments: ClassVar[tuple[str, ...]] = ("momentum", "variance")
+
+    def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
+        # A contribution fits only its base.
+        return None
+
+    def first_moments(self, options: Any, size: int) -> Moments:
+        """Return the moments before the first round; there is no bias correction."""
+        return {"momentum": np.zeros(size), "variance": np.full(size, options.tau**2)}
+
+    def step(self, delta: Float64, moments: Moments, options: Any) -> tuple[Float64, Moments]:
+        """Return the change of some parameters, and their new moments.
+
+        Parameters
+        ----------
+        delta : float64, shape (numbers,)
+            Weighted mean of the sites' updates.
+        moments : mapping of str to float64, shape (numbers,)
+        """
+        raise NotImplementedError
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: Any, _progress: Progress, /
+    ) -> Combined:
+        inputs, given = split_state(sub_models)
+        base = require_base(inputs, self.name)
+        updates = collect_updates(inputs, self.name)
+        if updates.base is None:
+            raise IncompatibleModelsError(
+                "number of contributions",
+                "at least 1",
+                "0",
+                first_name=self.name,
+                other_name="the inputs",
+                hint="networks without a base are merged by fedavg",
+            )
+        infos = self._moment_infos(updates)
+        if given is not None:
+            _require_fitting(given, self.name, base, infos)
+        state = given.model.moments if given else None
+        stepping = _Stepping(self, updates, options, site_weights(updates, options.mean), state)
+        network = stream_network(updates, stepping.change, pick_first(updates))
+        moments = ComputedTensors(infos, lambda name: stepping.moment(*name.split("/", 1)))
+        warnings = differing_counters(updates)
+        if given is None:
+            warnings = (*warnings, f"no optimiser state was given: {self.name} begins anew")
+        return Combined(network, warnings, OptimiserState(StateDict(moments, infos), self.name, ""))
+
+    def _moment_infos(self, updates: Updates) -> dict[str, TensorInfo]:
+        return {
+            f"{moment}/{name}": TensorInfo(
+                "F64" if updates.infos[name].dtype == "F64" else "F32", updates.infos[name].shape
+            )
+            for moment in self.moments
+            for name in updates.float_names
+            if not name.endswith(_STATISTICS)
+        }
+
+
+@dataclass(frozen=True)
+class FedAvgM(_FedOpt):
+    """``m = beta m + delta``, ``w += eta m``: FedAvg with momentum.
+
+    Source: Hsu et al. 2019, "Measuring the Effects of Non-Identical Data Distribution for
+    Federated Visual Classification".
+    """
+
+    name: ClassVar[str] = "fedavgm"
+    summary: ClassVar[str] = "a network and its contributions: mean update with momentum"
+    moments: ClassVar[tuple[str, ...]] = ("momentum",)
+    options_type: type[FedAvgMOptions] = FedAvgMOptions
+
+    def first_moments(self, _options: FedAvgMOptions, size: int) -> Moments:
+        return {"momentum": np.zeros(size)}
+
+    def step(
+        self, delta: Float64, moments: Moments, options: FedAvgMOptions
+    ) -> tuple[Float64, Moments]:
+        momentum = options.beta * moments["momentum"] + delta
+        return options.eta * momentum, {"momentum": momentum}
+
+
+class _Adaptive(_FedOpt):
+    """``m = beta1 m + (1 - beta1) delta``, ``w += eta m / (sqrt(v) + tau)``; v by the method.
+
+    Source: Reddi et al. 2021, "Adaptive Federated Optimization", algorithm 2.
+    """
+
+    def variance(self, variance: Float64, square: Float64, options: Any) -> Float64:
+        """Return the new variance from the old one and the squares of delta."""
+        raise NotImplementedError
+
+    def step(
+        self, delta: Float64, moments: Moments, options: AdaptiveOptions
+    ) -> tuple[Float64, Moments]:
+        momentum = options.beta1 * moments["momentum"] + (1 - options.beta1) * delta
+        variance = self.variance(moments["variance"], delta * delta, options)
+        if options.root == "sqrt(v+tau)":
+            divisor = np.sqrt(variance + options.tau)
+        else:
+            divisor = np.sqrt(variance) + options.tau
+        # With a tau of 0, what has never changed has a variance of 0.
+        change = np.divide(
+            options.eta * momentum, divisor, out=np.zeros_like(momentum), where=divisor > 0
+        )
+        return change, {"momentum": momentum, "variance": variance}
+
+
+@dataclass(frozen=True)
+class FedAdam(_Adaptive):
+    """``v = beta2 v + (1 - beta2) delta^2``."""
+
+    name: ClassVar[str] = "fedadam"
+    summary: ClassVar[str] = "a network and its contributions: step by Adam"
+    options_type: type[TwoBetasOptions] = TwoBetasOptions
+
+    def variance(self, variance: Float64, square: Float64, options: TwoBetasOptions) -> Float64:
+        return options.beta2 * variance + (1 - options.beta2) * square
+
+
+@dataclass(frozen=True)
+class FedYogi(_Adaptive):
+    """``v = v - (1 - beta2) delta^2 sign(v - delta^2)``."""
+
+    name: ClassVar[str] = "fedyogi"
+    summary: ClassVar[str] = "a network and its contributions: step by Yogi"
+    options_type: type[TwoBetasOptions] = TwoBetasOptions
+
+    def variance(self, variance: Float64, square: Float64, options: TwoBetasOptions) -> Float64:
+        return variance - (1 - options.beta2) * square * np.sign(variance - square)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(_Adaptive):
+    """``v = v + delta^2``."""
+
+    name: ClassVar[str] = "fedadagrad"
+    summary: ClassVar[str] = "a network and its contributions: step by Adagrad"
+    options_type: type[AdaptiveOptions] = AdaptiveOptions
+
+    def variance(self, variance: Float64, square: Float64, _options: AdaptiveOptions) -> Float64:
+        return variance + square
+
+
+@dataclass(frozen=True, eq=False)
+class _Stepping:
+    """Streams a method's steps over the entries of a network."""
+
+    method: _FedOpt
+    updates: Updates
+    options: Any
+    weights: Float64
+    state: StateDict | None
+
+    def change(self, name: str, block: slice, rows: Float64) -> Float64:
+        """Return the change of a block of the base."""
+        return self._step(name, block, rows)[0]
+
+    def moment(self, moment: str, name: str) -> NDArray[np.generic]:
+        """Return a new moment of an entry."""
+        info = self.updates.infos[name]
+        stored_as = np.float64 if numpy_type(info.dtype) is np.float64 else np.float32
+        entry = np.empty(info.shape, dtype=stored_as)
+        flat = entry.reshape(-1)
+        for block in self.updates.blocks(name):
+            flat[block] = self._step(name, block, self.updates.rows(name, block))[1][moment]
+        return entry
+
+    def _step(self, name: str, block: slice, rows: Float64) -> tuple[Float64, Moments]:
+        if not np.isfinite(rows).all():
+            rows = np.where(np.isfinite(rows), rows, np.nan)
+            require_numbers(self.updates, name, rows)
+        delta = weighted_mean(rows, self.weights)
+        if name.endswith(_STATISTICS):
+            return delta, {}
+        return self.method.step(delta, self._moments(name, block), self.options)
+
+    def _moments(self, name: str, block: slice) -> Moments:
+        if self.state is None:
+            return self.method.first_moments(self.options, block.stop - block.start)
+        tensors = self.state.tensors
+        return {
+            moment: tensors[f"{moment}/{name}"].reshape(-1)[block].astype(np.float64)
+            for moment in self.method.moments
+        }
+
+
+def _require_fitting(
+    state: SubModel[OptimiserState],
+    method: str,
+    base: SubModel[StateDict],
+    infos: Mapping[str, TensorInfo],
+) -> None:
+    """Raise `IncompatibleModelsError` unless a state was made with the base, by this method."""
+    found = state.model
+    for field, wanted, theirs in (
+        ("method", method, found.method),
+        ("base", base.digest, found.network_digest),
+    ):
+        if wanted != theirs:
+            raise IncompatibleModelsError(
+                field,
+                wanted[:16],
+                theirs[:16],
+                first_name=base.name,
+                other_name=state.name,
+                hint="give the state that was written beside the base",
+            )
+    require_same_entries(base.name, infos, state.name, found.moments.infos)

@@ -1,0 +1,110 @@
+"""Krum: the one network that is closest to most of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from aggregators.errors import OptionError
+from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.networks.layout import NetworkMethod
+from aggregators.methods.networks.updates import (
+    Updates,
+    holds_differences,
+    network_of,
+    pick_first,
+    stream_network,
+)
+from aggregators.methods.networks.voting import collect_votes
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import Float64, MergeInput, NetworkContribution, StateDict
+
+
+class KrumOptions(MethodOptions):
+    """Options of Krum."""
+
+    hostile: int | None = Field(
+        default=None,
+        ge=0,
+        description="Number f of hostile sites to stand; by default the most that n allows.",
+    )
+
+
+@dataclass(frozen=True)
+class Krum(NetworkMethod):
+    """The input with the smallest sum of squared distances to its ``n - f - 2`` nearest ones.
+
+    With n sites, of which f may be hostile, n must be at least ``2 f + 3``. The result is one
+    input, exactly; of equally good ones, that with the lowest digest. Updates that are not finite
+    are left out and count as hostile.
+
+    Source: Blanchard et al. 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
+    Descent".
+    """
+
+    name: ClassVar[str] = "krum"
+    summary: ClassVar[str] = "the one network that is closest to most others"
+    options_type: type[KrumOptions] = KrumOptions
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: KrumOptions, progress: Progress, /
+    ) -> Combined:
+        votes = collect_votes(sub_models, self.name)
+        given = votes.count + votes.dropped
+        hostile = (given - 3) // 2 if options.hostile is None else options.hostile
+        _require_enough(given, max(0, hostile))
+        hostile = max(0, hostile - votes.dropped)
+        _require_enough(votes.count, hostile)
+        chosen = closest(squared_distances(votes.updates, progress), hostile)
+        return Combined(_network_of_site(votes.updates, chosen), votes.warnings)
+
+
+def squared_distances(updates: Updates, progress: Progress) -> Float64:
+    """Return the squared distances between all updates, shape (sites, sites)."""
+    count = len(updates.sites)
+    distances: Float64 = np.zeros((count, count))
+    for done, name in enumerate(updates.float_names):
+        progress(done / len(updates.float_names), f"distances in {name}")
+        for block in updates.blocks(name):
+            rows = updates.rows(name, block)
+            for number, row in enumerate(rows):
+                # Beyond the range of float64 a distance is infinite, so that site is far from all.
+                with np.errstate(over="ignore"):
+                    differences = rows[number + 1 :] - row
+                    differences *= differences
+                    distances[number, number + 1 :] += differences.sum(axis=1)
+    return distances + distances.T
+
+
+def closest(distances: Float64, hostile: int) -> int:
+    """Return the row with the smallest sum of its ``n - hostile - 2`` smallest distances.
+
+    Parameters
+    ----------
+    distances : float64, shape (sites, sites)
+        Squared, symmetric, zero on the diagonal.
+    """
+    count = len(distances)
+    nearest = np.sort(distances, axis=1)[:, 1 : count - hostile - 1]
+    return int(np.argmin(nearest.sum(axis=1)))
+
+
+def _require_enough(sites: int, hostile: int) -> None:
+    if sites < 2 * hostile + 3:
+        raise OptionError(
+            f"krum: found {sites} updates, expected at least {2 * hostile + 3} to stand "
+            f"{hostile} hostile ones (2 f + 3)"
+        )
+
+
+def _network_of_site(updates: Updates, number: int) -> StateDict:
+    site = updates.sites[number]
+    if not isinstance(site.model, NetworkContribution):
+        return network_of(site)
+    alone = Updates(updates.base, (site,))
+    if not holds_differences(site):
+        return StateDict(site.model.network.tensors, alone.infos, alone.metadata)
+    return stream_network(alone, lambda _name, _block, rows: rows[0], pick_first(alone))

@@ -1,0 +1,66 @@
+"""The mean of networks' updates, none larger than most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from aggregators.methods.contract import Combined, MethodOptions, Progress
+from aggregators.methods.networks.layout import NetworkMethod
+from aggregators.methods.networks.updates import Updates
+from aggregators.methods.networks.voting import collect_votes, mean_within, stream_votes
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import Float64, MergeInput
+
+
+class ClipOptions(MethodOptions):
+    """Options of the clipped mean."""
+
+    limit: float = Field(
+        default=1.0, ge=1, description="Largest norm of an update, in medians of all norms."
+    )
+
+
+@dataclass(frozen=True)
+class NormClip(NetworkMethod):
+    """The mean of the updates, each scaled down to at most `limit` times the median norm.
+
+    An update is the difference from the base. Networks without a base are clipped as they are,
+    which only stops those with inflated parameters: give contributions.
+
+    Source: Sun et al. 2019, "Can You Really Backdoor Federated Learning?"; the bound here is
+    relative, so that it follows the size of the updates.
+    """
+
+    name: ClassVar[str] = "norm-clip"
+    summary: ClassVar[str] = "mean of networks' updates, none larger than most"
+    options_type: type[ClipOptions] = ClipOptions
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: ClipOptions, _progress: Progress, /
+    ) -> Combined:
+        votes = collect_votes(sub_models, self.name)
+        factors = clip_factors(update_norms(votes.updates), options.limit)
+        network = stream_votes(votes, lambda rows: mean_within(rows * factors[:, np.newaxis]))
+        return Combined(network, votes.warnings)
+
+
+def update_norms(updates: Updates) -> Float64:
+    """Return the Euclidean norm of each update, over all floating-point entries."""
+    squares: Float64 = np.zeros(len(updates.sites))
+    for name in updates.float_names:
+        for block in updates.blocks(name):
+            rows = updates.rows(name, block)
+            # Beyond the range of float64 a norm is infinite, and the update counts as zero.
+            with np.errstate(over="ignore"):
+                squares += (rows * rows).sum(axis=1)
+    return np.sqrt(squares)
+
+
+def clip_factors(norms: Float64, limit: float) -> Float64:
+    """Return the number by which each update is multiplied, at most 1."""
+    bound = limit * np.median(norms)
+    return np.divide(bound, norms, out=np.ones_like(norms), where=norms > bound)

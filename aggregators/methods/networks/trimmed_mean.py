@@ -1,0 +1,88 @@
+"""The trimmed mean and the median of networks, for each parameter by itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from aggregators.methods.contract import Combined, MethodOptions, NoOptions, Progress
+from aggregators.methods.networks.layout import NetworkMethod
+from aggregators.methods.networks.voting import collect_votes, mean_within, stream_votes
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import Float64, MergeInput
+
+
+class TrimOptions(MethodOptions):
+    """Options of the trimmed mean."""
+
+    trim: float = Field(
+        default=0.2, ge=0, le=0.5, description="Fraction of the sites left out at either end."
+    )
+
+
+@dataclass(frozen=True)
+class TrimmedMean(NetworkMethod):
+    """The mean of what is left without the `trim` largest and smallest values of a parameter.
+
+    With at most that fraction of hostile sites, every parameter stays within the range of the
+    honest ones. A trim of 0 is the mean, one of 0.5 the median. Updates that are not finite are
+    left out and reduce what is trimmed at each end.
+
+    Source: Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+    Rates".
+    """
+
+    name: ClassVar[str] = "trimmed-mean"
+    summary: ClassVar[str] = "mean of networks' parameters without the extremes of each"
+    options_type: type[TrimOptions] = TrimOptions
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], options: TrimOptions, _progress: Progress, /
+    ) -> Combined:
+        votes = collect_votes(sub_models, self.name)
+        tolerated = count_tolerated(options.trim, votes.count + votes.dropped)
+        count = max(0, min(tolerated - votes.dropped, _most(votes.count)))
+        network = stream_votes(votes, lambda rows: trimmed_mean(rows, count))
+        return Combined(network, votes.warnings)
+
+
+@dataclass(frozen=True)
+class Median(NetworkMethod):
+    """The median of each parameter; of an even number of sites, the mean of the middle two."""
+
+    name: ClassVar[str] = "median"
+    summary: ClassVar[str] = "median of networks' parameters"
+    options_type: type[NoOptions] = NoOptions
+
+    def combine(
+        self, sub_models: SubModels[MergeInput], _options: NoOptions, _progress: Progress, /
+    ) -> Combined:
+        votes = collect_votes(sub_models, self.name)
+        network = stream_votes(votes, lambda rows: trimmed_mean(rows, _most(len(rows))))
+        return Combined(network, votes.warnings)
+
+
+def trimmed_mean(rows: Float64, count: int) -> Float64:
+    """Return the mean of each column without its `count` largest and smallest numbers.
+
+    Parameters
+    ----------
+    rows : float64, shape (sites, numbers)
+    """
+    if count:
+        rows = np.sort(rows, axis=0)[count : len(rows) - count]
+    return mean_within(rows)
+
+
+def count_tolerated(trim: float, sites: int) -> int:
+    """Return how many sites a fraction is, rounded down."""
+    # 0.29 * 100 is a little less than 29.
+    return math.floor(trim * sites + 1e-9)
+
+
+def _most(sites: int) -> int:
+    return (sites - 1) // 2

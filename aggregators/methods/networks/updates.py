@@ -1,0 +1,272 @@
+"""The updates of sites, and computing a network from them block by block.
+
+Sites give whole networks, or contributions to a base. A method's arithmetic is a function of
+one block of one entry: an array (sites, numbers) in float64. Entries are computed when they are
+read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites. The
+files of the inputs must stay in place until the result is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.networks.layout import (
+    FLOAT_DTYPES,
+    common_metadata,
+    require_same_architecture,
+    require_same_entries,
+)
+from aggregators.methods.sub_models import SubModel, SubModels
+from aggregators.models import (
+    Float64,
+    MergeInput,
+    NetworkContribution,
+    OptimiserState,
+    StateDict,
+    TensorInfo,
+)
+
+Site = SubModel[StateDict | NetworkContribution]
+
+_BLOCK_NUMBERS = 1 << 17
+_COUNTER = "num_batches_tracked"
+"""BatchNorm's counter of batches: it differs between sites, and hardly any network reads it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What sites give, in the order of sums.
+
+    Attributes
+    ----------
+    base : SubModel or None
+        The network to which the sites contribute; None if they give whole networks.
+    sites : tuple of SubModel
+        Networks or contributions with equal entries.
+    """
+
+    base: SubModel[StateDict] | None
+    sites: tuple[Site, ...]
+
+    @property
+    def infos(self) -> Mapping[str, TensorInfo]:
+        """Types and shapes of the entries."""
+        return network_of(self.sites[0]).infos if self.base is None else self.base.model.infos
+
+    @property
+    def float_names(self) -> list[str]:
+        """Names of the floating-point entries, which are computed."""
+        return [name for name, info in self.infos.items() if info.dtype in FLOAT_DTYPES]
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Metadata of the result: the base's, or what all networks share."""
+        if self.base is not None:
+            return self.base.model.metadata
+        return common_metadata(network_of(site) for site in self.sites)
+
+    def blocks(self, name: str) -> Iterator[slice]:
+        """Yield parts of an entry, flattened, that are small for all sites together."""
+        size = math.prod(self.infos[name].shape)
+        step = max(1, _BLOCK_NUMBERS // (len(self.sites) + 1))
+        return (slice(first, min(first + step, size)) for first in range(0, size, step))
+
+    def origin(self, name: str, block: slice) -> Float64 | None:
+        """Return a block of the base, or None without one."""
+        return None if self.base is None else read_block(self.base.model, name, block)
+
+    def rows(self, name: str, block: slice) -> Float64:
+        """Return the sites' differences from the base, without one their values.
+
+        Returns
+        -------
+        float64, shape (sites, numbers)
+        """
+        origin = self.origin(name, block)
+        rows: Float64 = np.empty((len(self.sites), block.stop - block.start))
+        for number, site in enumerate(self.sites):
+            rows[number] = read_block(network_of(site), name, block)
+            if origin is not None and not holds_differences(site):
+                with np.errstate(invalid="ignore"):
+                    rows[number] -= origin
+        return rows
+
+
+def network_of(site: Site) -> StateDict:
+    """Return the entries that a site gives."""
+    model = site.model
+    return model.network if isinstance(model, NetworkContribution) else model
+
+
+def holds_differences(site: Site) -> bool:
+    """Return whether a site gives differences from the base, not values."""
+    return isinstance(site.model, NetworkContribution) and site.model.holds == "differences"
+
+
+def read_block(network: StateDict, name: str, block: slice) -> Float64:
+    """Return a part of an entry, flattened, in float64."""
+    return network.tensors[name].reshape(-1)[block].astype(np.float64)
+
+
+def collect_updates(sub_models: SubModels[MergeInput], method: str) -> Updates:
+    """Return the inputs of a method as updates.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        Networks differ in architecture or entries, or contributions in their base.
+    """
+    known: SubModels[StateDict | NetworkContribution] = sub_models.narrowed(
+        StateDict, NetworkContribution
+    )
+    contributions = [item for item in known.given if isinstance(item.model, NetworkContribution)]
+    if not contributions:
+        given = [(item.name, network_of(item)) for item in known.given]
+        require_same_architecture(given)
+        for name, network in given[1:]:
+            require_same_entries(given[0][0], given[0][1].infos, name, network.infos)
+        return Updates(None, known.in_sum_order)
+    base = require_base(known, method)
+    for item in contributions:
+        if item.model.base_digest != base.digest:  # type: ignore[union-attr]
+            raise IncompatibleModelsError(
+                "base",
+                base.digest[:16],
+                item.model.base_digest[:16],  # type: ignore[union-attr]
+                first_name=base.name,
+                other_name=f"the base of {item.name}",
+                hint="give the network that the site trained from",
+            )
+        require_same_entries(base.name, base.model.infos, item.name, network_of(item).infos)
+    sites = tuple(
+        item for item in known.in_sum_order if isinstance(item.model, NetworkContribution)
+    )
+    return Updates(base, sites)
+
+
+def require_base(sub_models: SubModels[Any], method: str) -> SubModel[StateDict]:
+    """Return the only network, to which the other inputs belong."""
+    networks = [item for item in sub_models.given if isinstance(item.model, StateDict)]
+    if len(networks) != 1:
+        raise IncompatibleModelsError(
+            "number of networks",
+            "1, the base",
+            f"{len(networks)}",
+            first_name=f"{method} with contributions",
+            other_name=", ".join(item.name for item in networks) or "the inputs",
+            hint="give the base once, and what each site has trained as a contribution"
+            if networks
+            else "also give the network to which the sites contributed",
+        )
+    return networks[0]
+
+
+def split_state(
+    sub_models: SubModels[MergeInput],
+) -> tuple[SubModels[MergeInput], SubModel[OptimiserState] | None]:
+    """Return the inputs without the optimiser's state, and that state."""
+    states = [item for item in sub_models.given if isinstance(item.model, OptimiserState)]
+    if len(states) > 1:
+        raise IncompatibleModelsError(
+            "number of optimiser states",
+            "at most 1",
+            f"{len(states)}",
+            first_name="a round",
+            other_name=", ".join(item.name for item in states),
+        )
+
+    def others(items: tuple[SubModel[MergeInput], ...]) -> tuple[SubModel[MergeInput], ...]:
+        return tuple(item for item in items if not isinstance(item.model, OptimiserState))
+
+    rest = replace(
+        sub_models, given=others(sub_models.given), in_sum_order=others(sub_models.in_sum_order)
+    )
+    return rest, states[0] if states else None  # type: ignore[return-value]
+
+
+def stream_network(
+    updates: Updates,
+    combine: Callable[[str, slice, Float64], Float64],
+    pick: Callable[[str], NDArray[np.generic]],
+) -> StateDict:
+    """Return the network whose entries are the base, if any, plus a function of the updates.
+
+    Parameters
+    ----------
+    combine : callable
+        Called with an entry's name, a block, and the updates (sites, numbers); returns (numbers,).
+    pick : callable
+        Returns an entry that is not floating-point, from its name.
+    """
+
+    def compute(name: str) -> NDArray[np.generic]:
+        info = updates.infos[name]
+        if info.dtype not in FLOAT_DTYPES:
+            return pick(name)
+        entry = np.empty(info.shape, dtype=numpy_type(info.dtype))
+        flat = entry.reshape(-1)
+        for block in updates.blocks(name):
+            result = combine(name, block, updates.rows(name, block))
+            origin = updates.origin(name, block)
+            flat[block] = result if origin is None else origin + result
+        return entry
+
+    return StateDict(
+        ComputedTensors(updates.infos, compute), dict(updates.infos), dict(updates.metadata)
+    )
+
+
+def numpy_type(dtype: str) -> type[np.generic]:
+    """Return the type of a floating-point entry in memory; bfloat16 is read as float32."""
+    special: dict[str, type[np.generic]] = {"F64": np.float64, "F16": np.float16}
+    return special.get(dtype, np.float32)
+
+
+class ComputedTensors(Mapping[str, NDArray[np.generic]]):
+    """Entries that are computed when read."""
+
+    def __init__(
+        self, names: Mapping[str, TensorInfo], compute: Callable[[str], NDArray[np.generic]]
+    ) -> None:
+        self._names, self._compute = names, compute
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        return self._compute(name)
+
+
+def pick_first(updates: Updates) -> Callable[[str], NDArray[np.generic]]:
+    """Return entries that are not floating-point as the site with the lowest digest has them."""
+    return lambda name: network_of(updates.sites[0]).tensors[name]
+
+
+def differing_counters(updates: Updates) -> tuple[str, ...]:
+    """Return a warning if sites differ in entries that are not floating-point."""
+    first = network_of(updates.sites[0])
+    names = [
+        name
+        for name, info in first.infos.items()
+        if info.dtype not in FLOAT_DTYPES
+        and not name.endswith(_COUNTER)
+        and not all(
+            np.array_equal(network_of(site).tensors[name], first.tensors[name])
+            for site in updates.sites[1:]
+        )
+    ]
+    if not names:
+        return ()
+    listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    kept = updates.sites[0].name
+    return (f"entries that are not floating-point differ; kept as in {kept}: {listed}",)

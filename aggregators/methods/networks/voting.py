@@ -1,0 +1,103 @@
+"""What the robust methods have in common: one vote for each site, and none that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.methods.networks.updates import (
+    Updates,
+    collect_updates,
+    network_of,
+    stream_network,
+)
+from aggregators.methods.sub_models import SubModels
+from aggregators.models import Float64, MergeInput, StateDict
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """The updates that count, one for each site.
+
+    Attributes
+    ----------
+    updates : Updates
+        Equal files of two sites are two entries of `updates.sites`.
+    dropped : int
+        Number of sites whose updates are not finite; they count as hostile ones that were found.
+    warnings : tuple of str
+    """
+
+    updates: Updates
+    dropped: int
+    warnings: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.updates.sites)
+
+
+def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
+    """Return the finite updates, one for each site; weights and samples do not matter.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        As `collect_updates`, or no update is finite.
+    """
+    updates = collect_updates(sub_models, method)
+    given = tuple(
+        replace(site, weight=1.0, copies=1) for site in updates.sites for _ in range(site.copies)
+    )
+    updates = replace(updates, sites=given)
+    warnings = []
+    if len({site.weight / site.copies for site in sub_models.given}) > 1:
+        warnings.append(f"{method} counts sites: the weights change nothing")
+    finite = {site.digest for site in given if _is_finite(updates, network_of(site))}
+    kept = tuple(site for site in given if site.digest in finite)
+    if not kept:
+        raise IncompatibleModelsError(
+            "updates", "finite numbers", "infinities or NaN", other_name="every input"
+        )
+    dropped = sorted({site.name for site in given if site.digest not in finite})
+    warnings += [f"{name} holds infinities or NaN and was left out" for name in dropped]
+    return Votes(replace(updates, sites=kept), len(given) - len(kept), tuple(warnings))
+
+
+def _is_finite(updates: Updates, network: StateDict) -> bool:
+    return all(
+        bool(np.isfinite(network.tensors[name].reshape(-1)[block]).all())
+        for name in updates.float_names
+        for block in updates.blocks(name)
+    )
+
+
+def stream_votes(votes: Votes, combine: Callable[[Float64], Float64]) -> StateDict:
+    """Return the network of a function of the updates; counters are the lower median."""
+    sites = votes.updates.sites
+
+    def pick(name: str) -> NDArray[np.generic]:
+        values = np.stack([network_of(site).tensors[name] for site in sites])
+        middle: NDArray[np.generic] = np.sort(values, axis=0)[(len(sites) - 1) // 2]
+        return middle
+
+    return stream_network(votes.updates, lambda _name, _block, rows: combine(rows), pick)
+
+
+def mean_within(rows: Float64) -> Float64:
+    """Return the mean of the rows, never rounded out of their range.
+
+    Parameters
+    ----------
+    rows : float64, shape (sites, numbers)
+    """
+    total = rows[0].copy()
+    for row in rows[1:]:
+        total += row
+    total /= len(rows)
+    within: Float64 = np.clip(total, rows.min(axis=0), rows.max(axis=0))
+    return within

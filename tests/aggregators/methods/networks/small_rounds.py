@@ -1,0 +1,63 @@
+"""Small bases and contributions to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators import file_digest, write_model
+from aggregators.methods.networks import write_network_contribution
+from aggregators.models import NetworkContribution, StateDict, TensorInfo
+
+TYPES = {"float64": "F64", "float32": "F32", "int64": "I64"}
+
+
+def make_state_dict(tensors: dict[str, NDArray[Any]], **metadata: str) -> StateDict:
+    infos = {name: TensorInfo(TYPES[each.dtype.name], each.shape) for name, each in tensors.items()}
+    return StateDict(tensors, infos, metadata)
+
+
+def make_base(seed: int = 0, dtype: str = "f8") -> StateDict:
+    """Make a network with BatchNorm statistics and a counter."""
+    random = np.random.default_rng(seed)
+    tensors: dict[str, NDArray[Any]] = {
+        "conv.weight": random.normal(size=(3, 4)).astype(dtype),
+        "norm.running_mean": random.normal(size=3).astype(dtype),
+        "norm.running_var": random.uniform(1, 2, 3).astype(dtype),
+        "norm.num_batches_tracked": np.array(5 + seed),
+    }
+    return make_state_dict(tensors, architecture="small")
+
+
+def write_base(folder: Path, base: StateDict | None = None) -> Path:
+    path = folder / "base.safetensors"
+    write_model(base or make_base(), path)
+    return path
+
+
+def contribute(
+    base: Path,
+    site: int,
+    network: StateDict,
+    *,
+    samples: int = 10,
+    holds: Literal["values", "differences"] = "values",
+) -> Path:
+    """Write a site's contribution beside the base."""
+    path = base.with_name(f"{base.name}-{site}.contribution")
+    digest = file_digest(base)
+    made = NetworkContribution(network, holds, samples, digest, {"epochs": 2, "rate": 0.1})
+    write_network_contribution(made, path)
+    return path
+
+
+def difference(network: StateDict, base: StateDict) -> StateDict:
+    """Return a network's difference from a base; its counter stays as it is."""
+    tensors = {
+        name: each if each.dtype == np.int64 else each - base.tensors[name]
+        for name, each in network.tensors.items()
+    }
+    return StateDict(tensors, network.infos)
