@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.frame.errors import UsageError, VerificationError
+from cli.dataset import gaze
+from cli.dataset.findings import told_findings
+from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
 from cli.vision.face_files import (
-    FacesArgument,
     ImagesOption,
     read_face_file,
     read_joined_faces,
@@ -28,7 +27,15 @@ if TYPE_CHECKING:
 
 app = single()
 
-_LINES_SHOWN = 5
+DataArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA...",
+        help="imglab XML, COCO keypoints JSON, a folder with .pts files, or gaze data (a folder "
+        "with gaze.csv, or MPIIGaze); several are used as one data set.",
+    ),
+]
+
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -45,7 +52,9 @@ def check(
     invocation: Invocation,
     datasets: Annotated[
         list[Path],
-        typer.Argument(metavar="FACES...", help="Annotations; several must not share images."),
+        typer.Argument(
+            metavar="DATA...", help="Annotations or gaze data; several must not share images."
+        ),
     ],
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
@@ -74,31 +83,24 @@ def check(
 
     Finds missing, broken and repeated images, images in two of the data sets, boxes and landmarks
     outside the image, landmarks that are missing or in the wrong order (left and right exchanged,
-    sorted as text), and boxes that a detector cannot learn. Exit code 5 if there are errors.
+    sorted as text), and boxes that a detector cannot learn. In gaze data: missing and broken
+    patches, repeated samples, angles out of range, and eyes of a frame that look apart. Exit code
+    5 if there are errors.
     """
     from site_agent.datasets import check_datasets, dataset_digest
 
-    reading = reading_from(images)
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
+    if gaze.holds_gaze(datasets):
+        return gaze.check(invocation, datasets, report_file, strict=strict)
+    reading = reading_from(images)
     read = [read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
         findings = check_datasets(read, report, expected_parts=part_count)
         if for_detector:
             report(None, "boxes that a detector cannot learn")
             findings += _unlearnable(read, target_size_px, upsample)
-    if report_file is not None:
-        _write_report(report_file, findings)
-    bad = [finding for finding in findings if strict or finding.severity == "error"]
-    kinds = _by_kind(findings)
-    if bad:
-        told = [f"{group[0]}{_more_of_kind(group)}" for group in sorted(kinds, key=_errors_first)]
-        all_of_them = "\n--report FILE writes all" if len(findings) > len(kinds) else ""
-        raise VerificationError(
-            f"{len(bad)} of {count_words(len(findings), 'finding')} must be mended:\n"
-            + "\n".join(told)
-            + all_of_them
-        )
+    table = told_findings(findings, report_file, strict=strict)
     digests = [dataset_digest(faces) for faces in read]
     unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
     counts = [_counts(faces) for faces in read]
@@ -111,12 +113,6 @@ def check(
         "boxes": sum(count["boxes"] for count in counts),
         "findings": findings,
     }
-    rows = [
-        [first.severity, first.file.name, str(first.line or ""), first.text + _more_of_kind(group)]
-        for group in kinds
-        for first in group[:1]
-    ]
-    table = TableText(["severity", "file", "line", "finding"], rows, empty="no problems")
     lines = [
         f"{path}: {count_words(count['images'], 'image')}, "
         f"{count_words(count['boxes'], 'box', 'boxes')}, digest {digest}"
@@ -133,21 +129,24 @@ def check(
 @command(
     app,
     "stats",
-    examples=["dataset stats faces.xml", "dataset stats 300w/ --json"],
+    examples=["dataset stats faces.xml", "dataset stats 300w/ --json", "dataset stats eyes/"],
 )
 def stats(
     invocation: Invocation,
-    datasets: FacesArgument,
+    datasets: DataArgument,
     images: ImagesOption = None,
 ) -> Reply:
     """Show statistics of a data set.
 
     Counts of faces, boxes, landmarks and labels, and the distributions of sizes, shapes, eye
-    distances and, for 68 landmarks, the eye aspect ratio (EAR). The digest identifies the data in
-    training records.
+    distances and, for 68 landmarks, the eye aspect ratio (EAR). Of gaze data, for each person:
+    counts, sessions, the ranges of angles, and the error of a constant. The digest identifies the
+    data in training records.
     """
     from site_agent.datasets import dataset_digest, dataset_statistics
 
+    if gaze.holds_gaze(datasets):
+        return gaze.stats(invocation, datasets)
     faces = read_joined_faces(datasets, reading_from(images))
     found = dataset_statistics(faces)
     with invocation.progress("read images") as report:
@@ -186,12 +185,12 @@ def stats(
 )
 def preview(
     invocation: Invocation,
-    datasets: FacesArgument,
+    datasets: DataArgument,
     *,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PNG", help="The picture to write. Default: FACES.png."
+            "--output", "-o", metavar="PNG", help="The picture to write. Default: DATA.png."
         ),
     ] = None,
     columns: Annotated[int, typer.Option(min=1, max=40)] = 6,
@@ -212,12 +211,15 @@ def preview(
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
 
-    Further pages are called NAME-2.png and so on. Ignored boxes are red.
+    Further pages are called NAME-2.png and so on. Ignored boxes are red. Of gaze data, draws ten
+    samples of each person, with arrows where they look.
     """
     from site_agent.datasets import sheet_paths, write_contact_sheets
 
-    faces = read_joined_faces(datasets, reading_from(images))
     output = output or Path(f"{datasets[0].stem}.png")
+    if gaze.holds_gaze(datasets):
+        return gaze.preview(invocation, datasets, output)
+    faces = read_joined_faces(datasets, reading_from(images))
     laid_out: dict[str, Any] = {
         "columns": columns,
         "rows": rows,
@@ -240,33 +242,6 @@ def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[
         raise UsageError(f"--target-size-px {size!r}: expected WIDTHxHEIGHT, for example 80x80")
     settings = HogSvmSettings(target_size_px=(int(sides[0]), int(sides[1])), upsample=upsample)
     return [finding for faces in datasets for finding in unlearnable_boxes(faces, settings)]
-
-
-def _write_report(path: Path, findings: list[Finding]) -> None:
-    plain = [{**asdict(finding), "file": str(finding.file)} for finding in findings]
-    text = json.dumps({"findings": plain}, indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _by_kind(findings: list[Finding]) -> list[list[Finding]]:
-    """Return the findings with those together that say the same of one file."""
-    kinds: dict[tuple[str, str, Path], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((finding.severity, finding.code, finding.file), []).append(finding)
-    return list(kinds.values())
-
-
-def _more_of_kind(group: list[Finding]) -> str:
-    lines = [str(finding.line) for finding in group[1:] if finding.line]
-    if len(group) == 1:
-        return ""
-    named = ", ".join(lines[:_LINES_SHOWN]) + (" ..." if len(lines) > _LINES_SHOWN else "")
-    where = f", in lines {named}" if lines else ""
-    return f" (and {len(group) - 1} more of this kind{where})"
-
-
-def _errors_first(group: list[Finding]) -> bool:
-    return group[0].severity != "error"
 
 
 def _counts(faces: FaceDataset) -> dict[str, int]:

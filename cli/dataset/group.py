@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.dataset import change, check
+from cli.dataset import change, check, gaze
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import ForceOption, command, group
 from cli.frame.output import Invocation, Reply
 from cli.frame.quantities import count_words
 
-app = group("Check, convert, split and show annotations; draw synthetic faces.")
+app = group("Check, convert, split and show annotations; draw synthetic faces and eyes.")
 
 
 @command(
@@ -160,5 +160,6 @@ def _size(text: str) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
+app.add_typer(gaze.app)
 app.add_typer(check.app)
 app.add_typer(change.app)

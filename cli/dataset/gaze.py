@@ -1,0 +1,199 @@
+"""``poolctl dataset`` with gaze data: rendered eyes, checks, numbers and sheets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.dataset.findings import told_findings
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import refuse_inputs, require_free
+from cli.frame.options import ForceOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
+
+if TYPE_CHECKING:
+    from site_agent.datasets.gaze.statistics import PersonStatistics, Spread
+
+app = single()
+
+
+@command(
+    app,
+    "synth-eyes",
+    examples=[
+        "dataset synth-eyes eyes/ --person-count 30",
+        "dataset synth-eyes siteB/ --person-count 5 --first-person 5 --both-eyes",
+        "dataset synth-eyes equal/ --appearance-skew 0 --gaze-skew 0 --amount-ratio 1",
+    ],
+)
+def synth_eyes(
+    invocation: Invocation,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder; created if missing.")],
+    *,
+    person_count: Annotated[int, typer.Option(min=1, help="Number of persons.")] = 30,
+    frame_count: Annotated[
+        int, typer.Option(min=1, help="Number of frames of a person, on average.")
+    ] = 1000,
+    first_person: Annotated[
+        int,
+        typer.Option(min=0, help="Number of the first person; disjoint ranges share no person."),
+    ] = 0,
+    sessions: Annotated[
+        str, typer.Option(metavar="FEWEST-MOST", help="Number of sessions of a person.")
+    ] = "3-8",
+    both_eyes: Annotated[
+        bool, typer.Option("--both-eyes", help="Both eyes of each frame, instead of one of them.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same files.")] = 0,
+    appearance_skew: Annotated[
+        float,
+        typer.Option(
+            min=0, max=2, help="How much looks, light and cameras differ; 1: as in people."
+        ),
+    ] = 1.0,
+    gaze_skew: Annotated[
+        float,
+        typer.Option(min=0, max=2, help="How much ranges of gaze and head pose differ."),
+    ] = 1.0,
+    eyeball_skew: Annotated[
+        float,
+        typer.Option(
+            min=0, max=2, help="How much the angle kappa and the radius of eyeballs differ."
+        ),
+    ] = 1.0,
+    amount_ratio: Annotated[
+        float, typer.Option(min=1, max=1000, help="Most over fewest frames of a person.")
+    ] = 20.0,
+    glasses_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of persons who wear glasses.")
+    ] = 0.25,
+    force: ForceOption = False,
+) -> Reply:
+    """Draw eye patches of synthetic persons whose gaze is known.
+
+    Writes gaze.csv with angles in radians, and pictures of 36 x 60 pixels under images/. Persons
+    differ in looks, light, cameras, gaze, head pose, amount of data, and in what no picture shows:
+    the angle kappa and the radius of the eyeball. 'poolctl dataset preview' draws them.
+    """
+    from site_agent.datasets.gaze import TABLE_NAME
+    from site_agent.datasets.synthetic.eye_patches import (
+        RenderSettings,
+        Skews,
+        write_eye_dataset,
+    )
+
+    settings = RenderSettings(
+        persons=person_count,
+        frames_per_person=frame_count,
+        sessions=_range(sessions),
+        both_eyes=both_eyes,
+        glasses=glasses_share,
+        seed=seed,
+        first_person=first_person,
+        skews=Skews(appearance_skew, gaze_skew, eyeball_skew, amount_ratio),
+    )
+    require_free(folder / TABLE_NAME, force=force)
+    with invocation.progress("render eyes") as report:
+        table, count = write_eye_dataset(folder, settings, report)
+    data = {"dataset": table, "persons": person_count, "samples": count}
+    words = f"{count_words(person_count, 'person')}, {count_words(count, 'sample')}"
+    return Reply(data, f"{table}  ({words})", [str(table)])
+
+
+def holds_gaze(paths: list[Path]) -> bool:
+    """Say whether data sets are of gaze; they are all, or none of them."""
+    from site_agent.datasets.gaze import is_gaze_data
+
+    found = [path for path in paths if is_gaze_data(path)]
+    if found and len(found) < len(paths):
+        raise UsageError(f"{found[0]} is gaze data, and other data are not: give them one by one")
+    return bool(found)
+
+
+def check(
+    invocation: Invocation, paths: list[Path], report_file: Path | None, *, strict: bool
+) -> Reply:
+    """Answer ``dataset check`` of gaze data."""
+    from site_agent.datasets.gaze import check_gaze, gaze_digest, open_gaze
+
+    with invocation.progress("check") as report:
+        findings = check_gaze(paths, report)
+    table = told_findings(findings, report_file, strict=strict)
+    opened = [open_gaze(path) for path in paths]
+    digests = [gaze_digest(each) for each in opened]
+    items = [
+        {"dataset": path, "layout": each.layout, "digest": digest, "persons": len(each.persons)}
+        for path, each, digest in zip(paths, opened, digests, strict=True)
+    ]
+    lines = [
+        f"{item['dataset']}: {count_words(len(each.persons), 'person')}, digest {item['digest']}"
+        for item, each in zip(items, opened, strict=True)
+    ]
+    return Reply({"datasets": items, "findings": findings}, [table, *lines], digests)
+
+
+def stats(invocation: Invocation, paths: list[Path]) -> Reply:
+    """Answer ``dataset stats`` of gaze data."""
+    from site_agent.datasets.gaze import gaze_statistics, join_digests, open_gaze
+
+    path = _only(paths)
+    dataset = open_gaze(path)
+    with invocation.progress("read patches") as report:
+        persons = gaze_statistics(dataset, report)
+    digest = join_digests({each.person: each.digest for each in persons})
+    samples = sum(each.samples for each in persons)
+    data = {
+        "dataset": path,
+        "layout": dataset.layout,
+        "digest": digest,
+        "samples": samples,
+        "persons": [each.to_dict() for each in persons],
+    }
+    columns = ["person", "samples", "sessions", "left", "right", "both", "yaw", "pitch"]
+    columns += ["head yaw", "head pitch", "constant"]
+    counted = f"{count_words(len(persons), 'person')}, {count_words(samples, 'sample')}"
+    lines = [
+        "angles: mean (5 % to 95 %) in degrees; constant: mean error of the person's mean gaze",
+        f"{path}: {counted}, digest {digest}",
+    ]
+    table = TableText(columns, [_row(each) for each in persons])
+    return Reply(data, [table, *lines], [digest])
+
+
+def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:
+    """Answer ``dataset preview`` of gaze data."""
+    from site_agent.datasets.gaze import open_gaze, write_gaze_sheet
+
+    path = _only(paths)
+    dataset = open_gaze(path)
+    refuse_inputs([output], [dataset.path], "--output")
+    with invocation.progress("draw") as report:
+        write_gaze_sheet(dataset, output, progress=report)
+    return Reply({"datasets": paths, "pages": [output]}, str(output), [str(output)])
+
+
+def _only(paths: list[Path]) -> Path:
+    if len(paths) > 1:
+        raise UsageError("expected one set of gaze data: give several one by one")
+    return paths[0]
+
+
+def _row(each: PersonStatistics) -> list[str]:
+    counts = (each.samples, each.sessions, each.left, each.right, each.both_eyes)
+    spreads = (each.yaw, each.pitch, each.head_yaw, each.head_pitch)
+    error = f"{each.constant_error_deg:.1f}"
+    return [each.person, *map(str, counts), *map(_spread_words, spreads), error]
+
+
+def _spread_words(spread: Spread) -> str:
+    return f"{spread.mean:.0f} ({spread.p5:.0f} to {spread.p95:.0f})"
+
+
+def _range(text: str) -> tuple[int, int]:
+    words = text.split("-")
+    if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
+        raise UsageError(f"--sessions {text!r}: expected FEWEST-MOST, for example 3-8")
+    return int(words[0]), int(words[1])

@@ -1,0 +1,38 @@
+"""Eye patches with gaze: records, the layouts they are read from, checks, numbers and sheets."""
+
+from __future__ import annotations
+
+from site_agent.datasets.gaze.angles import angular_errors_deg
+from site_agent.datasets.gaze.check import check_gaze
+from site_agent.datasets.gaze.digest import gaze_digest, join_digests
+from site_agent.datasets.gaze.generic_layout import TABLE_NAME, write_samples
+from site_agent.datasets.gaze.layouts import is_gaze_data, open_gaze
+from site_agent.datasets.gaze.records import (
+    EYES,
+    PATCH_SHAPE,
+    GazeDataset,
+    GazeSamples,
+    join_samples,
+)
+from site_agent.datasets.gaze.sheets import draw_gaze, write_gaze_sheet
+from site_agent.datasets.gaze.statistics import PersonStatistics, gaze_statistics
+
+__all__ = [
+    "EYES",
+    "PATCH_SHAPE",
+    "TABLE_NAME",
+    "GazeDataset",
+    "GazeSamples",
+    "PersonStatistics",
+    "angular_errors_deg",
+    "check_gaze",
+    "draw_gaze",
+    "gaze_digest",
+    "gaze_statistics",
+    "is_gaze_data",
+    "join_digests",
+    "join_samples",
+    "open_gaze",
+    "write_gaze_sheet",
+    "write_samples",
+]

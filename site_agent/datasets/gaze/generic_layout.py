@@ -1,0 +1,216 @@
+"""The generic layout of gaze data: a table ``gaze.csv`` and a folder ``images/`` beside it.
+
+===========================  ======================================================
+column                       content
+===========================  ======================================================
+file                         picture, relative to the table: 36 x 60 pixels, grey
+person, session              names
+frame                        whole number within the session
+eye                          left or right, of the person
+yaw, pitch                   gaze in radians, in the frame of the normalised camera
+head_yaw, head_pitch         pose of the head, likewise
+===========================  ======================================================
+
+Files hold what the camera saw: pictures and yaws of right eyes are mirrored on reading.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.gaze.records import (
+    EYES,
+    PATCH_SHAPE,
+    GazeDataset,
+    GazeSamples,
+    UInt8,
+    as_left_eyes,
+)
+from site_agent.errors import AnnotationFileError
+
+TABLE_NAME = "gaze.csv"
+COLUMNS = ("file", "person", "session", "frame", "eye", "yaw", "pitch", "head_yaw", "head_pitch")
+_STEEPEST = math.pi / 2
+_PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBA", "LA"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table; `line` is its number in the file, counted from 1."""
+
+    line: int
+    file: str
+    person: str
+    session: str
+    frame: int
+    eye: str
+    angles: tuple[float, float, float, float]
+
+
+def find_table(path: Path) -> Path | None:
+    """Return the table of a folder, or the path itself where it is one; None if there is none."""
+    table = path / TABLE_NAME if path.is_dir() else path
+    if table.suffix.lower() != ".csv" or not table.is_file():
+        return None
+    with table.open(encoding="utf-8-sig", errors="replace") as stream:
+        header = [name.strip() for name in stream.readline().split(",")]
+    return table if set(COLUMNS) <= set(header) else None
+
+
+def open_folder(table: Path) -> GazeDataset:
+    """Open gaze data in the generic layout; pictures are read person by person.
+
+    Raises
+    ------
+    AnnotationFileError
+        The table is damaged; names the line.
+    """
+    persons: dict[str, list[Row]] = {}
+    for row in read_rows(table):
+        persons.setdefault(row.person, []).append(row)
+    if not persons:
+        raise AnnotationFileError(table, 0, "has no line besides the header; expected samples")
+    names = tuple(sorted(persons))
+    return GazeDataset(table, "folder", names, lambda name: _read_person(table, persons[name]))
+
+
+def read_rows(table: Path) -> Iterator[Row]:
+    """Read the table line by line.
+
+    Raises
+    ------
+    AnnotationFileError
+        As `open_folder`.
+    """
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, skipinitialspace=True)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                expected = f"expected {', '.join(COLUMNS)}"
+                raise AnnotationFileError(table, 1, f"lacks {', '.join(missing)}; {expected}")
+            for fields in reader:
+                yield _parse(table, reader.line_num, fields)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise AnnotationFileError(table, 0, f"cannot be read: {error}") from error
+
+
+def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
+    def text(name: str) -> str:
+        value = (fields[name] or "").strip()
+        if not value:
+            raise AnnotationFileError(table, line, f"{name} is empty")
+        return value
+
+    def number(name: str) -> float:
+        value = text(name)
+        try:
+            return float(value)
+        except ValueError:
+            problem = f"{name} is {value!r}, expected an angle in radians"
+            raise AnnotationFileError(table, line, problem) from None
+
+    eye, frame = text("eye").lower(), text("frame")
+    if eye not in EYES:
+        raise AnnotationFileError(table, line, f"eye is {eye!r}, expected left or right")
+    if not (frame.isascii() and frame.isdigit()):
+        raise AnnotationFileError(table, line, f"frame is {frame!r}, expected a whole number")
+    angles = (number("yaw"), number("pitch"), number("head_yaw"), number("head_pitch"))
+    return Row(line, text("file"), text("person"), text("session"), int(frame), eye, angles)
+
+
+def _read_person(table: Path, rows: list[Row]) -> GazeSamples:
+    for row in rows:
+        if not all(abs(angle) <= _STEEPEST for angle in row.angles):
+            problem = f"the angles are {row.angles}, expected radians within +-pi/2"
+            raise AnnotationFileError(table, row.line, problem)
+    return samples_of(rows, [read_patch(table, row) for row in rows])
+
+
+def samples_of(rows: Sequence[Row], pictures: Sequence[UInt8]) -> GazeSamples:
+    """Return the samples of rows and their pictures, all as left eyes."""
+    patches = np.array(pictures, dtype=np.uint8).reshape(-1, *PATCH_SHAPE)
+    angles = np.array([row.angles for row in rows], dtype=np.float64).reshape(-1, 2, 2)
+    eye = np.array([row.eye for row in rows], dtype="<U5")
+    as_left_eyes(patches, angles, eye == "right")
+    return GazeSamples(
+        patches=patches,
+        gaze=angles[:, 0],
+        head=angles[:, 1],
+        person=np.array([row.person for row in rows], dtype=np.str_),
+        session=np.array([row.session for row in rows], dtype=np.str_),
+        frame=np.array([row.frame for row in rows], dtype=np.int64),
+        eye=eye,
+    )
+
+
+def read_patch(table: Path, row: Row) -> UInt8:
+    """Read the picture of a row as the camera saw it.
+
+    Raises
+    ------
+    AnnotationFileError
+        It is missing, broken, or of another size.
+    """
+    path = table.parent / row.file
+    try:
+        with Image.open(path) as picture:
+            if picture.mode not in _PLAIN_MODES:
+                problem = f"the picture {row.file} has samples of kind {picture.mode}"
+                raise AnnotationFileError(table, row.line, f"{problem}, expected 8-bit grey")
+            pixels = np.array(picture.convert("L"), dtype=np.uint8)
+    except FileNotFoundError as error:
+        problem = f"the picture {row.file} is missing; files are relative to the table's folder"
+        raise AnnotationFileError(table, row.line, problem) from error
+    except UnidentifiedImageError as error:
+        raise AnnotationFileError(table, row.line, f"{row.file} is not a picture") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        problem = f"the picture {row.file} cannot be read: {error}"
+        raise AnnotationFileError(table, row.line, problem) from error
+    if pixels.shape != PATCH_SHAPE:
+        found = f"{pixels.shape[1]} x {pixels.shape[0]}"
+        problem = f"the picture {row.file} is {found} pixels, expected 60 x 36"
+        raise AnnotationFileError(table, row.line, problem)
+    return pixels
+
+
+def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int]:
+    """Write samples in the generic layout; return the path of the table and their number.
+
+    The table is written last, so that a folder without one is known to be incomplete.
+    """
+    images, table = folder / "images", folder / TABLE_NAME
+    images.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for samples in parts:
+        right = samples.eye == "right"
+        patches = samples.patches.copy()
+        angles = np.stack([samples.gaze, samples.head], axis=1)
+        as_left_eyes(patches, angles, right)
+        lines += [_write_one(images, samples, i, patches[i], angles[i]) for i in range(len(right))]
+    with table.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(lines)
+    return table, len(lines)
+
+
+def _write_one(
+    images: Path, samples: GazeSamples, i: int, patch: UInt8, angles: Float64
+) -> list[object]:
+    person, session = str(samples.person[i]), str(samples.session[i])
+    frame, eye = int(samples.frame[i]), str(samples.eye[i])
+    own = images / person
+    own.mkdir(exist_ok=True)
+    file = own / f"{session}-{frame:05d}-{eye}.png"
+    Image.fromarray(patch).save(file, compress_level=1)
+    place = f"images/{person}/{file.name}"
+    return [place, person, session, frame, eye, *(f"{angle:.6f}" for angle in angles.ravel())]

@@ -1,0 +1,178 @@
+"""MPIIGaze as it is published: normalised ``.mat`` files and the evaluation subset.
+
+====================================================  =========================================
+file                                                  content
+====================================================  =========================================
+``Data/Normalized/p00/day01.mat``                     ``data.right`` and ``data.left``, each with
+                                                      ``image`` (n, 36, 60) uint8, ``gaze`` (n, 3)
+                                                      unit vectors, ``pose`` (n, 3) Rodrigues
+                                                      vectors; and ``filenames`` (n)
+``Evaluation Subset/sample list for eval/p00.txt``    lines such as ``day13/0203.jpg left``
+====================================================  =========================================
+
+Zhang et al., "MPIIGaze", IEEE TPAMI 41(1), 2019.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from site_agent.datasets.gaze.angles import gaze_angles, head_angles
+from site_agent.datasets.gaze.records import (
+    EYES,
+    PATCH_SHAPE,
+    Eye,
+    GazeDataset,
+    GazeSamples,
+    as_left_eyes,
+    join_samples,
+)
+from site_agent.errors import AnnotationFileError, MissingExtraError
+
+_NORMALISED = Path("Data", "Normalized")
+_LISTS = Path("Evaluation Subset", "sample list for eval")
+_PERSON = re.compile(r"p\d+")
+_UNIT_TOLERANCE = 0.01
+
+Chosen = dict[tuple[str, str, str], int]
+"""Samples (day, file name, eye) of the evaluation subset, with their lines."""
+
+
+def find_days(path: Path) -> Path | None:
+    """Return the folder that has the folders of the persons, or None if the layout is another."""
+    for folder in (path / _NORMALISED, path):
+        if any(_PERSON.fullmatch(file.parent.name) for file in folder.glob("p*/day*.mat")):
+            return folder
+    return None
+
+
+def open_mpiigaze(path: Path) -> GazeDataset:
+    """Open MPIIGaze; days are read person by person.
+
+    The folder of the whole data set gives the evaluation subset where its lists are there;
+    ``Data/Normalized`` gives all samples.
+
+    Raises
+    ------
+    AnnotationFileError
+        The path has no such files.
+    """
+    folder = find_days(path)
+    if folder is None:
+        problem = "has no normalised MPIIGaze data, expected Data/Normalized/p00/day01.mat ..."
+        raise AnnotationFileError(path, 0, problem)
+    found = {file.parent.name for file in folder.glob("p*/day*.mat")}
+    persons = tuple(sorted(name for name in found if _PERSON.fullmatch(name)))
+    lists = path / _LISTS
+    read = partial(_read_person, folder, lists if lists.is_dir() else None)
+    return GazeDataset(path, "mpiigaze", persons, read)
+
+
+def _read_person(folder: Path, lists: Path | None, person: str) -> GazeSamples:
+    chosen = None if lists is None else _read_list(lists / f"{person}.txt")
+    parts = []
+    for file in sorted((folder / person).glob("day*.mat")):
+        days, names = _read_day(file, person)
+        if chosen is None:
+            parts += days
+            continue
+        for samples in days:
+            eye = str(samples.eye[0])
+            wanted = [chosen.pop((file.stem, name, eye), 0) > 0 for name in names]
+            if any(wanted):
+                parts.append(samples[np.array(wanted)])
+    if chosen and lists is not None:
+        (day, name, eye), line = next(iter(chosen.items()))
+        problem = f"names {day}/{name} {eye}, which {folder / person} does not have"
+        raise AnnotationFileError(lists / f"{person}.txt", line, problem)
+    if not parts:
+        raise AnnotationFileError(folder / person, 0, "has no samples")
+    return join_samples(parts)
+
+
+def _read_list(path: Path) -> Chosen:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnnotationFileError(path, 0, f"cannot be read: {error}") from error
+    chosen: Chosen = {}
+    for number, line in enumerate(lines, start=1):
+        found = re.fullmatch(r"(day\d+)/(\S+) (left|right)\s*", line)
+        if found:
+            chosen[found[1], found[2], found[3]] = number
+        elif line.strip():
+            problem = f"is {line!r}, expected a line such as 'day13/0203.jpg left'"
+            raise AnnotationFileError(path, number, problem)
+    return chosen
+
+
+def _read_day(file: Path, person: str) -> tuple[list[GazeSamples], list[str]]:
+    """Return the samples of either eye, and the names of the frames."""
+    content = _load(file)
+    names = [str(np.squeeze(name)) for name in np.ravel(content["filenames"])]
+    return [_read_eye(file, content, person, eye, len(names)) for eye in EYES], names
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise MissingExtraError("scipy", "vision") from error
+    try:
+        stored = file.read_bytes()
+    except OSError as error:
+        raise AnnotationFileError(file, 0, f"cannot be read: {error.strerror}") from error
+    try:
+        content: dict[str, Any] = loadmat(BytesIO(stored))
+    # On damaged files the reader raises many types, some of them undocumented.
+    except Exception as error:
+        problem = f"is not a whole MATLAB file ({error}); copy it again"
+        raise AnnotationFileError(file, 0, problem) from error
+    for name in ("data", "filenames"):
+        if name not in content:
+            raise AnnotationFileError(file, 0, f"lacks the variable {name!r}: not MPIIGaze data")
+    return content
+
+
+def _read_eye(
+    file: Path, content: dict[str, Any], person: str, eye: Eye, count: int
+) -> GazeSamples:
+    image = _field(file, content, eye, "image", (count, *PATCH_SHAPE))
+    gaze = _field(file, content, eye, "gaze", (count, 3)).astype(np.float64)
+    pose = _field(file, content, eye, "pose", (count, 3)).astype(np.float64)
+    if image.dtype != np.uint8:
+        problem = f"data.{eye}.image holds {image.dtype}, expected uint8"
+        raise AnnotationFileError(file, 0, problem)
+    off = ~(np.abs(np.linalg.norm(gaze, axis=1) - 1) < _UNIT_TOLERANCE)
+    if off.any() or not np.isfinite(pose).all():
+        problem = f"data.{eye} has gaze vectors that are not of length 1, or poses that are not "
+        raise AnnotationFileError(file, 0, f"{problem}finite; expected normalised data")
+    angles = np.stack([gaze_angles(gaze), head_angles(pose)], axis=1)
+    patches = np.array(image)
+    as_left_eyes(patches, angles, np.full(count, eye == "right"))
+    return GazeSamples(
+        patches=patches,
+        gaze=angles[:, 0],
+        head=angles[:, 1],
+        person=np.full(count, person),
+        session=np.full(count, file.stem),
+        frame=np.arange(count, dtype=np.int64),
+        eye=np.full(count, eye, dtype="<U5"),
+    )
+
+
+def _field(file: Path, content: dict[str, Any], eye: Eye, name: str, shape: tuple[int, ...]) -> Any:
+    try:
+        values = content["data"][eye][0, 0][name][0, 0]
+    except (IndexError, KeyError, ValueError, TypeError) as error:
+        raise AnnotationFileError(file, 0, f"lacks data.{eye}.{name}") from error
+    if values.shape != shape:
+        problem = f"data.{eye}.{name} has shape {values.shape}, expected {shape}"
+        raise AnnotationFileError(file, 0, f"{problem} for its {shape[0]} file names")
+    return values

@@ -1,0 +1,94 @@
+"""Contact sheets of gaze data: one row a person, with an arrow for each gaze."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from site_agent.datasets.gaze.angles import Float64
+from site_agent.datasets.gaze.records import (
+    PATCH_SHAPE,
+    GazeDataset,
+    GazeSamples,
+    as_left_eyes,
+)
+from site_agent.errors import DatasetEditError
+from site_agent.runs.progress import Progress, no_progress
+
+_ARROW, _INK, _PAPER = (255, 210, 0), (235, 235, 235), (25, 25, 25)
+_MARGIN_PX, _GAP_PX = 56, 2
+# The arrow of 90 degrees, in heights of a patch.
+_ARROW_LENGTH = 1.6
+
+
+def write_gaze_sheet(
+    dataset: GazeDataset,
+    output: Path,
+    *,
+    columns: int = 10,
+    rows: int = 30,
+    zoom: int = 2,
+    arrows: bool = True,
+    progress: Progress = no_progress,
+) -> Path:
+    """Draw up to `rows` persons with `columns` samples each, spread evenly over all.
+
+    Samples are in the order of their yaw and as the camera saw them, right eyes not mirrored.
+
+    Raises
+    ------
+    DatasetEditError
+        The sheet cannot be written.
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    picks = np.linspace(0, len(dataset.persons) - 1, min(rows, len(dataset.persons)))
+    persons = [dataset.persons[round(pick)] for pick in picks]
+    high, wide = (side * zoom for side in PATCH_SHAPE)
+    size = (_MARGIN_PX + columns * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
+    sheet = Image.new("RGB", size, _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(12)
+    for row, person in enumerate(persons):
+        progress(row / len(persons), f"person {person}")
+        top = row * (high + _GAP_PX)
+        pen.text((4, top + high // 2 - 8), person[:8], fill=_INK, font=font)
+        samples = _spread_samples(dataset.read_person(person), columns)
+        for column in range(len(samples)):
+            left = _MARGIN_PX + column * (wide + _GAP_PX)
+            patch = Image.fromarray(samples.patches[column]).convert("RGB")
+            sheet.paste(patch.resize((wide, high), Image.Resampling.BICUBIC), (left, top))
+            if arrows:
+                middle = (left + wide / 2, top + high / 2)
+                draw_gaze(pen, middle, samples.gaze[column], _ARROW_LENGTH * high)
+    try:
+        sheet.save(output, format="PNG")
+    except OSError as error:
+        raise DatasetEditError(f"{output} cannot be written: {error.strerror}") from error
+    return output
+
+
+def draw_gaze(
+    pen: ImageDraw.ImageDraw, start: tuple[float, float], gaze: Float64, length_px: float
+) -> None:
+    """Draw an arrow from `start` along a gaze (yaw, pitch), as the camera sees it."""
+    yaw, pitch = float(gaze[0]), float(gaze[1])
+    x = start[0] - length_px * np.cos(pitch) * np.sin(yaw)
+    y = start[1] - length_px * np.sin(pitch)
+    pen.line((*start, x, y), fill=_ARROW, width=2)
+    pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=_ARROW)
+
+
+def _spread_samples(samples: GazeSamples, count: int) -> GazeSamples:
+    """Return some samples in the order of their yaw, right eyes turned back."""
+    angles = samples.gaze.copy()
+    patches = samples.patches.copy()
+    as_left_eyes(patches, angles, samples.eye == "right")
+    order = np.argsort(angles[:, 0], kind="stable")
+    picks = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int)
+    kept = order[picks]
+    chosen = samples[kept]
+    chosen.patches[:], chosen.gaze[:] = patches[kept], angles[kept]
+    return chosen

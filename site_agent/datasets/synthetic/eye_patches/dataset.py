@@ -1,0 +1,193 @@
+"""Data sets of rendered eyes: who looks where in which session, and the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from site_agent.datasets.gaze.angles import Float64, gaze_angles, gaze_vectors
+from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.datasets.gaze.records import (
+    EYES,
+    Eye,
+    GazeSamples,
+    join_samples,
+)
+from site_agent.datasets.synthetic.eye_patches.geometry import head_rotation
+from site_agent.datasets.synthetic.eye_patches.persons import (
+    EyePerson,
+    Recording,
+    Skews,
+    make_person,
+    make_recording,
+    session_numbers,
+)
+from site_agent.datasets.synthetic.eye_patches.rendering import EyeFrames, render_patches
+from site_agent.errors import InvalidInputError
+from site_agent.runs.progress import Progress, no_progress
+
+_FRAME_STREAM, _NOISE_STREAM = 0xF4A, 0x40E
+_HALF_EYE_DISTANCE_MM, _CAMERA_MM = 31.5, 600.0
+_TURN_LIMIT = np.deg2rad(28)
+_MOST = 100_000
+
+
+@dataclass(frozen=True)
+class RenderSettings:
+    """What a data set of rendered eyes is to be like.
+
+    Attributes
+    ----------
+    persons, first_person : int
+        How many, and the number of the first; disjoint ranges have no person in common.
+    frames_per_person : int
+        Mean over persons; `Skews.amount` spreads it.
+    sessions : tuple of int
+        Fewest and most sessions of a person.
+    both_eyes : bool
+        Two patches a frame, instead of one of either eye.
+    glasses : float
+        Share of the persons who wear glasses, 0 to 1.
+    """
+
+    persons: int = 30
+    frames_per_person: int = 1000
+    sessions: tuple[int, int] = (3, 8)
+    both_eyes: bool = False
+    glasses: float = 0.25
+    seed: int = 0
+    first_person: int = 0
+    skews: Skews = field(default_factory=Skews)
+
+    def __post_init__(self) -> None:
+        fewest, most = self.sessions
+        whole = (self.persons, self.frames_per_person, fewest)
+        if min(whole) < 1 or max(whole) > _MOST or most < fewest:
+            raise InvalidInputError(
+                f"{self.persons} persons with {self.frames_per_person} frames in {fewest} to "
+                f"{most} sessions; expected numbers from 1 to {_MOST}, the smaller number of "
+                "sessions first"
+            )
+        skews = self.skews
+        if min(skews.appearance, skews.gaze, skews.eyeball) < 0 or skews.amount < 1:
+            raise InvalidInputError(f"{skews}: expected numbers from 0, and an amount from 1")
+        if max(skews.appearance, skews.gaze, skews.eyeball) > 2 or not 0 <= self.glasses <= 1:
+            raise InvalidInputError(
+                f"{skews}, glasses {self.glasses}: expected skews up to 2 and a share of 0 to 1"
+            )
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the persons."""
+        return range(self.first_person, self.first_person + self.persons)
+
+
+def rendered_count(settings: RenderSettings, number: int) -> int:
+    """Return how many frames a person has: log-uniform, with the mean that was asked for."""
+    ratio = settings.skews.amount
+    mean = (ratio - 1) / np.log(ratio) if ratio > 1 else 1.0
+    person = make_person(settings.seed, number, settings.skews, settings.glasses)
+    return max(1, round(settings.frames_per_person * person.amount / float(mean)))
+
+
+def render_person(settings: RenderSettings, number: int) -> GazeSamples:
+    """Render all samples of one person, the same for equal settings whoever else is rendered."""
+    return join_samples(list(_rendered_sessions(settings, number)))
+
+
+def write_eye_dataset(
+    folder: Path | str, settings: RenderSettings | None = None, progress: Progress = no_progress
+) -> tuple[Path, int]:
+    """Render a data set into a folder in the generic layout; the same settings, the same bytes.
+
+    Returns
+    -------
+    table : Path
+    count : int
+        Number of samples.
+    """
+    settings = settings or RenderSettings()
+
+    def rendered() -> Iterator[GazeSamples]:
+        for done, number in enumerate(settings.numbers):
+            progress(done / settings.persons, f"person {number}")
+            yield render_person(settings, number)
+
+    return write_samples(Path(folder), rendered())
+
+
+def _rendered_sessions(settings: RenderSettings, number: int) -> Iterator[GazeSamples]:
+    seed, skews = settings.seed, settings.skews
+    person = make_person(seed, number, skews, settings.glasses)
+    counts = session_numbers(seed, number, rendered_count(settings, number), settings.sessions)
+    for session, count in enumerate(counts):
+        recording = make_recording(seed, number, session, skews, person)
+        rng = np.random.default_rng([_FRAME_STREAM, seed, number, session])
+        gaze, head = _looks(person, recording, count, rng)
+        common = {
+            "opening": np.clip(1 + rng.normal(0, 0.07, count), 0.75, 1.2),
+            "pupil": np.clip(0.36 + rng.normal(0, 0.06) + rng.normal(0, 0.02, count), 0.22, 0.6),
+        }
+        either = rng.random(count) < 0.5
+        for side, eye in enumerate(EYES):
+            shift = rng.normal(0, 0.5, (count, 2))
+            chosen = np.full(count, True) if settings.both_eyes else either == bool(side)
+            turned, angles = _seen_from_eye(gaze, head, eye)
+            drawn = EyeFrames(angles, turned, **common, shift_px=shift)
+            drawn = EyeFrames(*(values[chosen] for values in vars(drawn).values()))
+            noise = np.random.default_rng([_NOISE_STREAM, seed, number, session, side])
+            shape = getattr(person, eye)
+            lit = recording if eye == "left" else _mirrored(recording)
+            patches = render_patches(person, shape, lit, drawn, noise)
+            kept = len(patches)
+            yield GazeSamples(
+                patches,
+                drawn.gaze,
+                drawn.head,
+                np.full(kept, f"p{number:02d}"),
+                np.full(kept, f"s{session:02d}"),
+                np.flatnonzero(chosen).astype(np.int64),
+                np.full(kept, eye, dtype="<U5"),
+            )
+
+
+def _looks(
+    person: EyePerson, recording: Recording, count: int, rng: np.random.Generator
+) -> tuple[Float64, Float64]:
+    """Return gaze and head pose between both eyes: people turn their heads to where they look."""
+    centre = np.add(person.gaze_centre, recording.gaze_shift)
+    gaze = centre + rng.normal(0, 1, (count, 2)) * person.gaze_spread
+    own = rng.normal(0, 1, (count, 2)) * person.head_spread
+    head = np.add(person.head_centre, recording.head_shift) + 0.3 * (gaze - centre) + own
+    head = np.clip(head, np.deg2rad([-35, -25]), np.deg2rad([35, 25]))
+    limits = np.array([_TURN_LIMIT, 0.8 * _TURN_LIMIT])
+    return head + np.clip(gaze - head, -limits, limits), head
+
+
+def _seen_from_eye(gaze: Float64, head: Float64, eye: Eye) -> tuple[Float64, Float64]:
+    """Return head pose and gaze of one eye, as of a left eye, in its own normalised camera.
+
+    Both eyes look at the same point of the camera's plane, and each camera points at its eye.
+    """
+    side = 1.0 if eye == "left" else -1.0
+    rotation = head_rotation(head)
+    place = side * _HALF_EYE_DISTANCE_MM * rotation[:, :, 0] + (0.0, 0.0, _CAMERA_MM)
+    vectors = gaze_vectors(gaze)
+    target = vectors * (-_CAMERA_MM / vectors[:, 2:]) + (0.0, 0.0, _CAMERA_MM)
+    camera = head_rotation(gaze_angles(_unit(-place)))
+    angles = gaze_angles(np.einsum("nji,nj->ni", camera, _unit(target - place)))
+    turned = gaze_angles(np.einsum("nji,nj->ni", camera, -rotation[:, :, 2]))
+    return turned * (side, 1.0), angles * (side, 1.0)
+
+
+def _unit(vectors: Float64) -> Float64:
+    lengths: Float64 = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / lengths
+
+
+def _mirrored(recording: Recording) -> Recording:
+    across = np.array([-1.0, 1.0, 1.0])
+    return replace(recording, light=recording.light * across, glints=recording.glints * across)

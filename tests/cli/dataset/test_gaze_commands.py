@@ -1,0 +1,48 @@
+"""Commands that draw, check, measure and show gaze data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PIL import Image
+
+from tests.cli.conftest import Run
+
+
+def test_eyes_are_drawn_checked_counted_and_shown(tmp_path: Path, poolctl: Run) -> None:
+    eyes = tmp_path / "eyes"
+    words = ("dataset", "synth-eyes", eyes, "--person-count", 2, "--frame-count", 24)
+    few = (*words, "--amount-ratio", 1, "--sessions", "2-2", "--both-eyes")
+    data = poolctl(*few, "--json").data
+    assert (data["dataset"], data["samples"]) == (str(eyes / "gaze.csv"), 96)
+    assert poolctl(*few, "--json").error["code"] == "file_exists"
+    assert poolctl(*words, "--force", "--sessions", "two", "--json").error["code"] == "usage"
+    wrong = poolctl(*words, "--force", "--sessions", "5-2", "--json")
+    assert wrong.error["code"] == "invalid_input"
+    [digest] = poolctl("dataset", "check", eyes, "-q").out.split()
+    shown = poolctl("dataset", "stats", eyes, "--json").data
+    assert (shown["digest"], shown["layout"], shown["samples"]) == (digest, "folder", 96)
+    assert [(each["sessions"], each["both_eyes"]) for each in shown["persons"]] == [(2, 24)] * 2
+    assert "p01" in poolctl("dataset", "stats", eyes / "gaze.csv").out
+    sheet = tmp_path / "sheet.png"
+    assert poolctl("dataset", "preview", eyes, "-o", sheet, "-q").out == f"{sheet}\n"
+    with Image.open(sheet) as picture:
+        assert picture.size == (56 + 10 * 122, 2 * 74)
+        assert (255, 210, 0) in {colour for _, colour in picture.getcolors(10**6) or ()}
+    (eyes / "images" / "p00" / "s00-00000-left.png").unlink()
+    report = tmp_path / "findings.json"
+    bad = poolctl("dataset", "check", eyes, "--report", report, "--json")
+    assert (bad.code, bad.error["code"]) == (5, "integrity")
+    assert "s00-00000-left.png is missing" in bad.error["message"]
+    assert json.loads(report.read_text())["findings"][0]["code"] == "missing-image"
+
+
+def test_gaze_data_and_faces_are_not_mixed(tmp_path: Path, poolctl: Run) -> None:
+    eyes, faces = tmp_path / "gaze.csv", tmp_path / "faces.xml"
+    eyes.write_text("file,person,session,frame,eye,yaw,pitch,head_yaw,head_pitch\n")
+    faces.write_text("<dataset/>")
+    mixed = poolctl("dataset", "check", eyes, faces, "--json")
+    assert (mixed.code, mixed.error["code"]) == (2, "usage")
+    assert "expected samples" in poolctl("dataset", "stats", eyes).err
+    assert "has no samples" in poolctl("dataset", "check", eyes).err

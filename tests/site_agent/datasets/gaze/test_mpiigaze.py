@@ -1,0 +1,111 @@
+"""MPIIGaze as published: angles by its own notes, right eyes mirrored, damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from site_agent.datasets.gaze import gaze_digest, is_gaze_data, open_gaze
+from site_agent.errors import AnnotationFileError, InvalidInputError
+from tests.site_agent.datasets.gaze.made import ramp, write_day
+
+# Worked out by hand: straight ahead; 30 degrees to the left of the picture; 45 degrees down.
+GAZES = np.array([[0, 0, -1], [-0.5, 0, -np.sqrt(0.75)], [0, np.sqrt(0.5), -np.sqrt(0.5)]])
+ANGLES_DEG = np.array([[0, 0], [30, 0], [0, -45]])
+# Turns of 20 degrees about y (down) and of -10 degrees about x (right).
+POSES = np.deg2rad([[0.0, 20.0, 0.0], [-10.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+HEAD_DEG = np.array([[20, 0], [0, 10], [0, 0]])
+NAMES = ["0001.jpg", "0002.jpg", "0005.jpg"]
+
+
+def day(folder: Path, name: str = "day01", **changed: object) -> Path:
+    both = {}
+    for eye in ("left", "right"):
+        both[eye] = {"gaze": GAZES, "image": ramp(3), "pose": POSES, **changed}
+    return write_day(folder / "Data" / "Normalized" / "p00" / f"{name}.mat", both, NAMES)
+
+
+def test_angles_are_those_of_the_published_conversion(tmp_path: Path) -> None:
+    day(tmp_path)
+    assert is_gaze_data(tmp_path)
+    assert is_gaze_data(tmp_path / "Data" / "Normalized")
+    dataset = open_gaze(tmp_path)
+    assert (dataset.layout, dataset.persons) == ("mpiigaze", ("p00",))
+    samples = dataset.read()
+    assert samples.eye.tolist() == ["left"] * 3 + ["right"] * 3
+    assert samples.frame.tolist() == [0, 1, 2] * 2
+    assert set(samples.session) == {"day01"}
+    np.testing.assert_allclose(np.rad2deg(samples.gaze[:3]), ANGLES_DEG, atol=1e-9)
+    np.testing.assert_allclose(np.rad2deg(samples.head[:3]), HEAD_DEG, atol=1e-9)
+    # Right eyes are mirrored: the picture, and the sign of yaws.
+    np.testing.assert_allclose(samples.gaze[3:], samples.gaze[:3] * (-1, 1))
+    np.testing.assert_allclose(samples.head[3:], samples.head[:3] * (-1, 1))
+    assert (samples.patches[:3] == ramp(3)).all()
+    assert (samples.patches[3:] == ramp(3)[:, :, ::-1]).all()
+
+
+def test_any_pose_is_turned_as_opencv_does(tmp_path: Path) -> None:
+    poses = np.random.default_rng(0).normal(0, 0.4, (3, 3))
+    day(tmp_path, pose=poses)
+    samples = open_gaze(tmp_path).read()
+    for pose, (yaw, pitch) in zip(poses, samples.head[:3], strict=True):
+        x, y, z = cv2.Rodrigues(pose)[0][:, 2]
+        assert (yaw, pitch) == pytest.approx((np.arctan2(x, z), np.arcsin(y)))
+
+
+def test_the_evaluation_subset_is_what_its_lists_name(tmp_path: Path) -> None:
+    day(tmp_path)
+    day(tmp_path, "day02")
+    list_file = tmp_path / "Evaluation Subset" / "sample list for eval" / "p00.txt"
+    list_file.parent.mkdir(parents=True)
+    list_file.write_text("day02/0005.jpg left\nday01/0001.jpg right\nday01/0002.jpg right\n")
+    samples = open_gaze(tmp_path).read(["p00"])
+    found = list(zip(samples.session, samples.frame.tolist(), samples.eye, strict=True))
+    assert found == [("day01", 0, "right"), ("day01", 1, "right"), ("day02", 2, "left")]
+    everything = open_gaze(tmp_path / "Data" / "Normalized")
+    assert len(everything.read()) == 12
+    assert gaze_digest(everything) != gaze_digest(open_gaze(tmp_path))
+    for text, line, words in (
+        ("day01/0001.jpg left\nday01/0009.jpg left\n", 2, "names day01/0009.jpg left"),
+        ("day01/0001.jpg\n", 1, "expected a line such as"),
+    ):
+        list_file.write_text(text)
+        with pytest.raises(AnnotationFileError, match=words) as caught:
+            open_gaze(tmp_path).read()
+        assert caught.value.line == line
+    with pytest.raises(InvalidInputError, match="no person p07; it has p00"):
+        open_gaze(tmp_path).read(["p07"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"image": ramp(2)}, r"image has shape \(2, 36, 60\), expected \(3, 36, 60\)"),
+        ({"image": ramp(3) / 255}, "holds float64, expected uint8"),
+        ({"gaze": 600 * GAZES}, "not of length 1"),
+        ({"gaze": GAZES + np.nan}, "not of length 1"),
+        ({"pose": POSES + np.inf}, "not finite"),
+    ],
+)
+def test_values_that_cannot_be(tmp_path: Path, changed: dict[str, object], words: str) -> None:
+    file = day(tmp_path, **changed)
+    with pytest.raises(AnnotationFileError, match=words) as caught:
+        open_gaze(tmp_path).read()
+    assert caught.value.path == file
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    file = day(tmp_path)
+    whole = file.read_bytes()
+    for content in (whole[:200], whole[:-30], b"", b"no matlab file at all" * 20):
+        file.write_bytes(content)
+        with pytest.raises(AnnotationFileError, match=r"day01\.mat: .*(whole|lacks)"):
+            open_gaze(tmp_path).read()
+    write_day(file, {"left": {"gaze": GAZES, "image": ramp(3), "pose": POSES}}, NAMES)
+    with pytest.raises(AnnotationFileError, match=r"lacks data\.right\.image"):
+        open_gaze(tmp_path).read()
+    with pytest.raises(AnnotationFileError, match="is not gaze data; expected"):
+        open_gaze(tmp_path / "Data")
