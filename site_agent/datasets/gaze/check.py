@@ -12,7 +12,7 @@ from site_agent.datasets.gaze.generic_layout import (
     Row,
     find_table,
     read_patch,
-    read_rows,
+    rows_by_person,
     samples_of,
 )
 from site_agent.datasets.gaze.layouts import open_gaze
@@ -41,15 +41,14 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     """
     findings: list[Finding] = []
     seen: dict[bytes, tuple[Path, str]] = {}
-    for number, path in enumerate(paths):
+    for path in paths:
         table = find_table(path)
-        start, share = number / len(paths), 1 / len(paths)
-        for done, (samples, lines, found) in enumerate(_persons(path, table)):
+        for samples, lines, found in _persons(path, table):
             findings += found
             if not len(samples):
                 continue
             person = str(samples.person[0])
-            progress(min(start + share * done / (done + 3), 1.0), f"person {person}")
+            progress(None, f"person {person}")
             place = table or path
             findings += _angle_findings(place, samples, lines)
             findings += _repeated(place, path, samples, lines, seen)
@@ -75,9 +74,7 @@ def _persons(path: Path, table: Path | None) -> Iterator[Checked]:
             else:
                 yield samples, [0] * len(samples), []
         return
-    persons: dict[str, list[Row]] = {}
-    for row in read_rows(table):
-        persons.setdefault(row.person, []).append(row)
+    persons = rows_by_person(table)
     if not persons:
         yield samples_of([], []), [], [Finding("error", "no-samples", table, 0, "has no samples")]
     for _, rows in sorted(persons.items()):

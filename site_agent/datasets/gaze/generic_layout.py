@@ -73,23 +73,28 @@ def open_folder(table: Path) -> GazeDataset:
     AnnotationFileError
         The table is damaged; names the line.
     """
-    persons: dict[str, list[Row]] = {}
-    for row in read_rows(table):
-        persons.setdefault(row.person, []).append(row)
+    persons = rows_by_person(table)
     if not persons:
         raise AnnotationFileError(table, 0, "has no line besides the header; expected samples")
     names = tuple(sorted(persons))
     return GazeDataset(table, "folder", names, lambda name: _read_person(table, persons[name]))
 
 
-def read_rows(table: Path) -> Iterator[Row]:
-    """Read the table line by line.
+def rows_by_person(table: Path) -> dict[str, list[Row]]:
+    """Return the lines of each person, in the order of the file.
 
     Raises
     ------
     AnnotationFileError
         As `open_folder`.
     """
+    persons: dict[str, list[Row]] = {}
+    for row in _rows(table):
+        persons.setdefault(row.person, []).append(row)
+    return persons
+
+
+def _rows(table: Path) -> Iterator[Row]:
     try:
         with table.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, skipinitialspace=True)
@@ -189,6 +194,7 @@ def write_samples(folder: Path, parts: Iterable[GazeSamples]) -> tuple[Path, int
     """
     images, table = folder / "images", folder / TABLE_NAME
     images.mkdir(parents=True, exist_ok=True)
+    table.unlink(missing_ok=True)
     lines = []
     for samples in parts:
         right = samples.eye == "right"
