@@ -193,8 +193,12 @@ def preview(
             "--output", "-o", metavar="PNG", help="The picture to write. Default: DATA.png."
         ),
     ] = None,
-    columns: Annotated[int, typer.Option(min=1, max=40)] = 6,
-    rows: Annotated[int, typer.Option(min=1, max=40)] = 5,
+    columns: Annotated[
+        int | None, typer.Option(min=1, max=40, help="Default: 6; of gaze data 10 samples.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, max=40, help="Default: 5; of gaze data 30 persons.")
+    ] = None,
     tile_px: Annotated[
         int, typer.Option(min=40, max=1000, help="Width and height of a tile.")
     ] = 200,
@@ -211,18 +215,18 @@ def preview(
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
 
-    Further pages are called NAME-2.png and so on. Ignored boxes are red. Of gaze data, draws ten
-    samples of each person, with arrows where they look.
+    Further pages are called NAME-2.png and so on. Ignored boxes are red. Of gaze data, draws
+    one page with a row for each person, and arrows where the eyes look.
     """
     from site_agent.datasets import sheet_paths, write_contact_sheets
 
     output = output or Path(f"{datasets[0].stem}.png")
     if gaze.holds_gaze(datasets):
-        return gaze.preview(invocation, datasets, output)
+        return gaze.preview(invocation, datasets, output, columns or 10, rows or 30)
     faces = read_joined_faces(datasets, reading_from(images))
     laid_out: dict[str, Any] = {
-        "columns": columns,
-        "rows": rows,
+        "columns": columns or 6,
+        "rows": rows or 5,
         "most_pages": pages,
         "whole_images": whole_images,
     }

@@ -150,7 +150,7 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
         "layout": dataset.layout,
         "digest": digest,
         "samples": samples,
-        "persons": [each.to_dict() for each in persons],
+        "persons": persons,
     }
     columns = ["person", "samples", "sessions", "left", "right", "both", "yaw", "pitch"]
     columns += ["head yaw", "head pitch", "constant"]
@@ -163,7 +163,9 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
     return Reply(data, [table, *lines], [digest])
 
 
-def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:
+def preview(
+    invocation: Invocation, paths: list[Path], output: Path, columns: int, rows: int
+) -> Reply:
     """Answer ``dataset preview`` of gaze data."""
     from site_agent.datasets.gaze import open_gaze, write_gaze_sheet
 
@@ -171,7 +173,7 @@ def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:
     dataset = open_gaze(path)
     refuse_inputs([output], [dataset.path], "--output")
     with invocation.progress("draw") as report:
-        write_gaze_sheet(dataset, output, progress=report)
+        write_gaze_sheet(dataset, output, columns=columns, rows=rows, progress=report)
     return Reply({"datasets": paths, "pages": [output]}, str(output), [str(output)])
 
 

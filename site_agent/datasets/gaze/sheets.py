@@ -18,7 +18,7 @@ from site_agent.errors import DatasetEditError
 from site_agent.runs.progress import Progress, no_progress
 
 _ARROW, _INK, _PAPER = (255, 210, 0), (235, 235, 235), (25, 25, 25)
-_MARGIN_PX, _GAP_PX = 56, 2
+_MARGIN_PX, _GAP_PX, _ZOOM = 56, 2, 2
 # The arrow of 90 degrees, in heights of a patch.
 _ARROW_LENGTH = 1.6
 
@@ -29,8 +29,6 @@ def write_gaze_sheet(
     *,
     columns: int = 10,
     rows: int = 30,
-    zoom: int = 2,
-    arrows: bool = True,
     progress: Progress = no_progress,
 ) -> Path:
     """Draw up to `rows` persons with `columns` samples each, spread evenly over all.
@@ -46,7 +44,7 @@ def write_gaze_sheet(
     """
     picks = np.linspace(0, len(dataset.persons) - 1, min(rows, len(dataset.persons)))
     persons = [dataset.persons[round(pick)] for pick in picks]
-    high, wide = (side * zoom for side in PATCH_SHAPE)
+    high, wide = (_ZOOM * side for side in PATCH_SHAPE)
     size = (_MARGIN_PX + columns * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
     sheet = Image.new("RGB", size, _PAPER)
     pen = ImageDraw.Draw(sheet)
@@ -60,9 +58,8 @@ def write_gaze_sheet(
             left = _MARGIN_PX + column * (wide + _GAP_PX)
             patch = Image.fromarray(samples.patches[column]).convert("RGB")
             sheet.paste(patch.resize((wide, high), Image.Resampling.BICUBIC), (left, top))
-            if arrows:
-                middle = (left + wide / 2, top + high / 2)
-                draw_gaze(pen, middle, samples.gaze[column], _ARROW_LENGTH * high)
+            middle = (left + wide / 2, top + high / 2)
+            draw_gaze(pen, middle, samples.gaze[column], _ARROW_LENGTH * high)
     try:
         sheet.save(output, format="PNG")
     except OSError as error:
