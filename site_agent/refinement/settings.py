@@ -26,7 +26,7 @@ class RefinementSettings:
     min_faces : int
         Leaves that fewer faces of a site reach are not sent.
     jitter : float
-        Random shift of the boxes in box sizes, as in training.
+        Random shift of the boxes in box sizes; the default is what the analysis of blinks does.
     own_share : float
         One-shot: part of its own change by which a site moves its samples.
     """
@@ -36,7 +36,7 @@ class RefinementSettings:
     nu: float | None = None
     thin: int | None = None
     min_faces: int = 5
-    jitter: float = 0.0
+    jitter: float = 0.03
     own_share: float = 0.5
 
     def for_seed(self, seed: int) -> RefitSettings:

@@ -41,10 +41,11 @@ class RefitSettings(MethodOptions):
         default=None, ge=1, description="first reduce each level to this many trees"
     )
     jitter: float = Field(
-        default=0.0,
+        default=0.03,
         ge=0,
         le=1,
-        description="largest random shift of the box for each start but the first, in box sizes",
+        description="largest random shift of the box for each start but the first, in box sizes; "
+        "the default is how far the analysis of blinks shifts the boxes of its starts",
     )
     own_share: float = Field(
         default=0.5,

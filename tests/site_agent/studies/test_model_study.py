@@ -148,7 +148,7 @@ def test_refined_models_are_those_of_rounds_through_a_pool(
     files = {part.name: part.file for part in finished.run.data.parts}
     sources = [SiteSource(n, load_site(read_imglab_xml(f), 68)) for n, f in files.items()]
     for thin, name in ((None, "round-2"), (8, "round-2-thinned-to-8")):
-        plan = RefinementPlan(RefitSettings(starts=2, thin=thin, seed=5), rounds=2)
+        plan = RefinementPlan(RefitSettings(starts=2, thin=thin, seed=5, jitter=0.0), rounds=2)
         refined = refine_sites(base, sources, tmp_path / f"{name}.dat", plan)
         assert refined.digest == file_digest(folder / "models" / f"REFINED-P1+P2-{name}.dat")
     assert list((folder / ".study" / "contributions").iterdir()) == []
@@ -244,7 +244,7 @@ def test_a_failing_step_is_named_and_stops_no_other(faces: Faces, tmp_path: Path
     text = (tmp_path / "study" / "table.md").read_text()
     assert "| drawn-COM(P1+P2+P3) | - |" in text
     assert "P3 has no scores: " in text
-    assert "1 pictures are in P2 and P3" in text
+    assert "1 picture is in P2 and P3" in text
     _, ended = again(tmp_path / "study", Faces(three, faces.test))
     assert [outcome.title for outcome in ended] == ["train P3"], "it is tried again"
 
