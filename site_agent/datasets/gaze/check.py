@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -116,7 +117,8 @@ def _repeated(
         if named.setdefault(key, i) != i:
             text = f"{_name(samples, i)} is named twice; expected one sample for each eye"
             yield Finding("error", "duplicate-sample", place, lines[i], text)
-        first_path, first = seen.setdefault(samples.patches[i].tobytes(), (path, _name(samples, i)))
+        mark = hashlib.sha256(samples.patches[i].tobytes()).digest()
+        first_path, first = seen.setdefault(mark, (path, _name(samples, i)))
         if first_path != path:
             text = f"{_name(samples, i)} is the same picture as {first} of {first_path}; scores on "
             text += "pictures that a network was trained on are too good"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-from site_agent.datasets.gaze import gaze_digest, is_gaze_data, open_gaze
+from site_agent.datasets.gaze import check_gaze, gaze_digest, is_gaze_data, open_gaze
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.gaze.made import ramp, write_day
 
@@ -104,8 +105,16 @@ def test_damaged_files(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(AnnotationFileError, match=r"day01\.mat: .*(whole|lacks)"):
             open_gaze(tmp_path).read()
+    file.write_bytes(whole)
+    shutil.copytree(file.parent, file.parents[1] / "p01")
+    file.write_bytes(whole[:-30])
+    found = check_gaze([tmp_path])
+    assert [(each.code, each.file) for each in found if each.severity == "error"] == [
+        ("damaged-file", file)
+    ]
+    assert {each.code for each in found} >= {"few-samples", "one-session"}
     write_day(file, {"left": {"gaze": GAZES, "image": ramp(3), "pose": POSES}}, NAMES)
     with pytest.raises(AnnotationFileError, match=r"lacks data\.right\.image"):
-        open_gaze(tmp_path).read()
+        open_gaze(tmp_path).read(["p00"])
     with pytest.raises(AnnotationFileError, match="is not gaze data; expected"):
         open_gaze(tmp_path / "Data")
