@@ -20,7 +20,7 @@ from site_agent.runs.progress import Progress, no_progress
 _ARROW, _INK, _PAPER = (255, 210, 0), (235, 235, 235), (25, 25, 25)
 _MARGIN_PX, _GAP_PX, _ZOOM = 56, 2, 2
 # The arrow of 90 degrees, in heights of a patch.
-_ARROW_LENGTH = 1.6
+_ARROW_LENGTH = 1.0
 
 
 def write_gaze_sheet(

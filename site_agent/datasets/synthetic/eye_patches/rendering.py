@@ -29,7 +29,7 @@ from site_agent.datasets.synthetic.eye_patches.painting import (
 from site_agent.datasets.synthetic.eye_patches.persons import EyePerson, EyeShape, Recording
 
 # As many frames as fit the processor's caches.
-_BLOCK = 16
+_BLOCK = 4
 
 
 @dataclass(frozen=True)
