@@ -64,7 +64,7 @@ def start(
         list[str] | None,
         typer.Argument(
             metavar="METHOD ADDRESS",
-            help="mwma, wba-cascade, wba-final or fedavg; then addresses in the pool.",
+            help="A method, for example wba-cascade or median; then addresses in the pool.",
             show_default=False,
         ),
     ] = None,
