@@ -195,7 +195,7 @@ def test_the_commands_of_the_readme(
         with open_client(url, token) as admin:
             upload(admin, "site-a/gaze", content)
         backup, *checks = [machine.run_as_cron(line) for line in table.splitlines()]
-        assert "1 files, 1 of them copied" in backup
+        assert "1 file, 1 of them copied" in backup
         assert len(checks) == 2
     log = (machine.folder / "log").read_text()
     assert token not in log
