@@ -207,7 +207,7 @@ def _summary(result: QuickstartResult, seconds: float) -> list[str | TableText]:
         "Try next:",
         f"  {poolctl} inspect {result.merged_detector} --picture hog.png",
         f"  {poolctl} predict {result.test_dataset} --landmarks {result.refined_landmarks} "
-        "--overlay overlays",
+        "--pictures seen",
         f"  {poolctl} blink {result.video} --detector {result.merged_detector} "
         f"--landmarks {result.refined_landmarks} -o blinks",
         f"  {poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",

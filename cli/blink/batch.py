@@ -16,6 +16,7 @@ from cli.frame.errors import BatchIncompleteError, InputMissingError, UsageError
 from cli.frame.options import DryRunOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import first_lines
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.batch.outcome import BatchResult, SessionOutcome
@@ -229,8 +230,8 @@ def _tell(invocation: Invocation, outcome: SessionOutcome) -> None:
         invocation.note(f"{outcome.session}  failed: {outcome.reason}")
     elif outcome.state == "done" and outcome.record is not None:
         summary = outcome.record.summary
-        told = f"{summary['blinks']} blinks in {summary['seconds']:.1f} s"
-        warned = f", {len(outcome.warnings)} warnings" if outcome.warnings else ""
+        told = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
+        warned = f", {count_words(len(outcome.warnings), 'warning')}" if outcome.warnings else ""
         invocation.note(f"{outcome.session}  {told}{warned}  ({outcome.took_s:.1f} s)")
 
 

@@ -103,7 +103,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     UsageError: Outcome(ExitCode.USAGE, "usage"),
     CancelledError: Outcome(ExitCode.UNEXPECTED, "cancelled"),
     OutputExistsError: Outcome(
-        ExitCode.CONFLICT, "file_exists", "replace it with --force, or choose another name with -o"
+        ExitCode.CONFLICT, "file_exists", "replace it with --force, or give another name"
     ),
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),

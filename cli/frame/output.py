@@ -175,7 +175,9 @@ def _print_drawn(table: TableText) -> None:
     from rich.table import Table
 
     title = printable(table.title, sys.stdout)
-    drawn = Table(box=SIMPLE, title=title or None, title_justify="left")
+    drawn = Table(
+        box=SIMPLE, title=title or None, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for number, name in enumerate(table.columns):
         # The first column is what other commands take: it has to be copied in one piece.
         drawn.add_column(printable(name, sys.stdout), overflow="fold", no_wrap=number == 0)

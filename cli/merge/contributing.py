@@ -171,7 +171,7 @@ def _told(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
     else:
         sums = (
             f"changes of {done.leaves_sent} of {done.leaves} leaves, each a sum over at least "
-            f"{done.fewest_samples} samples (a face has {found.options['starts']})"
+            f"{found.options['min_faces']} faces"
         )
     size = size_words(done.size_bytes)
     if dry_run and done.site in found.contributions():

@@ -162,8 +162,8 @@ def digests_to_leave_out(
                 for entry in family.root.inputs
             )
             raise UsageError(
-                f"--without {word}: {'several' if matching else 'none'} of the recipe's inputs, "
-                f"or of what they were merged from, are meant; the inputs are: {known}"
+                f"--without {word} names {'several' if matching else 'none'} of the recipe's "
+                f"inputs and of the models that they were merged from; the inputs are: {known}"
             )
         left_out.extend(matching)
     return list(dict.fromkeys(left_out))

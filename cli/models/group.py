@@ -20,9 +20,8 @@ from cli.models import scores, sharing, states, withdrawals
 from cli.models import words as models_words
 from cli.models.family_tree import family_lines
 from cli.models.records import (
-    EVALUATION_COLUMNS,
     KindOption,
-    evaluation_rows,
+    evaluation_table,
     state_words,
     term_words,
 )
@@ -262,7 +261,7 @@ def info(
     }
     text = [TableText(["what", "value"], rows)]
     if measured:
-        text.append(TableText(EVALUATION_COLUMNS, evaluation_rows(measured)))
+        text.append(evaluation_table(measured))
     return Reply(data, text, [version.address])
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cli.frame.errors import InputMissingError
+from cli.frame.output import Invocation, TableText
 
 if TYPE_CHECKING:
-    from cli.frame.output import Invocation
     from pool_server.wire.evaluations import EvaluationResponse, Score
     from pool_server.wire.models.data_use import TermResponse
     from pool_server.wire.models.labels import VocabularyResponse
@@ -77,19 +77,12 @@ def score_words(score: Score) -> str:
     return f"{score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
 
 
-def evaluation_rows(evaluations: Sequence[EvaluationResponse]) -> list[list[str]]:
-    """Return a row for each evaluation: who measured what, on which data, how."""
-    return [
-        [
-            each.site,
-            f"{each.dataset} {each.split}".strip(),
-            each.protocol,
-            "" if each.images is None else str(each.images),
-            ", ".join(f"{name} {score_words(score)}" for name, score in each.scores.items()),
-            f"{each.created_at:%Y-%m-%d}",
-        ]
-        for each in evaluations
-    ]
-
-
-EVALUATION_COLUMNS = ("measured by", "data", "protocol", "images", "scores", "on")
+def evaluation_table(evaluations: Sequence[EvaluationResponse], empty: str = "") -> TableText:
+    """Return who measured what, on which data, how: a line for each score."""
+    rows = []
+    for each in evaluations:
+        first = [each.site, f"{each.dataset} {each.split}".strip(), each.protocol]
+        for name, score in each.scores.items():
+            rows.append([*first, name, score_words(score), f"{each.created_at:%Y-%m-%d}"])
+    columns = ("measured by", "data", "protocol", "score", "value", "on")
+    return TableText(columns, rows, empty=empty, shortened="protocol")

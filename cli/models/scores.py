@@ -10,7 +10,7 @@ import typer
 from cli.frame.errors import UsageError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.models.records import EVALUATION_COLUMNS, KindOption, evaluation_rows
+from cli.models.records import KindOption, evaluation_table
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationMatrix, MatrixCell
@@ -94,9 +94,7 @@ def evaluations(
 def _of_one_version(invocation: Invocation, address: str, *, history: bool) -> Reply:
     with invocation.pool() as pool:
         found = list(pool.evaluations.list(address, history=history))
-    table = TableText(
-        EVALUATION_COLUMNS, evaluation_rows(found), empty=f"nobody has measured {address}"
-    )
+    table = evaluation_table(found, empty=f"nobody has measured {address}")
     return Reply({"items": found}, table, [str(each.evaluation_id) for each in found])
 
 

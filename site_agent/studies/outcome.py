@@ -20,6 +20,7 @@ from site_agent.studies.protocol import Row, StudySettings
 from site_agent.studies.step_records import StudyFolder, write_json
 from site_agent.studies.stored_scores import read_scores
 from site_agent.studies.table import StudyTable, TableLine
+from site_agent.wording import count_words
 
 SCHEMA = "poolctl-model-study/1"
 _WORDS = {"mean_error": "Mean error rate", "recall": "Recall", "precision": "Precision"}
@@ -150,7 +151,7 @@ def _findings(table: StudyTable) -> Iterator[str]:
                    for line in others for name in table.headline)  # fmt: skip
         files = "; their files are equal" * all(line.digest == in_order.digest for line in others)
         verdict = f"the same scores{files}" if same else "other scores: see the table"
-        yield f"merged in {len(others)} other orders: {verdict}"
+        yield f"merged in {count_words(len(others), 'other order')}: {verdict}"
     scored = next((line.scores for line in table.lines if line.scores), None)
     if scored is not None and scored.faces < _FEW_FACES:
         yield (

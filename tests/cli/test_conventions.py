@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 import typer
 
 from cli.frame.app import COMMANDS, app
+from cli.quickstart import _summary
+from site_agent.quickstart import BlinkResult, QuickstartResult
 from tests.cli.conftest import Run, run_process
 from tests.conftest import PROJECT_ROOT
 
@@ -149,3 +152,19 @@ def test_every_command_that_is_named_exists() -> None:
                     unknown.append(f"{path.relative_to(PROJECT_ROOT)}: poolctl {group} {word}")
     assert checked > 100
     assert not unknown
+
+
+def test_quickstart_and_the_readme_show_commands_with_their_options(
+    poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["poolctl"])
+    result = QuickstartResult(
+        "trial", (), (), BlinkResult(4, 4, 4), "a.mp4", "out", "m.svm", "m.dat", "r.dat", "t.xml"
+    )
+    shown = [line.strip() for line in _summary(result, 60.0) if isinstance(line, str)]
+    shown += (PROJECT_ROOT / "README.md").read_text().replace("\\\n", "").splitlines()
+    commands = [line for line in shown if line.startswith("poolctl ")]
+    assert len(commands) > 20
+    for line in commands:
+        told = poolctl(*shlex.split(line, comments=True)[1:], "--help")
+        assert told.code == 0, f"{line}: {told.err}"

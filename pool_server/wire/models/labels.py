@@ -49,7 +49,7 @@ class CoreLabel(BaseModel):
         """Return in words what a value must be."""
         if self.type == "choice":
             return f"one of {', '.join(self.values)}"
-        kinds = {"count": "a whole number", "number": "a number without sign", "text": "words"}
+        kinds = {"count": "a whole number", "number": "a non-negative number", "text": "words"}
         return f"{kinds[self.type]} of {self.unit}" if self.unit else kinds[self.type]
 
     def takes(self, value: str) -> bool:

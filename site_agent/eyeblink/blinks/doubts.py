@@ -8,6 +8,7 @@ import numpy as np
 
 from site_agent.eyeblink.blinks.finding import LeftOut
 from site_agent.eyeblink.records import EyeTrace, Gap
+from site_agent.wording import count_words
 
 LOWEST_RATE_HZ = 12.0
 LONG_GAP_S = 1.0
@@ -50,10 +51,11 @@ def _unseen(trace: EyeTrace) -> list[str]:
     if not len(long):
         return []
     longest = int(lengths_s.argmax())
+    stretches = count_words(len(long), "stretch", "stretches")
     return [
-        f"not judged: {lengths_s[long].sum():.0f} s in {len(long)} stretches without the eyes, the "
-        f"longest {lengths_s[longest]:.1f} s from {edges_s[longest]:.1f} s on; blinks and closures "
-        "there are not counted"
+        f"not judged: {lengths_s[long].sum():.0f} s in {stretches} without the eyes, the longest "
+        f"{lengths_s[longest]:.1f} s from {edges_s[longest]:.1f} s on; blinks and closures there "
+        "are not counted"
     ]
 
 

@@ -101,6 +101,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
         if name == "site-b":
             tried = site.be(name)(*words, "--dry-run")
             assert "would send" in tried.out
+            assert "each a sum over at least 5 faces" in tried.out
             assert f"to the pool {site.url}" in tried.out
             assert "waiting" in poolctl("rounds", "info", key).out, "nothing was sent"
         done = site.be(name)(*words, "--json").data

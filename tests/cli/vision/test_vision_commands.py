@@ -65,7 +65,7 @@ def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) ->
 
 
 def test_scores_of_several_models_and_what_is_kept(
-    faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
+    faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "copy.dat"
     copy.write_bytes(landmarks.read_bytes())
@@ -76,8 +76,10 @@ def test_scores_of_several_models_and_what_is_kept(
     kept = json.loads((tmp_path / "copy.dat.evaluation.json").read_text())
     assert kept["metrics"]["mean_error"] == first["mean_error"]
     assert kept["model_digest"] == file_digest(copy)
-    shown = poolctl("evaluate", landmarks, faces)
+    monkeypatch.chdir(tmp_path)
+    shown = poolctl("evaluate", "copy.dat", faces)
     assert shown.out.splitlines()[0].startswith("model")
+    assert max(map(len, shown.out.splitlines())) <= 100
     assert poolctl("evaluate", landmarks, "--json").code == 2
     assert poolctl("evaluate", landmarks, tmp_path / "no.xml", "--json").code == 4
     wrong = poolctl("evaluate", landmarks, faces, "--normaliser", "nonsense", "--json")

@@ -41,7 +41,7 @@ def test_each_key_takes_its_own_example_and_says_what_it_expects(label: object) 
     [
         ({"population": "babies"}, "one of infant, child"),
         ({"images": "many"}, "a whole number of images"),
-        ({"age_min_months": "nan"}, "a number without sign of months"),
+        ({"age_min_months": "nan"}, "a non-negative number of months"),
         ({"age_min_months": "9", "age_max_months": "4.5"}, "the youngest"),
     ],
     ids=str,

@@ -144,7 +144,7 @@ def test_stretches_without_eyes_are_named() -> None:
     ear[400:520] = np.nan
     doubts = doubts_of(trace_of(times_s, ear), True)
     assert doubts == [
-        "not judged: 4 s in 1 stretches without the eyes, the longest 4.0 s from 13.3 s on; blinks "
+        "not judged: 4 s in 1 stretch without the eyes, the longest 4.0 s from 13.3 s on; blinks "
         "and closures there are not counted"
     ]
 
