@@ -146,6 +146,7 @@ def analyse(
         raise InputMissingError(f"--trials {trials}: no such file")
     named = replace(ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
+    chosen.require_own_folder(folder)
     analysis = replace(
         ANALYSIS_SETTINGS.take(values, named),
         outputs=frozenset(name for name, wanted in (("overlay", overlay), ("nwb", nwb)) if wanted),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,26 @@ class BlinkInput:
             )
         if self.timestamps is not None and self.frame_rate_hz is not None:
             raise UsageError("--timestamps and --frame-rate-hz contradict each other")
+
+    def require_own_folder(self, folder: Path) -> None:
+        """Refuse a folder that holds the results of another recording.
+
+        Analysing the same recording again replaces its results; what a camera saw is gone.
+        """
+        try:
+            provenance = (folder / "provenance.json").read_text(encoding="utf-8")
+            there = {source["role"]: source["name"] for source in json.loads(provenance)["sources"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        source = self.video or self.from_trace
+        held = next(
+            (there[role] for role in ("video", "images", "trace", "camera") if role in there), ""
+        )
+        if source is None or held != source.name:
+            raise UsageError(
+                f"{folder}: holds the results of {held or 'another recording'}; give another "
+                "folder with -o, or delete it"
+            )
 
     @property
     def title(self) -> str:

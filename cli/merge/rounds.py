@@ -229,6 +229,9 @@ def finish(
         text.append(f"left out: {', '.join(done.left_out)}")
     if done.round.successor:
         text.append(f"the next round is {done.round.successor}")
+    else:
+        address = done.version.address.removeprefix("pool://")
+        text.append(f"download it with: poolctl download {address}")
     return Reply(done, text, [done.version.address])
 
 
@@ -280,7 +283,8 @@ def _row(found: RoundResponse) -> list[str]:
 
 
 def _description(found: RoundResponse) -> list[TableText]:
-    options = " ".join(f"{key}={value}" for key, value in found.options.items())
+    given = {key: value for key, value in found.options.items() if value is not None}
+    options = " ".join(f"{key}={value}" for key, value in given.items())
     rows = [
         ["round", f"{found.round_id} ({found.number} of {found.rounds_total})"],
         ["state", f"{found.state}, ready to be finished" if found.ready else found.state],

@@ -55,6 +55,22 @@ def test_what_does_not_go_together(
     assert not Path("out").exists()
 
 
+def test_a_folder_keeps_the_results_of_its_recording(
+    tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one.csv", "other.csv"):
+        rows = "".join(f"{number / 30:.4f},0.3\n" for number in range(90))
+        Path(name).write_text("timestamp_s,ear\n" + rows)
+    words = ("blink", "-o", "out", "--from-trace")
+    assert poolctl(*words, "one.csv").code == 0
+    refused = poolctl(*words, "other.csv")
+    assert refused.code == 2
+    assert "out: holds the results of one.csv" in refused.err
+    assert poolctl("blink", "-o", "out", "--camera", "99", "--landmarks", "x.dat").code == 2
+    assert poolctl(*words, "one.csv").code == 0, "the same recording again"
+
+
 def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, poolctl: Run) -> None:
     words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
     outcome = poolctl(*words)
