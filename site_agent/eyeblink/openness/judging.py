@@ -62,10 +62,11 @@ def is_moving(timestamps_s: Float64, places: Float64) -> Bools:
     last = np.maximum(last, first + 1)
     elapsed_s = timestamps_s[last] - timestamps_s[first]
     allowed = np.maximum(1.0, elapsed_s / MOVE_WINDOW_S)
-    distance = np.minimum(places[first, 2], places[last, 2])
-    move = np.hypot(*(places[last, :2] - places[first, :2]).T) / distance
-    growth = np.abs(np.log(places[last, 2] / places[first, 2]))
-    with np.errstate(invalid="ignore"):
+    # Landmarks that fall together have no distance.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.minimum(places[first, 2], places[last, 2])
+        move = np.hypot(*(places[last, :2] - places[first, :2]).T) / distance
+        growth = np.abs(np.log(places[last, 2] / places[first, 2]))
         jumped = (move > LARGEST_MOVE * allowed) | (growth > LARGEST_GROWTH * allowed)
     for index in np.flatnonzero(jumped & (elapsed_s <= LONGEST_STEP_S)):
         begin_s = timestamps_s[first[index]] - MARGIN_S

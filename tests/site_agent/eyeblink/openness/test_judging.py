@@ -28,6 +28,8 @@ def test_a_cut_is_found_and_a_fast_turn_is_not(rate_hz: int) -> None:
         np.flatnonzero(np.abs(times - 2) < 0.04)
     )
     assert not is_moving(times, cut)[np.abs(times - 2) > 0.25].any()
+    cut[5:7], cut[8] = 0.0, np.nan
+    is_moving(times, cut)  # without a warning
     zoomed = cut.copy()
     zoomed[:, 0], zoomed[times >= 2, 2] = 300.0, 95.0
     assert is_moving(times, zoomed).any()
