@@ -6,10 +6,10 @@ import hashlib
 import mmap
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from aggregators.errors import ConversionError, FormatError, UnknownFormatError
 from aggregators.formats.contract import ModelFormat
@@ -21,6 +21,8 @@ from aggregators.formats.tensors import TensorsFormat
 from aggregators.formats.unknown_files import describe_unknown_file
 from aggregators.models import KIND_WORDS, Model
 from aggregators.whole_file import whole_file
+
+Decoded = TypeVar("Decoded")
 
 _ALL: tuple[ModelFormat, ...] = (
     FhogDetectorFormat(),
@@ -84,10 +86,7 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
             )
         model_format = _recognise_head(file.read(HEAD_BYTES), str(path))
         data = load_bytes(file)
-    try:
-        return model_format.decode(data)
-    except FormatError as error:
-        raise error.about(str(path)) from error.__cause__
+    return decode_named(model_format.decode, data, path)
 
 
 def decode_model(data: Buffer) -> Model:
@@ -181,6 +180,14 @@ def list_formats(*names: str) -> str:
     return " or ".join(
         " ".join([name, *(f"({suffix})" for suffix in FORMATS[name].suffixes)]) for name in names
     )
+
+
+def decode_named(decode: Callable[[Buffer], Decoded], data: Buffer, path: Path) -> Decoded:
+    """Decode the bytes of a file; a `FormatError` names the file."""
+    try:
+        return decode(data)
+    except FormatError as error:
+        raise error.about(str(path)) from error.__cause__
 
 
 def load_bytes(file: IO[bytes]) -> Buffer:

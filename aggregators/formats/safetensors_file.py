@@ -196,6 +196,13 @@ def require_metadata(metadata: Mapping[str, str], key: str, wanted: str) -> None
         raise header_error(f"metadata {key}", repr(found)[:80], repr(wanted))
 
 
+def require_metadata_keys(metadata: Mapping[str, str], keys: frozenset[str]) -> None:
+    """Raise `FormatError` unless the metadata have exactly these keys."""
+    if odd := sorted(set(metadata) ^ keys):
+        known = "present" if odd[0] in metadata else "absent"
+        raise header_error(f"metadata {odd[0][:80]!r}", known, f"exactly {', '.join(sorted(keys))}")
+
+
 def digest_in_metadata(metadata: Mapping[str, str], key: str) -> str:
     """Return a SHA-256 from the metadata, or raise `FormatError`."""
     text = metadata.get(key, "")

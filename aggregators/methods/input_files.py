@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from aggregators.errors import FormatError
 from aggregators.formats import encode_model, read_model
 from aggregators.formats.dlib_stream import Buffer
-from aggregators.formats.registry import HEAD_BYTES, load_bytes
+from aggregators.formats.registry import HEAD_BYTES, decode_named, load_bytes
 from aggregators.formats.safetensors_file import recognises_safetensors
 from aggregators.methods.networks.contribution_file import (
     NETWORK_CONTRIBUTION,
@@ -52,10 +51,7 @@ def read_input(path: Path) -> MergeInput:
         if decode is None:
             return read_model(path)
         data = load_bytes(file)
-    try:
-        return decode(data)
-    except FormatError as error:
-        raise error.about(str(path)) from error.__cause__
+    return decode_named(decode, data, path)
 
 
 def encode_input(item: MergeInput) -> bytes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cli.blink.inputs import SessionsArgument
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 
@@ -27,14 +28,7 @@ app = single()
 )
 def compare(
     invocation: Invocation,
-    places: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="STUDY|SESSION...",
-            help="A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
-            show_default=False,
-        ),
-    ],
+    places: SessionsArgument,
     *,
     criteria: Annotated[
         list[str],

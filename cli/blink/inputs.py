@@ -26,6 +26,14 @@ LandmarksOption = Annotated[
         metavar="FILE|ADDRESS", help="A landmark model of 68 landmarks, or of the eyes only."
     ),
 ]
+SessionsArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="STUDY|SESSION...",
+        help="A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
+        show_default=False,
+    ),
+]
 OverlayOption = Annotated[
     bool, typer.Option("--overlay", help="Write the video with landmarks and blinks drawn in.")
 ]

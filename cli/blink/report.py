@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.blink.inputs import SessionsArgument
 from cli.frame.errors import InputMissingError
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -31,14 +32,7 @@ ReviewedOption = Annotated[
 )
 def report(
     invocation: Invocation,
-    places: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="STUDY|SESSION...",
-            help="A study of poolctl blink batch, a BIDS dataset, or folders of sessions.",
-            show_default=False,
-        ),
-    ],
+    places: SessionsArgument,
     *,
     reviewed: ReviewedOption = False,
 ) -> Reply:

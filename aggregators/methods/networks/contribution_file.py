@@ -25,11 +25,12 @@ from typing import Any, Literal, cast
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats import write_model
 from aggregators.formats.dlib_stream import Buffer
-from aggregators.formats.registry import load_bytes
+from aggregators.formats.registry import decode_named, load_bytes
 from aggregators.formats.safetensors_file import (
     digest_in_metadata,
     header_error,
     require_metadata,
+    require_metadata_keys,
 )
 from aggregators.formats.tensors import TensorsFormat
 from aggregators.models import NetworkContribution, StateDict
@@ -72,10 +73,7 @@ def read_network_contribution(path: Path | str) -> NetworkContribution:
     path = Path(path)
     with path.open("rb") as file:
         data = load_bytes(file)
-    try:
-        return decode_network_contribution(data)
-    except FormatError as error:
-        raise error.about(str(path)) from error.__cause__
+    return decode_named(decode_network_contribution, data, path)
 
 
 def decode_network_contribution(data: Buffer) -> NetworkContribution:
@@ -102,10 +100,7 @@ def _parse(network: StateDict) -> NetworkContribution:
     metadata = network.metadata
     require_metadata(metadata, "format", NETWORK_CONTRIBUTION)
     require_metadata(metadata, "version", _VERSION)
-    if set(metadata) != _FIELDS:
-        odd = sorted(set(metadata) ^ _FIELDS)[0]
-        known = "present" if odd in metadata else "absent"
-        raise header_error(f"metadata {odd[:80]!r}", known, f"exactly {', '.join(sorted(_FIELDS))}")
+    require_metadata_keys(metadata, _FIELDS)
     holds = metadata["holds"]
     if holds not in ("values", "differences"):
         raise header_error("metadata holds", repr(holds)[:80], "values or differences")

@@ -23,8 +23,8 @@ from aggregators.formats import write_model
 from aggregators.formats.dlib_stream import Buffer
 from aggregators.formats.safetensors_file import (
     digest_in_metadata,
-    header_error,
     require_metadata,
+    require_metadata_keys,
 )
 from aggregators.formats.tensors import TensorsFormat
 from aggregators.models import OptimiserState, StateDict
@@ -58,10 +58,7 @@ def decode_optimiser_state(data: Buffer) -> OptimiserState:
     metadata = network.metadata
     require_metadata(metadata, "format", OPTIMISER_STATE)
     require_metadata(metadata, "version", _VERSION)
-    if set(metadata) != _FIELDS:
-        odd = sorted(set(metadata) ^ _FIELDS)[0]
-        known = "present" if odd in metadata else "absent"
-        raise header_error(f"metadata {odd[:80]!r}", known, f"exactly {', '.join(sorted(_FIELDS))}")
+    require_metadata_keys(metadata, _FIELDS)
     for name in network.infos:
         values = np.asarray(network.tensors[name], dtype=np.float64)
         if not np.isfinite(values).all() or (name.startswith("variance/") and (values < 0).any()):

@@ -33,7 +33,7 @@ from pydantic import ValidationError
 
 from aggregators.errors import ConversionError, FormatError
 from aggregators.formats.dlib_stream import Buffer, view_bytes
-from aggregators.formats.registry import load_bytes
+from aggregators.formats.registry import decode_named, load_bytes
 from aggregators.formats.safetensors_file import (
     Contents,
     digest_in_metadata,
@@ -110,10 +110,7 @@ def read_contribution(path: Path | str) -> LeafContribution:
     path = Path(path)
     with path.open("rb") as file:
         data = load_bytes(file)
-    try:
-        return decode_contribution(data)
-    except FormatError as error:
-        raise error.about(str(path)) from error.__cause__
+    return decode_named(decode_contribution, data, path)
 
 
 def decode_contribution(data: Buffer) -> LeafContribution:
