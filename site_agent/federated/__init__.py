@@ -1,0 +1,1 @@
+"""Federated training of networks: what sites do, and the engines that hold rounds."""

@@ -1,0 +1,95 @@
+"""A site's part in a round: training the round's network on its own samples.
+
+The same inputs give the same bytes, so that all engines of rounds give equal results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import NetworkContribution, StateDict
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import TrainingDataError, TrainingFailedError
+
+
+def seed_of(seed: int, site: str, round_number: int) -> int:
+    """Return the seed of a site's training in a round, from SHA-256."""
+    text = f"poolctl-round/1|{seed}|{round_number}|{site}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def train_contribution(
+    base: StateDict,
+    base_digest: str,
+    samples: GazeSamples,
+    settings: LocalTraining,
+    *,
+    site: str,
+    round_number: int,
+) -> NetworkContribution:
+    """Train a round's network on the samples of a site, and return the differences.
+
+    It runs on the CPU in one thread, so that it can be repeated.
+
+    Parameters
+    ----------
+    base_digest : str
+        SHA-256 of the base's file.
+    round_number : int
+        From 1.
+
+    Raises
+    ------
+    TrainingDataError
+        The site has fewer than 2 samples.
+    TrainingFailedError
+        The loss is not finite.
+    InvalidInputError
+        The base is no network that this program can train.
+    """
+    import torch
+
+    from site_agent.networks import from_module, to_module
+    from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
+
+    if len(samples) < 2:
+        raise TrainingDataError(None, [(0, f"found {len(samples)} samples, expected at least 2")])
+    module = to_module(base, "the base")
+    generator = torch.Generator().manual_seed(seed_of(settings.seed, site, round_number))
+    optimiser = sgd(
+        module,
+        settings.learning_rate_in(round_number),
+        settings.momentum,
+        settings.weight_decay,
+    )
+    with repeatable():
+        data = to_tensors(samples)
+        for _ in range(settings.epochs):
+            loss = train_epoch(module, optimiser, data, settings.batch_size, generator)
+            if not np.isfinite(loss):
+                raise TrainingFailedError(
+                    f"the loss is {loss} in round {round_number}: lower the learning rate "
+                    f"({settings.learning_rate:g})"
+                )
+    trained = from_module(module, base.metadata["architecture"])
+    return NetworkContribution(
+        network=StateDict(_differences(trained, base), dict(base.infos)),
+        holds="differences",
+        samples=len(samples),
+        base_digest=base_digest,
+        settings=settings.shared(),
+    )
+
+
+def _differences(trained: StateDict, base: StateDict) -> dict[str, NDArray[np.generic]]:
+    """Return floating-point entries less the base's; the others as trained."""
+    return {
+        name: np.subtract(trained.tensors[name], base.tensors[name])
+        if info.dtype.startswith("F")
+        else trained.tensors[name]
+        for name, info in base.infos.items()
+    }

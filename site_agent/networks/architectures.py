@@ -1,0 +1,83 @@
+"""The table of architectures: a new one is one module and one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from site_agent.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One way to build a network.
+
+    Attributes
+    ----------
+    name : str
+        In the metadata of the file as ``architecture``.
+    version : int
+        In the metadata as ``architecture_version``; it changes when the same parameters would
+        give other outputs.
+    parameters : int
+        Number of trained parameters.
+    build : callable
+        Returns a module with torch's random initial parameters.
+    """
+
+    name: str
+    version: int
+    parameters: int
+    build: Callable[[], nn.Module]
+
+
+def _lenet() -> nn.Module:
+    from site_agent.networks.gaze_lenet import GazeLeNet
+
+    return GazeLeNet(channels=50)
+
+
+def _wide_lenet() -> nn.Module:
+    from site_agent.networks.gaze_lenet import GazeLeNet
+
+    return GazeLeNet(channels=80)
+
+
+def _resnet18() -> nn.Module:
+    from site_agent.networks.gaze_resnet import GazeResNet18
+
+    return GazeResNet18()
+
+
+GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
+    each.name: each
+    for each in (
+        Architecture("gaze-lenet", 1, 1_827_076, _lenet),
+        Architecture("gaze-lenet-wide", 1, 2_922_106, _wide_lenet),
+        Architecture("gaze-resnet18", 1, 11_171_270, _resnet18),
+    )
+}
+
+
+def find_architecture(name: str, version: str | int | None = None) -> Architecture:
+    """Return the architecture of this name, and of this version if one is given.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such architecture, or this program has another version of it.
+    """
+    if name not in GAZE_ARCHITECTURES:
+        raise InvalidInputError(
+            f"unknown architecture {name!r}; expected one of {', '.join(GAZE_ARCHITECTURES)}"
+        )
+    found = GAZE_ARCHITECTURES[name]
+    if version is not None and str(version) != str(found.version):
+        raise InvalidInputError(
+            f"architecture {name} has version {version}; this program runs version {found.version}"
+        )
+    return found

@@ -1,0 +1,106 @@
+"""The loop that all trainings of gaze networks share: SGD over shuffled batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.networks.prediction import to_inputs
+
+
+@dataclass(frozen=True)
+class GazeTensors:
+    """Samples as a network takes them.
+
+    Attributes
+    ----------
+    patches : float32, shape (n, 1, 36, 60)
+    head, gaze : float32, shape (n, 2)
+    """
+
+    patches: torch.Tensor
+    head: torch.Tensor
+    gaze: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+
+def to_tensors(samples: GazeSamples, device: str = "cpu") -> GazeTensors:
+    """Return samples as tensors on a device."""
+    return GazeTensors(
+        to_inputs(samples.patches).to(device),
+        torch.from_numpy(samples.head.astype(np.float32)).to(device),
+        torch.from_numpy(samples.gaze.astype(np.float32)).to(device),
+    )
+
+
+def sgd(
+    module: nn.Module, learning_rate: float, momentum: float, weight_decay: float
+) -> torch.optim.SGD:
+    """Return SGD, with Nesterov's momentum unless it is 0."""
+    return torch.optim.SGD(
+        module.parameters(),
+        lr=learning_rate,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        nesterov=momentum > 0,
+    )
+
+
+def train_epoch(
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    data: GazeTensors,
+    batch_size: int,
+    generator: torch.Generator,
+) -> float:
+    """Train once on all samples, and return the mean loss.
+
+    The loss is the mean absolute difference of yaw and pitch in radians. A last batch of one
+    sample joins the batch before, because BatchNorm needs two.
+
+    Parameters
+    ----------
+    generator : torch.Generator
+        On the CPU; it orders the samples.
+    """
+    module.train()
+    order = torch.randperm(len(data), generator=generator).to(data.patches.device)
+    total = torch.zeros((), device=data.patches.device)
+    for batch in _batches(order, batch_size):
+        optimiser.zero_grad(set_to_none=True)
+        found = module(data.patches[batch], data.head[batch])
+        loss = functional.l1_loss(found, data.gaze[batch])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        total += loss.detach() * len(batch)
+    return float(total) / max(1, len(data))
+
+
+@contextmanager
+def repeatable(threads: int = 1) -> Iterator[None]:
+    """Make what torch computes inside depend on its inputs and the number of threads only."""
+    before_threads = torch.get_num_threads()
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        torch.set_num_threads(before_threads)
+
+
+def _batches(order: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
+    parts = list(torch.split(order, size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    yield from parts

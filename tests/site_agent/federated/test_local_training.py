@@ -1,0 +1,53 @@
+"""A site's training in a round can be repeated, and depends on the round."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import NetworkContribution
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import TrainingDataError
+from site_agent.federated.local_training import train_contribution
+from site_agent.networks import new_network
+
+
+def _samples(count: int) -> GazeSamples:
+    draw = np.random.default_rng(5)
+    return GazeSamples(
+        draw.integers(0, 256, (count, 36, 60)).astype(np.uint8),
+        draw.normal(size=(count, 2)) * 0.1,
+        draw.normal(size=(count, 2)) * 0.1,
+        np.full(count, "p00"),
+        np.full(count, "day01"),
+        np.arange(count),
+        np.full(count, "left"),
+    )
+
+
+def _train(round_number: int, count: int = 33) -> NetworkContribution:
+    return train_contribution(
+        new_network("gaze-lenet"),
+        "0" * 64,
+        _samples(count),
+        LocalTraining(batch_size=16),
+        site="site-a",
+        round_number=round_number,
+    )
+
+
+def test_equal_inputs_give_equal_differences() -> None:
+    first, again, later = _train(1), _train(1), _train(2)
+    assert first.samples == 33
+    assert first.holds == "differences"
+    for name in first.network.infos:
+        np.testing.assert_array_equal(first.network.tensors[name], again.network.tensors[name])
+    assert not np.array_equal(
+        first.network.tensors["fc2.weight"], later.network.tensors["fc2.weight"]
+    )
+
+
+def test_a_single_sample_is_refused() -> None:
+    with pytest.raises(TrainingDataError, match="found 1 samples, expected at least 2"):
+        _train(1, count=1)
