@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import OptionError
+from aggregators.formats.safetensors_file import ITEM_BYTES
+from aggregators.formats.sparse_tensors import (
+    Storage,
+    kept_numbers,
+    smallest_form,
+    storage_bytes,
+)
 from aggregators.models import Float64, StateDict
-
-Storage = Literal["dense", "mask", "index"]
 
 _LINEAR, _CONVOLUTION = 2, (3, 4, 5)
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
@@ -77,25 +84,55 @@ def prune(
     return StateDict(pruned, network.infos, network.metadata)
 
 
-def storage_bytes(tensor: NDArray[np.generic]) -> dict[Storage, int]:
-    """Return the bytes of an entry stored dense, with a bit mask, or with int32 indices.
+@dataclass(frozen=True)
+class EntrySize:
+    """What one entry of a network takes in three kinds of files, headers apart.
 
-    The smallest is the one to store: a bit mask from about 3 % zeros of float32 on, indices
-    from about 97 %.
+    Attributes
+    ----------
+    name : str
+    numbers, kept : int
+        Its numbers, and those of them that are not zero.
+    form : str
+        The smallest form: ``dense``, ``mask`` (a bit for each number) or ``index`` (int32).
+    dense_bytes : int
+        In a safetensors file.
+    coordinate_bytes : int
+        In a file of torch that stores the weights of linear layers and convolutions as sparse COO
+        tensors: an int64 for each dimension of each number that is not zero. Other entries are
+        dense there.
+    stored_bytes : int
+        In a ``poolctl-sparse`` file, which stores the entry in its smallest form.
     """
-    values = int(np.count_nonzero(tensor)) * tensor.itemsize
-    return {
-        "dense": tensor.nbytes,
-        "mask": (tensor.size + 7) // 8 + values,
-        "index": int(np.count_nonzero(tensor)) * 4 + values,
-    }
+
+    name: str
+    numbers: int
+    kept: int
+    form: Storage
+    dense_bytes: int
+    coordinate_bytes: int
+    stored_bytes: int
 
 
-def smallest_bytes(network: StateDict) -> int:
-    """Return the bytes of a network with each entry stored in its smallest form."""
-    return sum(min(storage_bytes(network.tensors[name]).values()) for name in network.infos)
-
-
-def coordinate_bytes(tensor: NDArray[np.generic]) -> int:
-    """Return the bytes of an entry as a sparse COO tensor of torch: int64 for each dimension."""
-    return int(np.count_nonzero(tensor)) * (8 * tensor.ndim + tensor.itemsize)
+def entry_sizes(network: StateDict) -> list[EntrySize]:
+    """Return the size of each entry of a network, in the order of their names."""
+    weights = {*weights_of_layers(network, "linear"), *weights_of_layers(network, "convolution")}
+    found = []
+    for name, info in sorted(network.infos.items()):
+        numbers, item_bytes = math.prod(info.shape), ITEM_BYTES[info.dtype]
+        kept = kept_numbers(network, name)
+        sizes = storage_bytes(numbers, kept, item_bytes)
+        form = smallest_form(sizes)
+        coordinates = kept * (8 * len(info.shape) + item_bytes)
+        found.append(
+            EntrySize(
+                name=name,
+                numbers=numbers,
+                kept=kept,
+                form=form,
+                dense_bytes=sizes["dense"],
+                coordinate_bytes=coordinates if name in weights else sizes["dense"],
+                stored_bytes=sizes[form],
+            )
+        )
+    return found

@@ -17,6 +17,7 @@ from aggregators.formats.dlib_stream import Buffer, view_bytes
 from aggregators.formats.fhog_detector import FhogDetectorFormat
 from aggregators.formats.forest_file import ForestFileFormat, HalfForestFileFormat
 from aggregators.formats.shape_predictor import ShapePredictorFormat
+from aggregators.formats.sparse_tensors import SparseTensorsFormat
 from aggregators.formats.tensors import TensorsFormat
 from aggregators.formats.unknown_files import describe_unknown_file
 from aggregators.models import KIND_WORDS, Model
@@ -30,6 +31,7 @@ _ALL: tuple[ModelFormat, ...] = (
     ForestFileFormat(),
     HalfForestFileFormat(),
     TensorsFormat(),
+    SparseTensorsFormat(),
 )
 
 FORMATS: dict[str, ModelFormat] = {member.name: member for member in _ALL}

@@ -109,7 +109,7 @@ def parse_safetensors(data: Buffer) -> Contents:
     content = np.frombuffer(data, dtype=np.uint8)
     content.flags.writeable = False
     length = _header_length(content)
-    header = _load_header(content[8 : 8 + length].tobytes())
+    header = load_json_object(content[8 : 8 + length].tobytes())
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise header_error("__metadata__", "other values", "an object of strings")
@@ -137,25 +137,26 @@ def _header_length(content: NDArray[np.uint8]) -> int:
     return length
 
 
-def _load_header(raw: bytes) -> dict[str, Any]:
+def load_json_object(raw: bytes, what: str = "header") -> dict[str, Any]:
+    """Return a JSON object of the header, or raise `FormatError`."""
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
     except UnicodeDecodeError as error:
         raise FormatError(
-            "header", offset=8 + error.start, found="bytes that are not UTF-8", expected="JSON"
+            what, offset=8 + error.start, found="bytes that are not UTF-8", expected="JSON"
         ) from error
     except json.JSONDecodeError as error:
         raise FormatError(
-            "header",
+            what,
             offset=8 + len(error.doc[: error.pos].encode()),
             found=f"invalid JSON ({error.msg})",
             expected="JSON",
         ) from error
     except (RecursionError, ValueError) as error:
         # Deeply nested brackets, or integers of thousands of digits.
-        raise header_error("header", f"invalid JSON ({error})", "an object of tensors") from error
+        raise header_error(what, f"invalid JSON ({error})", "an object of tensors") from error
     if not isinstance(header, dict):
-        raise header_error("header", f"a {type(header).__name__}", "an object of tensors")
+        raise header_error(what, f"a {type(header).__name__}", "an object of tensors")
     if b"\\u" in raw:
         _require_unicode(header)
     return header
@@ -220,7 +221,7 @@ def _parse_entry(name: str, value: Any, base: int) -> Entry:
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise header_error(what, f"type {str(dtype)[:40]}", f"one of {', '.join(ITEM_BYTES)}")
-    if not _is_sizes(shape) or len(shape) > MOST_DIMENSIONS:
+    if not is_shape(shape):
         raise header_error(what, f"shape {str(shape)[:80]}", "a list of at most 32 sizes")
     if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise header_error(what, f"data_offsets {str(offsets)[:80]}", "[begin, end]")
@@ -230,6 +231,11 @@ def _parse_entry(name: str, value: Any, base: int) -> Entry:
             what, f"{offsets[1] - offsets[0]} bytes", f"{size} for {dtype} of shape {shape}"
         )
     return Entry(TensorInfo(dtype, tuple(shape)), base + offsets[0], base + offsets[1])
+
+
+def is_shape(value: Any) -> bool:
+    """Return whether a value of JSON is a list of at most `MOST_DIMENSIONS` sizes."""
+    return _is_sizes(value) and len(value) <= MOST_DIMENSIONS
 
 
 def _is_sizes(value: Any) -> bool:

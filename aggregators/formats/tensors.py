@@ -38,10 +38,10 @@ class TensorsFormat:
     def decode(self, data: Buffer) -> StateDict:
         contents = parse_safetensors(data)
         for name in contents.entries:
-            _check_entry(name, contents)
+            check_entry(name, contents)
         infos = {name: entry.info for name, entry in contents.entries.items()}
         return StateDict(
-            tensors=_StoredTensors(contents),
+            tensors=StoredTensors(contents),
             infos=MappingProxyType(infos),
             metadata=MappingProxyType(dict(contents.metadata)),
         )
@@ -51,16 +51,22 @@ class TensorsFormat:
             raise ConversionError(
                 f"{self.name} holds the parameters of a network, not a {type(model).__name__}"
             )
-        if set(model.tensors) != set(model.infos):
-            odd = sorted(set(model.tensors) ^ set(model.infos))[0]
-            raise ConversionError(
-                f"tensor {odd!r}: found in one of tensors and infos, expected in both"
-            )
+        require_complete(model)
         header, names = lay_out(model.infos, model.metadata)
         return _encode_laid_out(model, header, names)
 
 
-def _check_entry(name: str, contents: Contents) -> None:
+def require_complete(model: StateDict) -> None:
+    """Raise `ConversionError` unless tensors and infos have the same names."""
+    if set(model.tensors) != set(model.infos):
+        odd = sorted(set(model.tensors) ^ set(model.infos))[0]
+        raise ConversionError(
+            f"tensor {odd!r}: found in one of tensors and infos, expected in both"
+        )
+
+
+def check_entry(name: str, contents: Contents) -> None:
+    """Raise `FormatError` for a type that networks do not have, or a BOOL that is not 0 or 1."""
     entry = contents.entries[name]
     kind = entry.info.dtype
     found = ""
@@ -72,7 +78,7 @@ def _check_entry(name: str, contents: Contents) -> None:
         raise FormatError(f"tensor {name!r}", offset=entry.start, found=found, expected=expected)
 
 
-class _StoredTensors(Mapping[str, NDArray[np.generic]]):
+class StoredTensors(Mapping[str, NDArray[np.generic]]):
     """The entries of a file, loaded when used."""
 
     def __init__(self, contents: Contents) -> None:
@@ -96,10 +102,17 @@ class _StoredTensors(Mapping[str, NDArray[np.generic]]):
 def _encode_laid_out(model: StateDict, header: bytes, names: list[str]) -> Iterator[Buffer]:
     yield header
     for name in names:
-        yield _tensor_bytes(name, model.tensors[name], model.infos[name])
+        yield tensor_bytes(name, model.tensors[name], model.infos[name])
 
 
-def _tensor_bytes(name: str, array: NDArray[np.generic], info: TensorInfo) -> Buffer:
+def tensor_bytes(name: str, array: NDArray[np.generic], info: TensorInfo) -> NDArray[np.uint8]:
+    """Return the bytes of an entry as they are stored, shape (bytes,).
+
+    Raises
+    ------
+    ConversionError
+        The array is not of the type and shape of `info`.
+    """
     wanted = np.dtype(np.float32 if info.dtype == "BF16" else NUMPY_TYPES.get(info.dtype, np.void))
     if array.dtype != wanted or array.shape != info.shape:
         raise ConversionError(

@@ -22,6 +22,7 @@ SUFFIX_OF_FORMAT = {
     "poolctl-forest": ".forest",
     "poolctl-forest-half": ".forest",
     "safetensors": ".safetensors",
+    "poolctl-sparse": ".sparse",
 }
 """File name endings of downloads, as `aggregators.formats` has them (a test compares)."""
 

@@ -78,6 +78,9 @@ COMMANDS = (
     ),
     CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),
     CommandEntry("convert", "cli.vision.convert", "Convert a model file to another format.", _MAKE),
+    CommandEntry(
+        "prune", "cli.vision.prune", "Set the smallest weights of a network to zero.", _MAKE
+    ),
     CommandEntry("inspect", "cli.vision.inspect", "Describe a model file.", _USE),
     CommandEntry("predict", "cli.vision.predict", "Find faces and landmarks in images.", _USE),
     CommandEntry("evaluate", "cli.vision.evaluate", "Score models on annotated images.", _USE),

@@ -100,6 +100,23 @@ def make_state_dict() -> StateDict:
     return StateDict(tensors, infos, {"architecture": "gaze-net", "note": "grüße"})
 
 
+def make_sparse_state_dict() -> StateDict:
+    """Make a state dict with few numbers that are not zero, of types of each size."""
+    random = np.random.default_rng(0)
+    types = {"F64": np.float64, "F32": np.float32, "BF16": np.float32, "I16": np.int16}
+    tensors: dict[str, np.ndarray] = {}
+    infos = {}
+    for name, kind in types.items():
+        for form, kept in (("mask", 40), ("index", 2)):
+            values = np.zeros(297, dtype=kind)
+            values[random.choice(297, kept, replace=False)] = np.arange(1, kept + 1)
+            tensors[f"{name} {form}"] = values.reshape(9, 3, 11)
+            infos[f"{name} {form}"] = TensorInfo(name, (9, 3, 11))
+    tensors |= {"negative": np.array([-0.0, *[0.0] * 40]), "no": np.zeros((), dtype=np.int64)}
+    infos |= {"negative": TensorInfo("F64", (41,)), "no": TensorInfo("I64", ())}
+    return StateDict(tensors, infos, {"architecture": "gaze-lenet", "format": "pt"})
+
+
 def assert_equal_models(first: Model, second: Model) -> None:
     """Compare every field; -0.0 and 0.0 are equal, as dlib writes no sign of zero."""
     assert type(first) is type(second)

@@ -11,6 +11,7 @@ from tests.aggregators.formats.examples import (
     make_ensemble,
     make_predictor,
     make_soft_predictor,
+    make_sparse_state_dict,
     make_state_dict,
 )
 from tests.conformance.model_formats import ModelFormatSuite
@@ -64,6 +65,15 @@ class TestTensors(ModelFormatSuite):
     @staticmethod
     def examples() -> Iterator[Model]:
         yield make_state_dict()
+
+
+class TestSparseTensors(ModelFormatSuite):
+    format_name = "poolctl-sparse"
+
+    @staticmethod
+    def examples() -> Iterator[Model]:
+        yield make_state_dict()
+        yield make_sparse_state_dict()
 
 
 def test_every_format_has_a_suite() -> None:

@@ -1,0 +1,164 @@
+"""``poolctl prune``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.frame.addresses import ModelFile, model_file, size_words
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import (
+    place_for_model,
+    refuse_inputs,
+    require_free,
+    words_on_existing,
+)
+from cli.frame.options import DryRunOption, ForceOption, OutputFileOption, command, numbers, single
+from cli.frame.output import Invocation, Reply, TableText
+
+if TYPE_CHECKING:
+    from aggregators.models import StateDict
+    from aggregators.pruning import EntrySize
+
+app = single()
+
+Layers = Literal["linear", "convolution"]
+Scope = Literal["layer", "global"]
+
+_SIZES = ("dense_bytes", "coordinate_bytes", "stored_bytes")
+_SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
+
+
+@command(
+    app,
+    "prune",
+    examples=[
+        "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
+        "prune gaze.safetensors --fraction 0.9 --scope global -o pruned.safetensors",
+        "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999",
+    ],
+)
+def prune(
+    invocation: Invocation,
+    network: Annotated[str, typer.Argument(metavar="FILE|ADDRESS", help="A network.")],
+    *,
+    fraction: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Of the weights that become zero.", show_default=False),
+    ] = None,
+    output: OutputFileOption = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Compare these fractions, for example 0,0.9,0.99, and write no network.",
+        ),
+    ] = "",
+    layers: Annotated[Layers, typer.Option(help="The layers to prune.")] = "linear",
+    scope: Annotated[
+        Scope, typer.Option(help="The fraction of each layer, or of all layers together.")
+    ] = "layer",
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Set the weights of least magnitude to zero, which makes a network's file smaller.
+
+    Biases are kept. A .sparse file stores each entry in its smallest form: dense, with a bit mask,
+    or with indices; all commands read it as any network, and 'poolctl convert' makes it a
+    .safetensors file. The table compares its size with that of sparse COO tensors of torch.
+    """
+    given = [fraction is not None, output is not None]
+    if any(given) if table else not all(given):
+        raise UsageError("expected --fraction with --output, or --table without them")
+    fractions = numbers(table, "--table") if table else [fraction or 0.0]
+    file = model_file(invocation, network)
+    content = _read_network(file)
+    with invocation.progress(f"prune {network}") as report:
+        pruned = []
+        for number, each in enumerate(fractions):
+            report(number / len(fractions), f"fraction {each:g}")
+            pruned.append(_prune(content, each, layers, scope))
+    data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
+    if output is None:
+        return _compare(data, fractions, pruned)
+    data |= {"fraction": fraction, "output": output}
+    return _write(data, file, pruned[0], output, force=force, dry_run=dry_run)
+
+
+def _read_network(file: ModelFile) -> StateDict:
+    from aggregators.formats import read_model
+    from aggregators.models import KIND_WORDS, StateDict
+
+    content = read_model(file.path)
+    if not isinstance(content, StateDict):
+        raise UsageError(f"{file.word}: is a {KIND_WORDS[type(content)]}, expected a network")
+    return content
+
+
+def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) -> StateDict:
+    from aggregators import pruning
+
+    names = pruning.weights_of_layers(network, layers)
+    if not names:
+        raise UsageError(f"--layers {layers}: the network has no such layers")
+    return pruning.prune(network, names, fraction, scope)
+
+
+def _compare(data: dict[str, Any], fractions: list[float], pruned: list[StateDict]) -> Reply:
+    """Return the sizes of the network at each fraction."""
+    from aggregators.pruning import entry_sizes
+
+    rows, table = [], []
+    for fraction, network in zip(fractions, pruned, strict=True):
+        total = _total(entry_sizes(network))
+        table.append({"fraction": fraction} | total)
+        rows.append([f"{fraction:g}", *_size_cells(total)])
+    return Reply(data | {"table": table}, TableText(["fraction", *_SIZE_COLUMNS], rows))
+
+
+def _write(
+    data: dict[str, Any],
+    file: ModelFile,
+    network: StateDict,
+    output: Path,
+    *,
+    force: bool,
+    dry_run: bool,
+) -> Reply:
+    """Write a pruned network, and return the size of each entry."""
+    from aggregators.formats import write_model
+    from aggregators.formats.registry import format_of_suffix
+    from aggregators.pruning import entry_sizes
+
+    require_free(output, force=True)
+    refuse_inputs([output], [file.path], "--output", what="the network")
+    name = format_of_suffix(output) or "poolctl-sparse"
+    digest = None
+    if not dry_run:
+        with place_for_model(output, force=force) as place:
+            digest = write_model(network, place, format_name=name)
+    sizes = entry_sizes(network)
+    total = _total(sizes)
+    rows = [[each.name, each.form, *_size_cells(asdict(each))] for each in sizes]
+    rows.append(["all", "", *_size_cells(total)])
+    data |= {"format": name, "digest": digest, "entries": sizes, "all": total}
+    sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows, shortened="entry")
+    if dry_run:
+        told = f"would write {output} ({name}){words_on_existing(output, force=force)}"
+        return Reply(data, [sheet, told], [str(output)])
+    told = f"{output}  ({name}, {size_words(output.stat().st_size)})"
+    return Reply(data, [sheet, told, f"sha256 {digest}"], [str(output)])
+
+
+def _total(sizes: list[EntrySize]) -> dict[str, int]:
+    return {
+        field: sum(getattr(each, field) for each in sizes) for field in ("numbers", "kept", *_SIZES)
+    }
+
+
+def _size_cells(size: dict[str, Any]) -> list[str]:
+    left = f"{100 * size['kept'] / max(1, size['numbers']):.4g} %"
+    return [left, *(f"{size[field] / 2**20:.3f}" for field in _SIZES)]
