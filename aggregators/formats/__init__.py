@@ -5,6 +5,7 @@ from aggregators.formats.fingerprint import Fingerprint, fingerprint, model_kind
 from aggregators.formats.registry import (
     DEFAULT_MAX_BYTES,
     FORMATS,
+    NETWORK_FORMATS,
     decode_model,
     default_format,
     encode_model,
@@ -17,6 +18,7 @@ from aggregators.formats.registry import (
 __all__ = [
     "DEFAULT_MAX_BYTES",
     "FORMATS",
+    "NETWORK_FORMATS",
     "Fingerprint",
     "ModelFormat",
     "decode_model",

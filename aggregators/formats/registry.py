@@ -37,6 +37,9 @@ _ALL: tuple[ModelFormat, ...] = (
 FORMATS: dict[str, ModelFormat] = {member.name: member for member in _ALL}
 """All formats by name. A model is written in the first that holds it, unless asked otherwise."""
 
+NETWORK_FORMATS = frozenset({TensorsFormat.name, SparseTensorsFormat.name})
+"""Formats whose files hold networks."""
+
 HEAD_BYTES = 4096
 DEFAULT_MAX_BYTES = 4 * 1024**3
 _MAPPED_FROM_BYTES = 1024 * 1024

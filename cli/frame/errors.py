@@ -135,7 +135,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     aggregator_errors.UnknownFormatError: Outcome(
         ExitCode.INTEGRITY,
         "unknown_format",
-        "models are dlib .svm and .dat files, poolctl's forest files and .safetensors",
+        "models are dlib .svm and .dat files, poolctl's .forest files, .safetensors and .sparse",
     ),
     aggregator_errors.IncompatibleModelsError: Outcome(
         ExitCode.INCOMPATIBLE,

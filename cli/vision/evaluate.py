@@ -275,10 +275,10 @@ def _post(
 
 
 def _refuse_networks(files: Sequence[ModelFile]) -> None:
-    from aggregators.formats import recognise
+    from aggregators.formats import NETWORK_FORMATS, recognise
 
     for file in files:
-        if recognise(file.path).name == "safetensors":
+        if recognise(file.path).name in NETWORK_FORMATS:
             raise UsageError(f"{file.word}: networks cannot be evaluated on faces")
 
 

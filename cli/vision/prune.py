@@ -37,7 +37,7 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
     "prune",
     examples=[
         "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
-        "prune gaze.safetensors --fraction 0.9 --scope global -o pruned.safetensors",
+        "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
         "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999",
     ],
 )
@@ -58,9 +58,10 @@ def prune(
         ),
     ] = "",
     layers: Annotated[Layers, typer.Option(help="The layers to prune.")] = "linear",
-    scope: Annotated[
-        Scope, typer.Option(help="The fraction of each layer, or of all layers together.")
-    ] = "layer",
+    over_all: Annotated[
+        bool,
+        typer.Option("--global", help="Prune the fraction of all layers together, not of each."),
+    ] = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -73,6 +74,7 @@ def prune(
     given = [fraction is not None, output is not None]
     if any(given) if table else not all(given):
         raise UsageError("expected --fraction with --output, or --table without them")
+    scope: Scope = "global" if over_all else "layer"
     fractions = numbers(table, "--table") if table else [fraction or 0.0]
     file = model_file(invocation, network)
     content = _read_network(file)

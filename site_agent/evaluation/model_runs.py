@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from aggregators.formats import recognise
+from aggregators.formats import NETWORK_FORMATS, recognise
 from site_agent.datasets import FaceDataset, require_images
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
@@ -77,7 +77,7 @@ def evaluate_model(
     settings = settings or EvaluationSettings()
     require_images(dataset)
     name = recognise(model).name
-    if name == "safetensors":
+    if name in NETWORK_FORMATS:
         raise EvaluationError(f"{model}: networks cannot be evaluated on faces")
     if name == DETECTOR_FORMAT:
         return evaluate_detector(

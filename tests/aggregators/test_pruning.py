@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
 from aggregators.errors import OptionError
+from aggregators.formats import encode_model
 from aggregators.models import StateDict
-from aggregators.pruning import (
-    coordinate_bytes,
-    prune,
-    smallest_bytes,
-    storage_bytes,
-    weights_of_layers,
-)
+from aggregators.pruning import EntrySize, entry_sizes, prune, weights_of_layers
 from tests.aggregators.methods.networks.small_rounds import make_state_dict
 
 MIB = 1024 * 1024
+CLIENT_PART = ("conv1.weight", "conv1.bias")
+"""The thesis states the sizes of the server's part of the network, which is all but this."""
 
 
 @cache
@@ -61,34 +59,71 @@ def test_the_weights_of_least_magnitude_become_zero(scope: Literal["layer", "glo
     assert network.tensors["a.weight"].tolist() == [[1.0, -4.0], [0.5, 3.0]]
 
 
+def server_part(layers: Literal["linear", "convolution"], fraction: float) -> StateDict:
+    """Return the server's part of the pruned network."""
+    network = wide_network()
+    pruned = prune(network, weights_of_layers(network, layers), fraction)
+    names = set(pruned.infos).difference(CLIENT_PART)
+    return make_state_dict({name: np.array(pruned.tensors[name]) for name in names})
+
+
 @pytest.mark.parametrize(
-    ("fraction", "published_mib"),
-    [(0, 56.3), (0.9, 6.87), (0.95, 4.13), (0.99, 1.93), (0.999, 1.43)],
+    ("layers", "fraction", "published_mib", "published_zeros"),
+    [
+        ("linear", 0, 56.3, 0),
+        ("linear", 0.9, 6.87, 0.8875),
+        ("linear", 0.95, 4.13, 0.9368),
+        ("linear", 0.99, 1.93, 0.9762),
+        ("linear", 0.999, 1.43, 0.9851),
+        ("convolution", 0.9, 55.0, 0.0123),
+    ],
 )
 def test_sizes_are_those_of_the_thesis_and_ours_are_smaller(
-    fraction: float, published_mib: float
+    layers: Literal["linear", "convolution"],
+    fraction: float,
+    published_mib: float,
+    published_zeros: float,
 ) -> None:
-    network = wide_network()
-    pruned = prune(network, weights_of_layers(network, "linear"), fraction).tensors
-    # All published sizes follow if biases and the first convolution stay dense.
-    dense = {"conv1.weight", *(name for name in pruned if name.endswith("bias"))}
-    published_form = sum(
-        each.nbytes if name in dense else coordinate_bytes(each) for name, each in pruned.items()
-    )
-    assert published_form / MIB == pytest.approx(published_mib, rel=0.01)
-    ours = smallest_bytes(StateDict(pruned, network.infos)) / MIB
-    assert ours < published_mib
+    network = server_part(layers, fraction)
+    sizes = entry_sizes(network)
+    coordinates = sum(each.coordinate_bytes for each in sizes) / MIB
+    assert coordinates == pytest.approx(published_mib, rel=0.01)
+    assert sum(each.dense_bytes for each in sizes) / MIB == pytest.approx(11.1, rel=0.01)
+    numbers, kept = (sum(getattr(each, of) for each in sizes) for of in ("numbers", "kept"))
+    assert 1 - kept / numbers == pytest.approx(published_zeros, abs=1e-4)
+    file_bytes = len(encode_model(network, "poolctl-sparse"))
+    assert file_bytes - 1000 < sum(each.stored_bytes for each in sizes) < file_bytes
+    assert file_bytes / MIB < min(published_mib, 11.2)
     derived = {0.9: 1.60, 0.99: 0.37}
-    if fraction in derived:
-        assert ours == pytest.approx(derived[fraction], rel=0.02)
+    if layers == "linear" and fraction in derived:
+        assert file_bytes / MIB == pytest.approx(derived[fraction], rel=0.02)
+
+
+@pytest.mark.parametrize("fraction", [0, 0.9, 0.999])
+def test_a_file_of_torch_has_the_computed_size(tmp_path: Path, fraction: float) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra gaze)")
+    network = server_part("linear", fraction)
+    sizes = entry_sizes(network)
+    state = {}
+    for each in sizes:
+        tensor = torch.from_numpy(network.tensors[each.name])
+        state[each.name] = tensor if tensor.ndim == 1 else tensor.to_sparse()
+    torch.save(state, tmp_path / "sparse.pt")
+    computed = sum(each.coordinate_bytes for each in sizes)
+    assert 0 < (tmp_path / "sparse.pt").stat().st_size - computed < 8192
 
 
 def test_the_smallest_form_follows_the_number_of_zeros() -> None:
-    for zeros, form in ((0, "dense"), (500, "mask"), (990, "index")):
-        tensor = np.ones(1000, dtype=np.float32)
-        tensor[:zeros] = 0
-        sizes = storage_bytes(tensor)
-        assert min(sizes, key=sizes.__getitem__) == form
+    tensors = {}
+    for zeros in (0, 500, 990, 1000):
+        tensors[f"{zeros:04}"] = np.ones(1000, dtype=np.float32)
+        tensors[f"{zeros:04}"][:zeros] = 0
+    assert entry_sizes(make_state_dict(tensors)) == [
+        EntrySize("0000", 1000, 1000, "dense", 4000, 4000, 4000),
+        EntrySize("0500", 1000, 500, "mask", 4000, 4000, 125 + 2000),
+        EntrySize("0990", 1000, 10, "index", 4000, 4000, 80),
+        EntrySize("1000", 1000, 0, "mask", 4000, 4000, 125),
+    ]
 
 
 def test_impossible_requests_are_refused() -> None:
