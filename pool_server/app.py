@@ -30,6 +30,7 @@ import pool_server.people.sites.endpoints as sites
 import pool_server.people.tokens.endpoints as tokens
 import pool_server.people.users.endpoints as users
 import pool_server.rounds.endpoints as rounds
+import pool_server.secure.endpoints as secure
 import pool_server.signatures.endpoints as signatures
 import pool_server.transfers.endpoints as transfers
 from pool_server.activity.events.delivering import delivering
@@ -45,6 +46,7 @@ from pool_server.http.traffic import Traffic
 from pool_server.merges.running import merging
 from pool_server.people.sites.endpoints import pool_version
 from pool_server.people.tokens.service import create_first_admin as create_first_admin_in
+from pool_server.secure.files import deleting_ended_sessions
 from pool_server.settings import PoolSettings
 from pool_server.storage import open_storage
 from pool_server.transfers.check_slots import CheckSlots
@@ -67,6 +69,7 @@ NOUNS: tuple[ModuleType, ...] = (
     transfers,
     merges,
     rounds,
+    secure,
     events,
     audit,
     sites,
@@ -109,6 +112,11 @@ TAGS = [
         "name": "rounds",
         "description": "Several sites refine one model, each on data that stay at home: a base, "
         "contributions of the sites that were asked, and a result with its lineage.",
+    },
+    {
+        "name": "secure",
+        "description": "The board of the secure sum: labs and aggregation servers leave signed "
+        "messages and encrypted files here. The pool can neither read nor change what counts.",
     },
     {
         "name": "merges",
@@ -201,7 +209,12 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     parts: ServerParts = app.state.parts
     await asyncio.to_thread(recover_uploads, parts)
     try:
-        async with sweeping(parts), merging(parts), delivering(parts):
+        async with (
+            sweeping(parts),
+            deleting_ended_sessions(parts),
+            merging(parts),
+            delivering(parts),
+        ):
             yield
     finally:
         parts.database.close()

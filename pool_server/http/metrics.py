@@ -30,6 +30,7 @@ from pool_server.database.records import (
     MergeJobRecord,
     ModelVersionRecord,
     RoundContributionRecord,
+    SecureFileRecord,
     UploadRecord,
     WebhookDeliveryRecord,
 )
@@ -222,4 +223,5 @@ def _files() -> Subquery:
             ModelVersionRecord.state != "deleted"
         ),
         select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes),
+        select(SecureFileRecord.digest, SecureFileRecord.size_bytes),
     ).subquery()

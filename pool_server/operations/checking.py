@@ -14,6 +14,8 @@ from pool_server.database.records import (
     ModelVersionRecord,
     RoundContributionRecord,
     RoundRecord,
+    SecureFileRecord,
+    SecureSessionRecord,
     SiteRecord,
 )
 from pool_server.errors import ContentMissingError, StorageFailedError
@@ -117,13 +119,19 @@ def _mended_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
 
 
 def _names_of_files(connection: Connection) -> dict[str, str]:
-    """Return what each file is called: the address of one version that has it, or its round."""
+    """Return what each file is called: the address of one version that has it, or its session."""
     rounds = connection.execute(
         select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name)
         .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
         .join(SiteRecord, SiteRecord.id == RoundContributionRecord.site_id)
     )
     names = {digest: f"round {key}, contribution of {site}" for digest, key, site in rounds}
+    sessions = connection.execute(
+        select(SecureFileRecord.digest, SecureSessionRecord.key, SiteRecord.name)
+        .join(SecureSessionRecord, SecureSessionRecord.id == SecureFileRecord.session_id)
+        .join(SiteRecord, SiteRecord.id == SecureFileRecord.site_id)
+    )
+    names |= {digest: f"session {key}, file of {site}" for digest, key, site in sessions}
     versions = connection.execute(
         select(
             ModelVersionRecord.digest,

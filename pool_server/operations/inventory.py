@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, select, union
 
 from pool_server.database.engine import Database
-from pool_server.database.records import ModelVersionRecord, RoundContributionRecord, UploadRecord
+from pool_server.database.records import (
+    ModelVersionRecord,
+    RoundContributionRecord,
+    SecureFileRecord,
+    UploadRecord,
+)
 from pool_server.database.schema import require_newest_schema
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
@@ -45,13 +50,14 @@ def opened_pool(settings: PoolSettings) -> Iterator[Pool]:
 def known_files(connection: Connection) -> dict[str, int]:
     """Return the size of every file that must be there, by digest.
 
-    Those of versions that are not deleted, and of contributions to rounds.
+    Those of versions that are not deleted, of contributions to rounds, and of secure sessions.
     """
     versions = select(ModelVersionRecord.digest, ModelVersionRecord.size_bytes).where(
         ModelVersionRecord.state != DELETED
     )
     contributions = select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes)
-    rows = connection.execute(union(versions, contributions))
+    secure = select(SecureFileRecord.digest, SecureFileRecord.size_bytes)
+    rows = connection.execute(union(versions, contributions, secure))
     return {row.digest: row.size_bytes for row in rows}
 
 

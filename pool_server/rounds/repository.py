@@ -14,6 +14,7 @@ from pool_server.database.records import (
     RoundContributionRecord,
     RoundParticipantRecord,
     RoundRecord,
+    SecureFileRecord,
     UploadRecord,
     now_utc,
 )
@@ -123,7 +124,7 @@ def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
 
 
 def is_needed(session: Session, digest: str) -> bool:
-    """Tell whether a version, a contribution, or an upload under way has a file."""
+    """Tell whether a version, a contribution, a secure session or an upload has a file."""
     return bool(
         session.scalar(
             select(
@@ -132,6 +133,7 @@ def is_needed(session: Session, digest: str) -> bool:
                         ModelVersionRecord.digest == digest, ModelVersionRecord.state != DELETED
                     ),
                     exists().where(RoundContributionRecord.digest == digest),
+                    exists().where(SecureFileRecord.digest == digest),
                     exists().where(
                         UploadRecord.digest == digest, UploadRecord.state.in_(UNDER_WAY)
                     ),

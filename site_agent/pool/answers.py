@@ -19,12 +19,13 @@ MOST_ANSWER_BYTES = 64 * 1024 * 1024
 
 _VERSION = re.compile(r"/api/v1/models/([^/]+)/([^/]+)(?:/versions/([^/]+))?")
 _KEYS_OF = re.compile(r"/api/v1/sites/([^/]+)/keys")
-_IDENTIFIER = re.compile(r"/(lineage|rounds|merges|uploads)/([0-9a-f]+)")
+_IDENTIFIER = re.compile(r"/(lineage|rounds|merges|uploads|sessions)/([0-9a-f]+)")
 _FIELD_OF = {
     "lineage": "root",
     "rounds": "round_id",
     "merges": "merge_id",
     "uploads": "upload_id",
+    "sessions": "session_id",
 }
 
 

@@ -28,6 +28,7 @@ from site_agent.pool.resources.merges import Merges
 from site_agent.pool.resources.models import ModelQuery, Models
 from site_agent.pool.resources.people import Invitations, Sites, Tokens, Users
 from site_agent.pool.resources.rounds import Rounds
+from site_agent.pool.resources.secure import SecureSessions
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.resources.uploads import Uploads
 from site_agent.pool.resources.withdrawals import Withdrawals
@@ -106,6 +107,7 @@ class PoolClient:
             profiles.key_folder(name, endpoint),
         )
         self.rounds = Rounds(connection)
+        self.secure = SecureSessions(connection)
         self.merges = Merges(connection)
         self.events = Events(connection)
         self.webhooks = Webhooks(connection)

@@ -34,6 +34,12 @@ from pool_server.database.records.rounds import (
     RoundRecord,
 )
 from pool_server.database.records.search import SearchEntryRecord
+from pool_server.database.records.secure import (
+    SecureFileRecord,
+    SecureParticipantRecord,
+    SecurePostRecord,
+    SecureSessionRecord,
+)
 from pool_server.database.records.signatures import SiteKeyRecord, StatementRecord
 from pool_server.database.records.uploads import UploadRecord
 
@@ -59,6 +65,10 @@ __all__ = [
     "RoundParticipantRecord",
     "RoundRecord",
     "SearchEntryRecord",
+    "SecureFileRecord",
+    "SecureParticipantRecord",
+    "SecurePostRecord",
+    "SecureSessionRecord",
     "SiteKeyRecord",
     "SiteRecord",
     "StatementRecord",

@@ -22,7 +22,8 @@ class UploadRecord(Record):
 
     `state` is ``receiving``, ``checking``, ``complete``, ``refused`` or ``expired``.
     `purpose` is what the file is to become: a ``version`` of a model, a ``contribution`` to the
-    round `round_id` (of which `model_name` then holds the key), or the ``result`` of that round.
+    round `round_id` (of which `model_name` then holds the key), the ``result`` of that round, or
+    a file of the ``secure`` session `secure_session_id` (likewise).
     `card`, `terms`, `as_draft` and `statement` wait here for the version; `visibility` and
     `rights` for the model, if the version is its first.
     `claim_expires_at` limits how long one process may hold the state ``checking``; a claim that
@@ -53,6 +54,7 @@ class UploadRecord(Record):
         String(16), default="version", server_default=text("'version'")
     )
     round_id: Mapped[int | None] = mapped_column(ForeignKey("rounds.id"))
+    secure_session_id: Mapped[int | None] = mapped_column(ForeignKey("secure_sessions.id"))
     digest: Mapped[DigestText]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     part_bytes: Mapped[int] = mapped_column(BigInteger)

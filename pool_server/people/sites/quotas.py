@@ -13,6 +13,7 @@ from pool_server.database.records import (
     ModelRecord,
     ModelVersionRecord,
     RoundContributionRecord,
+    SecureFileRecord,
     SiteRecord,
     UploadRecord,
 )
@@ -33,7 +34,8 @@ def files_of_sites() -> Subquery:
         RoundContributionRecord.digest,
         RoundContributionRecord.size_bytes,
     )
-    return union(published, contributed).subquery("files")
+    secure = select(SecureFileRecord.site_id, SecureFileRecord.digest, SecureFileRecord.size_bytes)
+    return union(published, contributed, secure).subquery("files")
 
 
 def files_under_way() -> Subquery:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import Digest
 
-Purpose = Literal["version", "contribution", "result"]
+Purpose = Literal["version", "contribution", "result", "secure"]
 OpenState = Literal["receiving", "checking"]
 
 _UPLOAD_EXAMPLE: dict[str, Any] = {
@@ -32,7 +32,7 @@ class OpenUpload(BaseModel):
 
     upload_id: str
     site: str
-    name: str = Field(description="Of the model; of a contribution, the round's identifier.")
+    name: str = Field(description="Of the model; else the identifier of the round or session.")
     purpose: Purpose
     file_name: str
     size_bytes: int

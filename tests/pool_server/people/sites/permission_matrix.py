@@ -176,6 +176,25 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
         *REFUSED, 403, 404, 200, 200, 200, 200,
     ),
     ("POST", "/api/v1/rounds/{round_id}/finish"): (*REFUSED, 403, 403, 200, 200, 200, 200),
+    ("GET", "/api/v1/secure/sessions"): (*REFUSED, 200, 200, 200, 200, 200, 200),
+    ("POST", "/api/v1/secure/sessions"): (*REFUSED, 403, 403, 201, 201, 201, 201),
+    ("GET", "/api/v1/secure/sessions/{session_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
+    ("GET", "/api/v1/secure/sessions/{session_id}/posts"): (*REFUSED, 200, 404, 200, 200, 200, 200),
+    ("POST", "/api/v1/secure/sessions/{session_id}/posts"): (
+        *REFUSED, 403, 404, 201, 201, 201, 201,
+    ),
+    ("POST", "/api/v1/secure/sessions/{session_id}/files"): (
+        *REFUSED, 403, 404, 201, 201, 201, 201,
+    ),
+    ("POST", "/api/v1/secure/sessions/{session_id}/files/uploads/{upload_id}/complete"): (
+        *REFUSED, 403, 404, 201, 201, 201, 201,
+    ),
+    ("HEAD", "/api/v1/secure/sessions/{session_id}/files/{digest}"): (
+        *REFUSED, 200, 404, 200, 200, 200, 200,
+    ),
+    ("GET", "/api/v1/secure/sessions/{session_id}/files/{digest}"): (
+        *REFUSED, 200, 404, 200, 200, 200, 200,
+    ),
 }  # fmt: skip
 
 PATH_VALUES: dict[str, Any] = {
@@ -231,4 +250,10 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/v1/evaluations"): {"json": SCORES},
     ("POST", "/api/v1/rounds"): {"json": ROUND},
     ("POST", "/api/v1/rounds/{round_id}/finish"): {"json": {"site": SITE, "name": "refined"}},
+    ("POST", "/api/v1/secure/sessions/{session_id}/posts"): {
+        "json": {"sender": SITE, "phase": "share", "envelope": "{}"}
+    },
+    ("POST", "/api/v1/secure/sessions/{session_id}/files"): {
+        "json": {"site": SITE, "size_bytes": 9, "digest": UNKNOWN_DIGEST}
+    },
 }  # fmt: skip

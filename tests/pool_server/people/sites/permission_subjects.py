@@ -26,6 +26,12 @@ from tests.pool_server.rounds.round_driver import (
     contribution_bytes,
     start_round,
 )
+from tests.pool_server.secure.session_driver import (
+    announce_file,
+    send_file,
+    session_request,
+    start_session,
+)
 from tests.pool_server.signatures.signers import proof, register, signed, statement_of
 
 FOREST_SEED = 505
@@ -213,11 +219,34 @@ class Subjects:
     def a_ready_round(self) -> Subject:
         return self.a_round_with_contribution(SITE, PARTNER)
 
+    # -- secure sessions -------------------------------------------------------------------------
+
+    def new_session(self) -> Subject:
+        return Subject(body={"json": session_request((SITE, PARTNER), self.new_name())})
+
+    def start_session(self) -> str:
+        return start_session(self.member, (SITE, PARTNER), self.new_name())
+
+    def a_session(self) -> Subject:
+        return Subject({"session_id": self.start_session()})
+
+    def a_session_with_file(self) -> Subject:
+        key, content = self.start_session(), network_bytes()
+        assert send_file(self.member, key, SITE, content).status_code == 201
+        return Subject({"session_id": key, "digest": sha256(content)})
+
+    def a_whole_session_file(self) -> Subject:
+        key, content = self.start_session(), network_bytes()
+        opened = announce_file(self.member, key, SITE, content).json()
+        send_parts(self.member, opened, content)
+        return Subject({"session_id": key, "upload_id": opened["upload_id"]})
+
 
 _API = "/api/v1"
 _VERSION = f"{_API}/models/{{site}}/{{name}}/versions/{{reference}}"
 _UPLOAD = f"{_API}/uploads/{{upload_id}}"
 _ROUND = f"{_API}/rounds/{{round_id}}"
+_SESSION = f"{_API}/secure/sessions/{{session_id}}"
 MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ("POST", f"{_API}/sites"): Subjects.new_site,
     ("POST", f"{_API}/invitations/accept"): Subjects.acceptance,
@@ -255,4 +284,12 @@ MAKERS: dict[tuple[str, str], Callable[[Subjects], Subject]] = {
     ),
     ("DELETE", f"{_ROUND}/contributions/{{site}}"): Subjects.a_round_with_contribution,
     ("POST", f"{_ROUND}/finish"): Subjects.a_ready_round,
+    ("POST", f"{_API}/secure/sessions"): Subjects.new_session,
+    ("GET", _SESSION): Subjects.a_session,
+    ("GET", f"{_SESSION}/posts"): Subjects.a_session,
+    ("POST", f"{_SESSION}/posts"): Subjects.a_session,
+    ("POST", f"{_SESSION}/files"): Subjects.a_session,
+    ("POST", f"{_SESSION}/files/uploads/{{upload_id}}/complete"): Subjects.a_whole_session_file,
+    ("HEAD", f"{_SESSION}/files/{{digest}}"): Subjects.a_session_with_file,
+    ("GET", f"{_SESSION}/files/{{digest}}"): Subjects.a_session_with_file,
 }

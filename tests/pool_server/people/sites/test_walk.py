@@ -163,7 +163,12 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         for each in inputs
     ]
     exports = [({"addresses": [there]}, {"addresses": [absent]}) for there, absent in references]
+    session = {
+        **subjects.a_session_with_file().values,
+        "upload_id": subjects.an_upload().values["upload_id"],
+    }
     return {
+        "{session_id}": [Pair(session, session | {"session_id": "0" * 64})],
         "{name}": [
             *(Pair({"site": SITE, "name": name}, {"site": SITE, "name": NEVER}) for name in HIDDEN),
             Pair({**drafted, "reference": "2"}, {**drafted, "reference": "9"}),

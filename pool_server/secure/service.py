@@ -1,0 +1,235 @@
+"""Opening sessions, posting messages, reading them."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from pool_server.database.records import (
+    SecureParticipantRecord,
+    SecurePostRecord,
+    SecureSessionRecord,
+    now_utc,
+)
+from pool_server.errors import ConflictError, MissingError, NotAllowedError, RefusedError
+from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
+from pool_server.http.pagination import write_cursor
+from pool_server.people.sites.repository import get_site
+from pool_server.rounds import service as rounds
+from pool_server.secure import repository
+from pool_server.wire.secure import (
+    SecurePostList,
+    SecurePostRequest,
+    SecurePostResponse,
+    SecureSessionPage,
+    SecureSessionRequest,
+    SecureSessionResponse,
+    SecureSessionSummary,
+)
+
+LONGEST = timedelta(days=366)
+MOST_SESSIONS = 200
+"""Sessions that one site may have opened and that are not over."""
+MOST_POSTS = 32
+"""Messages of one site in one session; the protocol has about ten phases."""
+POSTS_AT_ONCE = 20
+
+
+def get_session(session: Session, caller: Caller, key: str) -> SecureSessionRecord:
+    """Return a session that the caller's site takes part in, or any for an admin.
+
+    Raises
+    ------
+    MissingError
+        There is none; one of other sites looks the same.
+    """
+    found = repository.find_session(session, key)
+    if found is None or not (caller.is_admin or caller.site in sites_of(found)):
+        raise MissingError(
+            f"the pool has no session {key} that site {caller.site!r} takes part in",
+            code="session_not_found",
+            hint="`poolctl secure status` lists your sessions.",
+        )
+    return found
+
+
+def open_session(
+    session: Session, caller: Caller, request: SecureSessionRequest
+) -> tuple[SecureSessionResponse, bool]:
+    """Open a session, or find the one with this descriptor.
+
+    Returns
+    -------
+    SecureSessionResponse
+    bool
+        True when it is new.
+
+    Raises
+    ------
+    ConflictError
+        The session is there with other sites, or the site has opened too many.
+    RefusedError
+        It would end in the past, or more than a year from now.
+    """
+    names = sorted(set(request.sites))
+    caller.require_upload_to(caller.site)
+    if not caller.is_admin and caller.site not in names:
+        raise NotAllowedError(f"site {caller.site!r} is not among the sites of the session")
+    key = hashlib.sha256(request.descriptor.encode()).hexdigest()
+    known = repository.find_session(session, key)
+    if known is not None:
+        if sites_of(known) != names or _round_key(known) != request.round_id:
+            raise ConflictError(
+                f"session {key} is there already, with other sites or for another round",
+                code="session_exists",
+            )
+        return describe_session(known), False
+    now = now_utc()
+    if not now < request.ends_at <= now + LONGEST:
+        raise RefusedError(
+            f"the end {request.ends_at:%Y-%m-%d %H:%M %Z} is not between now and "
+            f"{LONGEST.days} days from now"
+        )
+    if repository.count_unended(session, caller.site_id, now) >= MOST_SESSIONS:
+        raise ConflictError(
+            f"site {caller.site!r} has {MOST_SESSIONS} sessions under way, which is the most "
+            "allowed",
+            code="too_many_sessions",
+        )
+    held = None if request.round_id is None else rounds.get_round(session, caller, request.round_id)
+    opened = SecureSessionRecord(
+        key=key,
+        descriptor=request.descriptor,
+        site_id=caller.site_id,
+        token_id=caller.token_id,
+        created_by=rounds.name_of(caller),
+        ends_at=request.ends_at,
+        round_id=None if held is None else held.id,
+        participants=[
+            SecureParticipantRecord(site_id=get_site(session, name).id) for name in names
+        ],
+    )
+    session.add(opened)
+    record_act(session, caller, "secure.open", key, sites=names, round=request.round_id)
+    session.flush()
+    session.expire(opened)
+    return describe_session(get_session(session, caller, key)), True
+
+
+def list_sessions(
+    session: Session, caller: Caller, *, round_key: str | None, before_id: int | None, limit: int
+) -> SecureSessionPage:
+    """Return one page of the caller's sessions, newest first; an admin sees all."""
+    found = repository.list_sessions(
+        session,
+        site_id=None if caller.is_admin else caller.site_id,
+        round_key=round_key,
+        before_id=before_id,
+        limit=limit,
+    )
+    page = found[:limit]
+    return SecureSessionPage(
+        items=[summarise_session(each) for each in page],
+        next_cursor=write_cursor(page[-1].id) if len(found) > len(page) else None,
+    )
+
+
+def post(
+    session: Session, caller: Caller, key: str, request: SecurePostRequest
+) -> tuple[SecurePostResponse, bool]:
+    """Add a message; the same one again is no error.
+
+    Returns
+    -------
+    SecurePostResponse
+    bool
+        True when it is new.
+
+    Raises
+    ------
+    ConflictError
+        The sender has posted something else in this phase, or too much.
+    """
+    found = get_session(session, caller, key)
+    require_participant(caller, found, request.sender)
+    repository.lock_session(session, found.id)
+    site = get_site(session, request.sender)
+    known = repository.find_post(session, found.id, request.phase, site.id)
+    if known is not None:
+        if known.envelope == request.envelope:
+            return describe_post(known), False
+        raise ConflictError(
+            f"site {site.name!r} has posted another message in phase {request.phase!r} of session "
+            f"{key}",
+            code="post_exists",
+        )
+    if repository.count_posts(session, found.id, site.id) >= MOST_POSTS:
+        raise ConflictError(
+            f"site {site.name!r} has posted {MOST_POSTS} messages in session {key}, which is the "
+            "most allowed",
+            code="too_many_posts",
+        )
+    added = SecurePostRecord(
+        session_id=found.id,
+        phase=request.phase,
+        site_id=site.id,
+        site=site,
+        envelope=request.envelope,
+        token_id=caller.token_id,
+        created_at=now_utc(),
+    )
+    session.add(added)
+    record_act(session, caller, "secure.post", key, site=site.name, phase=request.phase)
+    session.flush()
+    return describe_post(added), True
+
+
+def list_posts(session: Session, caller: Caller, key: str, after: int) -> SecurePostList:
+    """Return the messages after a number, in the order of their arrival."""
+    found = get_session(session, caller, key)
+    posts = repository.list_posts(session, found.id, after, POSTS_AT_ONCE)
+    return SecurePostList(items=[describe_post(each) for each in posts])
+
+
+def require_participant(caller: Caller, found: SecureSessionRecord, site: str) -> None:
+    """Raise `NotAllowedError` unless the caller may act for a site that takes part."""
+    caller.require_upload_to(site)
+    if site not in sites_of(found):
+        raise NotAllowedError(f"site {site!r} takes no part in session {found.key}")
+
+
+def describe_session(found: SecureSessionRecord) -> SecureSessionResponse:
+    summary = summarise_session(found).model_dump()
+    return SecureSessionResponse(descriptor=found.descriptor, **summary)
+
+
+def summarise_session(found: SecureSessionRecord) -> SecureSessionSummary:
+    return SecureSessionSummary(
+        session_id=found.key,
+        sites=sites_of(found),
+        ends_at=found.ends_at,
+        round_id=_round_key(found),
+        created_at=found.created_at,
+        created_by=found.created_by,
+    )
+
+
+def describe_post(found: SecurePostRecord) -> SecurePostResponse:
+    return SecurePostResponse(
+        number=found.id,
+        phase=found.phase,
+        sender=found.site.name,
+        envelope=found.envelope,
+        posted_at=found.created_at,
+    )
+
+
+def sites_of(found: SecureSessionRecord) -> list[str]:
+    return sorted(each.site.name for each in found.participants)
+
+
+def _round_key(found: SecureSessionRecord) -> str | None:
+    return None if found.round is None else found.round.key

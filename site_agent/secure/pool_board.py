@@ -1,0 +1,88 @@
+"""The board of a secure sum in a pool."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from site_agent.errors import InvalidInputError, PoolAnswerError
+from site_agent.pool.resources.secure import SecureSessions
+from site_agent.secure.board import Post
+
+
+class PoolBoard:
+    """A board that a pool keeps (`site_agent.secure.board.Board`).
+
+    Parameters
+    ----------
+    sessions : SecureSessions
+        ``pool.secure`` of a `site_agent.PoolClient`.
+    sites : sequence of str
+        The labs and servers of sessions that are opened here: sites of the pool.
+    ends_at : datetime, optional
+        When sessions that are opened here are over; the pool deletes them some time after that.
+        Needed to open sessions only, like `sites`.
+    round_id : str, optional
+        The round that the sessions belong to.
+    """
+
+    def __init__(
+        self,
+        sessions: SecureSessions,
+        *,
+        sites: Sequence[str] = (),
+        ends_at: datetime | None = None,
+        round_id: str | None = None,
+    ) -> None:
+        self._sessions = sessions
+        self._sites = sites
+        self._ends_at = ends_at
+        self._round_id = round_id
+        # Messages never change, so only new ones are asked for.
+        self._known: dict[str, list[Post]] = {}
+        self._last: dict[str, int] = {}
+
+    def open_session(self, descriptor: bytes) -> str:
+        if self._ends_at is None:
+            raise InvalidInputError("this party opens no sessions")
+        opened = self._sessions.open(
+            descriptor.decode(), self._sites, self._ends_at, self._round_id
+        )
+        return _require_session(opened.session_id, descriptor)
+
+    def sessions(self) -> list[str]:
+        found = self._sessions.list(self._round_id or "")
+        return [each.session_id for each in found][::-1]
+
+    def descriptor(self, session: str) -> bytes:
+        descriptor = self._sessions.get(session).descriptor.encode()
+        _require_session(session, descriptor)
+        return descriptor
+
+    def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
+        self._sessions.post(session, phase, sender, envelope.decode())
+
+    def posts(self, session: str) -> list[Post]:
+        known = self._known.setdefault(session, [])
+        for each in self._sessions.posts(session, self._last.get(session, 0)):
+            known.append(Post(session, each.phase, each.sender, each.envelope.encode()))
+            self._last[session] = each.number
+        return [*known]
+
+    def put_blob(self, session: str, sender: str, path: Path) -> str:
+        return self._sessions.send_file(session, sender, path)
+
+    def get_blob(self, session: str, digest: str, target: Path) -> None:
+        self._sessions.receive_file(session, digest, target)
+
+
+def _require_session(session: str, descriptor: bytes) -> str:
+    """Return the session if it is that of the descriptor."""
+    digest = hashlib.sha256(descriptor).hexdigest()
+    if session != digest:
+        raise PoolAnswerError(
+            f"the pool gave a descriptor with SHA-256 {digest} for session {session}"
+        )
+    return session
