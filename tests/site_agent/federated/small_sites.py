@@ -1,0 +1,26 @@
+"""Sites with a few random eye patches: enough to train on, too few to learn from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from site_agent.datasets.gaze import GazeSamples
+
+
+def samples_at(site: int, count: int = 16) -> GazeSamples:
+    """Return random patches with gaze, each site its own."""
+    draw = np.random.default_rng(site)
+    return GazeSamples(
+        draw.integers(0, 256, (count, 36, 60)).astype(np.uint8),
+        draw.normal(size=(count, 2)) * 0.1,
+        draw.normal(size=(count, 2)) * 0.1,
+        np.full(count, f"p{site:02}"),
+        np.where(np.arange(count) < count // 2, "day01", "day02"),
+        np.arange(count),
+        np.full(count, "left"),
+    )
+
+
+def small_sites(count: int = 3) -> dict[str, GazeSamples]:
+    """Return sites of different sizes."""
+    return {f"site-{number}": samples_at(number, 16 + 2 * number) for number in range(count)}

@@ -1,0 +1,62 @@
+"""Plans are plain data with all options in full, and draw the same sites everywhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregators.errors import OptionError, UnknownMethodError
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.methods.registry import METHODS
+from site_agent.errors import InvalidInputError
+from site_agent.federated.plan import make_plan, read_plan
+
+NETWORK_METHODS = [name for name, method in METHODS.items() if method.kind == "network"]
+SITES = [f"site-{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("method", NETWORK_METHODS)
+def test_a_plan_is_plain_data_and_has_all_options(method: str) -> None:
+    plan = make_plan(method, {"epochs": "3"}, rounds=2, cohort=0.8)
+    assert plan.training == LocalTraining(epochs=3)
+    own = METHODS[method].options_type.model_fields
+    assert set(plan.method_options) == set(own)
+    assert not set(own) & set(LocalTraining.model_fields)
+    assert read_plan(json.loads(json.dumps(plan.model_dump()))) == plan
+
+
+def test_what_a_plan_cannot_be_is_refused() -> None:
+    with pytest.raises(OptionError, match="rounds of fedadam have no option 'rate'"):
+        make_plan("fedadam", {"rate": 1}, rounds=1)
+    with pytest.raises(OptionError, match="option 'eta' of fedadam is -1"):
+        make_plan("fedadam", {"eta": -1}, rounds=1)
+    with pytest.raises(OptionError, match="mwma does not combine networks; expected one of fedavg"):
+        make_plan("mwma", {}, rounds=1)
+    with pytest.raises(UnknownMethodError):
+        make_plan("fedsgd", {}, rounds=1)
+    with pytest.raises(InvalidInputError, match="plan of a federation: rounds"):
+        make_plan("fedavg", {}, rounds=0)
+    with pytest.raises(InvalidInputError, match="plan of a federation: cohort"):
+        make_plan("fedavg", {}, rounds=1, cohort=1.5)
+
+
+@given(st.integers(1, 50), st.permutations(SITES))
+def test_the_sites_of_a_round_do_not_depend_on_the_order_of_the_names(
+    number: int, sites: list[str]
+) -> None:
+    plan = make_plan("fedavg", {}, rounds=50, cohort=0.8)
+    chosen = plan.sites_in(number, sites)
+    assert len(chosen) == 8
+    assert chosen == tuple(sorted(chosen)) == plan.sites_in(number, SITES)
+
+
+def test_every_site_takes_part_sooner_or_later_and_seeds_differ() -> None:
+    plan = make_plan("fedavg", {}, rounds=20, cohort=0.3)
+    drawn = [plan.sites_in(number, SITES) for number in range(1, 21)]
+    assert set().union(*drawn) == set(SITES)
+    other = make_plan("fedavg", {"seed": 1}, rounds=20, cohort=0.3)
+    assert drawn != [other.sites_in(number, SITES) for number in range(1, 21)]
+    assert plan.model_copy(update={"cohort": 0.01}).sites_in(1, SITES)
