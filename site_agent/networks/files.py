@@ -37,7 +37,8 @@ def from_module(
     """Return a module's parameters and buffers, with its architecture in the metadata."""
     found = find_architecture(architecture)
     tensors = {
-        name: np.array(value.detach().cpu().numpy()) for name, value in module.state_dict().items()
+        name: np.array(value.detach().cpu().numpy(), order="C")
+        for name, value in module.state_dict().items()
     }
     infos = {
         name: TensorInfo(_DTYPES[str(value.dtype)], value.shape) for name, value in tensors.items()
@@ -84,6 +85,8 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
         raise InvalidInputError(f"{name}: {found.name} has no entry {extra[0]!r}")
     values = {key: torch.from_numpy(np.array(network.tensors[key])) for key in network.infos}
     module.load_state_dict(values)
+    # Convolutions and pooling are a third faster with the channels last.
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()
 
 

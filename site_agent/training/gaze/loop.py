@@ -90,11 +90,15 @@ def repeatable(threads: int = 1) -> Iterator[None]:
     """Make what torch computes inside depend on its inputs and the number of threads only."""
     before_threads = torch.get_num_threads()
     before = torch.are_deterministic_algorithms_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
+    # It takes time, and no operation of ours reads what it has not written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     finally:
+        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
         torch.use_deterministic_algorithms(before)
         torch.set_num_threads(before_threads)
 
