@@ -22,6 +22,7 @@ from cli.frame.output import Invocation, Reply, TableText
 if TYPE_CHECKING:
     from aggregators.models import StateDict
     from aggregators.pruning import EntrySize
+    from site_agent.datasets.gaze import GazeSamples
 
 app = single()
 
@@ -38,7 +39,7 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
     examples=[
         "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
         "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
-        "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999",
+        "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999 --test eyes/",
     ],
 )
 def prune(
@@ -57,6 +58,14 @@ def prune(
             help="Compare these fractions, for example 0,0.9,0.99, and write no network.",
         ),
     ] = "",
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="GAZE",
+            help="With --table: also the mean angular error on this gaze data.",
+            show_default=False,
+        ),
+    ] = None,
     layers: Annotated[Layers, typer.Option(help="The layers to prune.")] = "linear",
     over_all: Annotated[
         bool,
@@ -71,23 +80,28 @@ def prune(
     or with indices; all commands read it as any network, and 'poolctl convert' makes it a
     .safetensors file. The table compares its size with that of sparse COO tensors of torch.
     """
+    if test is not None and not table:
+        raise UsageError("--test goes with --table")
     given = [fraction is not None, output is not None]
     if any(given) if table else not all(given):
         raise UsageError("expected --fraction with --output, or --table without them")
     scope: Scope = "global" if over_all else "layer"
-    fractions = numbers(table, "--table") if table else [fraction or 0.0]
     file = model_file(invocation, network)
     content = _read_network(file)
+    data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
+    if fraction is not None and output is not None:
+        data |= {"fraction": fraction, "output": output}
+        pruned = _prune(content, fraction, layers, scope)
+        return _write(data, file, pruned, output, force=force, dry_run=dry_run)
+    samples = None if test is None else _read_samples(test)
+    fractions, lines = numbers(table, "--table"), []
     with invocation.progress(f"prune {network}") as report:
-        pruned = []
         for number, each in enumerate(fractions):
             report(number / len(fractions), f"fraction {each:g}")
-            pruned.append(_prune(content, each, layers, scope))
-    data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
-    if output is None:
-        return _compare(data, fractions, pruned)
-    data |= {"fraction": fraction, "output": output}
-    return _write(data, file, pruned[0], output, force=force, dry_run=dry_run)
+            pruned = _prune(content, each, layers, scope)
+            error = None if samples is None else _error_deg(pruned, samples)
+            lines.append({"fraction": each, "error_deg": error} | _total(_sizes_of(pruned)))
+    return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
 
 def _read_network(file: ModelFile) -> StateDict:
@@ -109,16 +123,35 @@ def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) ->
     return pruning.prune(network, names, fraction, scope)
 
 
-def _compare(data: dict[str, Any], fractions: list[float], pruned: list[StateDict]) -> Reply:
-    """Return the sizes of the network at each fraction."""
+def _read_samples(path: Path) -> GazeSamples:
+    from site_agent.datasets.gaze import open_gaze
+
+    return open_gaze(path).read()
+
+
+def _error_deg(network: StateDict, samples: GazeSamples) -> float:
+    """Return the mean angle between a network's gaze and that of the samples."""
+    from site_agent.datasets.gaze import angular_errors_deg
+    from site_agent.networks import predict_gaze, to_module
+
+    found = predict_gaze(to_module(network), samples.patches, samples.head)
+    return float(angular_errors_deg(found, samples.gaze).mean())
+
+
+def _sizes_of(network: StateDict) -> list[EntrySize]:
     from aggregators.pruning import entry_sizes
 
-    rows, table = [], []
-    for fraction, network in zip(fractions, pruned, strict=True):
-        total = _total(entry_sizes(network))
-        table.append({"fraction": fraction} | total)
-        rows.append([f"{fraction:g}", *_size_cells(total)])
-    return Reply(data | {"table": table}, TableText(["fraction", *_SIZE_COLUMNS], rows))
+    return entry_sizes(network)
+
+
+def _comparison(table: list[dict[str, Any]]) -> TableText:
+    """Return the size, and the error if there is a test set, at each fraction."""
+    columns = ["fraction", *_SIZE_COLUMNS]
+    rows = [[f"{line['fraction']:g}", *_size_cells(line)] for line in table]
+    if table[0]["error_deg"] is not None:
+        columns.append("error deg")
+        rows = [[*row, f"{line['error_deg']:.2f}"] for row, line in zip(rows, table, strict=True)]
+    return TableText(columns, rows)
 
 
 def _write(
@@ -133,7 +166,6 @@ def _write(
     """Write a pruned network, and return the size of each entry."""
     from aggregators.formats import write_model
     from aggregators.formats.registry import format_of_suffix
-    from aggregators.pruning import entry_sizes
 
     require_free(output, force=True)
     refuse_inputs([output], [file.path], "--output", what="the network")
@@ -142,7 +174,7 @@ def _write(
     if not dry_run:
         with place_for_model(output, force=force) as place:
             digest = write_model(network, place, format_name=name)
-    sizes = entry_sizes(network)
+    sizes = _sizes_of(network)
     total = _total(sizes)
     rows = [[each.name, each.form, *_size_cells(asdict(each))] for each in sizes]
     rows.append(["all", "", *_size_cells(total)])

@@ -67,7 +67,7 @@ SHARED = {
     "--step": (TEXT, "factor on every update of a cascade"),
     "--target-size-px": ("WIDTHxHEIGHT or text", "window of a detector"),
     "--term": ("CODE[=DETAIL]", "a term of use"),
-    "--test": ("FACES", "a test set"),
+    "--test": ("FACES or GAZE", "a test set"),
     "--thin": (TEXT, "trees to keep in each level"),
     "--threads": (TEXT, "within one process"),
     "--threshold": (TEXT, "added to the score that a detection needs"),

@@ -9,6 +9,8 @@ import pytest
 
 from aggregators import read_model, write_model
 from aggregators.models import StateDict
+from site_agent.datasets.gaze import angular_errors_deg, open_gaze
+from site_agent.networks import new_network, predict_gaze, to_module
 from tests.aggregators.methods.networks.small_rounds import make_state_dict
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
@@ -96,6 +98,25 @@ def test_a_table_compares_fractions_and_writes_nothing(
     text = poolctl("prune", network, "--table", "0,0.9").out
     assert text.splitlines()[0].split()[0] == "fraction"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [network.name]
+
+
+def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (extra gaze)")
+    path, eyes = tmp_path / "gaze.safetensors", tmp_path / "eyes"
+    network = new_network("gaze-lenet")
+    write_model(network, path)
+    poolctl("dataset", "synth-eyes", eyes, "--person-count", 1, "--frame-count", 20)
+    table = poolctl("prune", path, "--table", "0,1", "--test", eyes, "--json").data["table"]
+    samples = open_gaze(eyes).read()
+    found = predict_gaze(to_module(network), samples.patches, samples.head)
+    # Without any weight of the last layer, only its bias is left.
+    constant = np.broadcast_to(network.tensors["fc2.bias"], found.shape)
+    for line, gaze in zip(table, (found, constant), strict=True):
+        errors = angular_errors_deg(gaze.astype(float), samples.gaze)
+        assert line["error_deg"] == pytest.approx(errors.mean(), rel=1e-5)
+    shown = poolctl("prune", path, "--table", "1", "--test", eyes)
+    assert shown.out.splitlines()[1].split()[-1] == f"{table[1]['error_deg']:.2f}"
+    assert "--test goes with --table" in poolctl("prune", path, "--test", eyes).err
 
 
 def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from aggregators.formats import decode_model, write_model
+from aggregators.models import StateDict
+from aggregators.pruning import prune
 from pool_server.app import open_parts
 from pool_server.errors import FormatRefusedError
 from pool_server.settings import PoolSettings
@@ -96,6 +99,19 @@ def test_what_cannot_be_described_is_not_published(pool: PoolDriver) -> None:
     parts.database.close()
     assert client.get("/api/v1/models/checks-text/gaze").status_code == 404
     assert complete(client, opened).status_code == 201, "the next attempt reads the file"
+
+
+def test_a_sparse_file_is_described_as_the_network_that_it_holds(tmp_path: Path) -> None:
+    network = decode_model(network_bytes(1000))
+    assert isinstance(network, StateDict)
+    pruned = prune(network, ["weight"], 0.9)
+    settings, checked = PoolSettings(data_folder=tmp_path), []
+    for name in ("safetensors", "poolctl-sparse"):
+        write_model(pruned, tmp_path / name, format_name=name)
+        checked.append(run_check(tmp_path / name, "gaze", 4000, settings))
+    dense, sparse = checked
+    changed = {"format": "poolctl-sparse"}
+    assert sparse == replace(dense, **changed, fingerprint=dense.fingerprint | changed)
 
 
 def test_a_check_that_takes_too_long_is_ended(tmp_path: Path) -> None:
