@@ -1,0 +1,261 @@
+"""Which number of a secure sum stands for what, and the combined contribution of a sum.
+
+Three sorts of sums: the updates of a network, weighted by samples; which leaves of a forest a lab
+reaches at all (0 or 1); and the changes of leaves, weighted by the samples that reach them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from aggregators.errors import IncompatibleModelsError
+from aggregators.formats.safetensors_file import NUMPY_TYPES
+from aggregators.methods.networks.layout import FLOAT_DTYPES, require_same_entries
+from aggregators.methods.networks.updates import numpy_type
+from aggregators.models import (
+    Float64,
+    Int64,
+    LeafContribution,
+    NetworkContribution,
+    StateDict,
+    TensorInfo,
+)
+from aggregators.secure_sum.encoding import BitBudget, encode
+from aggregators.secure_sum.field import UInt64
+
+_Count = Annotated[int, Field(ge=0, le=2**31)]
+
+
+class SumEntry(BaseModel):
+    """One entry of a network; `content` has the base's bytes of one that is not trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dtype: str
+    shape: tuple[_Count, ...]
+    content: str = Field(default="", description="In base64.")
+
+
+class SumLayout(BaseModel):
+    """What the numbers of a secure sum stand for.
+
+    Attributes
+    ----------
+    base_digest : str
+        As in the contributions.
+    entries : tuple of SumEntry
+        Those of a network, by name.
+    leaves, parts : int
+        Of the (thinned) base forest.
+    kept : str
+        The leaves that enough labs reach: one bit a leaf, in base64.
+    settings : dict
+        Of the leaf contributions.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["network", "leaf-presence", "leaf-sums"]
+    base_digest: str
+    entries: tuple[SumEntry, ...] = ()
+    leaves: _Count = 0
+    parts: _Count = 0
+    kept: str = ""
+    settings: dict[str, Any] = {}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the layout, in hexadecimal."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def kept_leaves(self) -> NDArray[np.bool_]:
+        """Which leaves are summed, shape (leaves,)."""
+        bits = np.frombuffer(base64.b64decode(self.kept), dtype=np.uint8)
+        return np.unpackbits(bits, count=self.leaves).astype(bool)
+
+    @property
+    def trained(self) -> tuple[SumEntry, ...]:
+        """The floating-point entries, which are summed."""
+        return tuple(entry for entry in self.entries if entry.dtype in FLOAT_DTYPES)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Groups of values that share a weight, and the values of a group."""
+        if self.kind == "network":
+            return 1, sum(math.prod(entry.shape) for entry in self.trained)
+        if self.kind == "leaf-presence":
+            return self.leaves, 0
+        return int(self.kept_leaves.sum()), 2 * self.parts
+
+    @property
+    def size(self) -> int:
+        """Numbers of an encoded vector."""
+        groups, values = self.shape
+        return groups * values + groups
+
+
+def network_layout(base: StateDict, base_digest: str) -> SumLayout:
+    """Return the layout of updates to a network; what is not trained is taken from the base."""
+    entries = []
+    for name, info in sorted(base.infos.items()):
+        content = b"" if info.dtype in FLOAT_DTYPES else base.tensors[name].tobytes()
+        entries.append(
+            SumEntry(
+                name=name,
+                dtype=info.dtype,
+                shape=info.shape,
+                content=base64.b64encode(content).decode(),
+            )
+        )
+    return SumLayout(kind="network", base_digest=base_digest, entries=tuple(entries))
+
+
+def leaf_presence_layout(contribution: LeafContribution) -> SumLayout:
+    """Return the layout of the sum that counts the labs reaching each leaf."""
+    return SumLayout(
+        kind="leaf-presence",
+        base_digest=contribution.base_digest,
+        leaves=len(contribution.counts),
+        parts=contribution.part_count,
+        settings=dict(contribution.settings),
+    )
+
+
+def leaf_sums_layout(presence: SumLayout, labs_per_leaf: Int64, least: int) -> SumLayout:
+    """Return the layout of the sum over the leaves that at least `least` labs reach.
+
+    Parameters
+    ----------
+    labs_per_leaf : int64, shape (leaves,)
+        The sum of a session with the layout `presence`.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        No leaf is reached by so many labs.
+    """
+    if not (labs_per_leaf >= least).any():
+        raise IncompatibleModelsError("labs per leaf", f"{least}", f"{labs_per_leaf.max()}")
+    kept = base64.b64encode(np.packbits(labs_per_leaf >= least).tobytes()).decode()
+    return presence.model_copy(update={"kind": "leaf-sums", "kept": kept})
+
+
+def encode_network(
+    layout: SumLayout, contribution: NetworkContribution, base: StateDict, budget: BitBudget
+) -> UInt64:
+    """Return the encoded differences from the base of one lab, and its number of samples.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        The contribution was made to another base, or has other entries.
+    ConversionError
+        A number is out of range; names the entry.
+    """
+    _require_base(layout, contribution.base_digest)
+    infos = {entry.name: TensorInfo(entry.dtype, tuple(entry.shape)) for entry in layout.entries}
+    require_same_entries("the layout", infos, "the contribution", contribution.network.infos)
+    parts = []
+    for entry in layout.trained:
+        values = contribution.network.tensors[entry.name].astype(np.float64)
+        if contribution.holds == "values":
+            values -= base.tensors[entry.name].astype(np.float64)
+        parts.append(values.reshape(-1))
+    values = np.concatenate(parts)[np.newaxis]
+
+    def name_of(index: int) -> str:
+        for entry, part in zip(layout.trained, parts, strict=True):
+            if index < len(part):
+                return f"entry {entry.name!r}, difference {index}"
+            index -= len(part)
+        raise IndexError(index)
+
+    return encode(values, np.array([contribution.samples], dtype=np.int64), budget, name_of)
+
+
+def encode_leaves(layout: SumLayout, contribution: LeafContribution, budget: BitBudget) -> UInt64:
+    """Return the encoded leaf changes of one lab and their counts, or which leaves it reaches.
+
+    Raises
+    ------
+    IncompatibleModelsError
+        The contribution was made to another base or has other leaves.
+    ConversionError
+        A number is out of range; names the leaf.
+    """
+    _require_base(layout, contribution.base_digest)
+    if contribution.changes.shape != (layout.leaves, layout.parts, 2):
+        raise IncompatibleModelsError(
+            "leaves", f"{(layout.leaves, layout.parts, 2)}", f"{contribution.changes.shape}"
+        )
+    counts = contribution.counts.astype(np.int64)
+    if layout.kind == "leaf-presence":
+        return encode(np.zeros((layout.leaves, 0)), np.minimum(counts, 1), budget)
+    kept = np.flatnonzero(layout.kept_leaves)
+    changes = contribution.changes[kept].astype(np.float64).reshape(len(kept), -1)
+    return encode(
+        changes, counts[kept], budget, lambda index: f"leaf {kept[index // changes.shape[1]]}"
+    )
+
+
+def combined_network(
+    layout: SumLayout, mean: Float64, samples: int, settings: dict[str, Any]
+) -> NetworkContribution:
+    """Return one contribution that stands for all labs of a sum.
+
+    Parameters
+    ----------
+    mean : float64, shape (1, numbers)
+    samples : int
+        The sum of the weights.
+    """
+    tensors: dict[str, NDArray[np.generic]] = {}
+    first = 0
+    for entry in layout.entries:
+        if entry.dtype in FLOAT_DTYPES:
+            last = first + math.prod(entry.shape)
+            values = mean[0, first:last].astype(numpy_type(entry.dtype))
+            tensors[entry.name], first = values.reshape(entry.shape), last
+        else:
+            tensors[entry.name] = _stored(entry)
+    infos = {entry.name: TensorInfo(entry.dtype, tuple(entry.shape)) for entry in layout.entries}
+    return NetworkContribution(
+        StateDict(tensors, infos), "differences", samples, layout.base_digest, settings
+    )
+
+
+def combined_leaves(layout: SumLayout, mean: Float64, counts: Int64) -> LeafContribution:
+    """Return one contribution that stands for all labs of a sum; leaves not kept have count 0."""
+    kept = layout.kept_leaves
+    changes = np.zeros((layout.leaves, layout.parts, 2), dtype=np.float32)
+    changes[kept] = mean.reshape(-1, layout.parts, 2)
+    totals = np.zeros(layout.leaves, dtype=np.uint32)
+    totals[kept] = counts
+    return LeafContribution(changes, totals, layout.base_digest, layout.settings)
+
+
+def _stored(entry: SumEntry) -> NDArray[np.generic]:
+    content = np.frombuffer(base64.b64decode(entry.content), dtype=NUMPY_TYPES[entry.dtype])
+    return content.reshape(entry.shape)
+
+
+def _require_base(layout: SumLayout, found: str) -> None:
+    if found != layout.base_digest:
+        raise IncompatibleModelsError(
+            "base",
+            layout.base_digest[:16],
+            found[:16],
+            first_name="the secure sum",
+            other_name="the contribution",
+        )

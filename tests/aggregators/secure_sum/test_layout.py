@@ -1,0 +1,112 @@
+"""From contributions to sums and back: as the plain methods combine them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aggregators.errors import ConversionError, IncompatibleModelsError
+from aggregators.methods.leaf_refit import mean_change
+from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
+from aggregators.secure_sum.encoding import BitBudget, decode_sum
+from aggregators.secure_sum.field import UInt64, add_to
+from aggregators.secure_sum.layout import (
+    SumLayout,
+    combined_leaves,
+    combined_network,
+    encode_leaves,
+    encode_network,
+    leaf_presence_layout,
+    leaf_sums_layout,
+    network_layout,
+)
+
+_BUDGET = BitBudget()
+_DIGEST = "ab" * 32
+
+
+def _network(seed: int) -> StateDict:
+    generator = np.random.default_rng(seed)
+    tensors = {
+        "b.weight": generator.normal(size=(3, 2)).astype(np.float32),
+        "a.bias": generator.normal(size=4).astype(np.float64),
+        "bn.num_batches_tracked": np.array(seed, dtype=np.int64),
+        "empty": np.zeros((0, 3), dtype=np.float32),
+    }
+    names = {"float32": "F32", "float64": "F64", "int64": "I64"}
+    infos = {name: TensorInfo(names[str(x.dtype)], x.shape) for name, x in tensors.items()}
+    return StateDict(tensors, infos)
+
+
+def _sum(encoded: list[UInt64]) -> UInt64:
+    total = encoded[0].copy()
+    for each in encoded[1:]:
+        add_to(total, each)
+    return total
+
+
+@pytest.mark.parametrize("holds", ["values", "differences"])
+def test_a_network_sum_is_the_mean_difference(holds: str) -> None:
+    base = _network(7)
+    layout = SumLayout.model_validate_json(network_layout(base, _DIGEST).model_dump_json())
+    assert (layout.shape, layout.size) == ((1, 10), 11)
+    labs = [NetworkContribution(_network(n), holds, n + 1, _DIGEST) for n in range(3)]
+    total = _sum([encode_network(layout, lab, base, _BUDGET) for lab in labs])
+    mean, weights = decode_sum(total, 1, 3, _BUDGET)
+    combined = combined_network(layout, mean, int(weights[0]), {"labs": 3})
+    assert (combined.samples, combined.holds, combined.base_digest) == (6, "differences", _DIGEST)
+    for name in ("b.weight", "a.bias"):
+        origin = base.tensors[name] if holds == "values" else 0.0
+        expected = sum((n + 1) * (lab.network.tensors[name] - origin) for n, lab in enumerate(labs))
+        assert combined.network.tensors[name].dtype == base.tensors[name].dtype
+        assert np.abs(combined.network.tensors[name] - expected / 6).max() < 2e-7
+    assert combined.network.tensors["bn.num_batches_tracked"] == 7
+    assert combined.network.tensors["empty"].shape == (0, 3)
+
+
+def test_what_does_not_fit_is_refused_by_name() -> None:
+    base = _network(7)
+    layout = network_layout(base, _DIGEST)
+    wrong = _network(1)
+    wrong.tensors["b.weight"][2, 0] = np.nan  # type: ignore[index]
+    lab = NetworkContribution(wrong, "values", 5, _DIGEST)
+    with pytest.raises(ConversionError, match=r"entry 'b\.weight', difference 4: found nan"):
+        encode_network(layout, lab, base, _BUDGET)
+    with pytest.raises(IncompatibleModelsError, match="base"):
+        encode_network(layout, replace(lab, base_digest="cd" * 32), base, _BUDGET)
+    with pytest.raises(ConversionError, match="found 65537, expected 0 to 65536"):
+        encode_network(layout, replace(lab, network=base, samples=65537), base, _BUDGET)
+
+
+def test_leaf_sums_equal_the_plain_mean_where_three_labs_reach() -> None:
+    generator = np.random.default_rng(1)
+    labs = []
+    for _ in range(5):
+        counts = generator.integers(0, 9, 40) * (generator.random(40) < 0.5)
+        changes = generator.normal(0, 0.01, (40, 6, 2)) * (counts > 0)[:, np.newaxis, np.newaxis]
+        labs.append(
+            LeafContribution(changes.astype(np.float32), counts.astype(np.uint32), _DIGEST, {})
+        )
+    presence = leaf_presence_layout(labs[0])
+    total = _sum([encode_leaves(presence, lab, _BUDGET) for lab in labs])
+    reached = decode_sum(total, 40, 5, _BUDGET)[1]
+    assert reached.tolist() == [
+        sum(int(lab.counts[leaf] > 0) for lab in labs) for leaf in range(40)
+    ]
+    layout = leaf_sums_layout(presence, reached, 3)
+    groups = int((reached >= 3).sum())
+    assert 0 < groups < 40
+    total = _sum([encode_leaves(layout, lab, _BUDGET) for lab in labs])
+    combined = combined_leaves(layout, *decode_sum(total, groups, 5, _BUDGET))
+    expected = mean_change([(lab.changes, lab.counts.astype(np.float64)) for lab in labs])
+    expected[reached < 3] = 0
+    assert np.abs(combined.changes - expected).max() < 1e-7
+    assert (
+        combined.counts.tolist()
+        == (sum(lab.counts.astype(int) for lab in labs) * (reached >= 3)).tolist()
+    )
+    assert layout.digest != presence.digest
+    with pytest.raises(IncompatibleModelsError, match="labs per leaf"):
+        leaf_sums_layout(presence, reached, 6)

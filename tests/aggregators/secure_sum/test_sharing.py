@@ -1,0 +1,172 @@
+"""What shares show, and which alterations the checks find."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable
+from math import sqrt
+
+import numpy as np
+import pytest
+from numba import njit
+
+from aggregators.secure_sum.checking import add_check_values, challenges, check_values
+from aggregators.secure_sum.field import (
+    P,
+    UInt64,
+    _inner_product,
+    add_to,
+    random_numbers,
+    subtract_from,
+)
+from aggregators.secure_sum.sharing import (
+    commitment,
+    explicit_server,
+    explicit_share,
+    share_from_seed,
+)
+
+_SERVERS = ("s1", "s2", "s3")
+
+
+def _shares(
+    numbers: UInt64, lab: str, random_bytes: Callable[[int], bytes] = os.urandom
+) -> dict[str, UInt64]:
+    session = "session"
+    explicit = explicit_server(session, lab, _SERVERS)
+    seeds = {server: random_bytes(32) for server in _SERVERS if server != explicit}
+    shares = {
+        server: share_from_seed(seed, session, lab, server, len(numbers))
+        for server, seed in seeds.items()
+    }
+    return {explicit: explicit_share(numbers, seeds, session, lab), **shares}
+
+
+def test_shares_add_up_and_checks_agree() -> None:
+    vectors = {lab: random_numbers(os.urandom(32), 50) for lab in ("a", "b", "c")}
+    shares = {lab: _shares(numbers, lab) for lab, numbers in vectors.items()}
+    sums = {server: np.zeros(50, dtype=np.uint64) for server in _SERVERS}
+    for lab, server in itertools.product(vectors, _SERVERS):
+        add_to(sums[server], shares[lab][server])
+    total = np.zeros(50, dtype=np.uint64)
+    for part in sums.values():
+        add_to(total, part)
+    expected = [sum(map(int, column)) % P for column in zip(*vectors.values(), strict=True)]
+    assert total.tolist() == expected
+    drawn = list(challenges(bytes(32), 3, 47))
+    tags = add_check_values(check_values(numbers, drawn) for numbers in vectors.values())
+    assert tags == add_check_values(check_values(part, drawn) for part in sums.values())
+    assert all(commitment("s", vectors, "s1", b"o", part) for part in sums.values())
+
+
+def test_explicit_shares_are_spread_over_the_servers() -> None:
+    counts = Counter(explicit_server("session", f"lab-{n}", _SERVERS) for n in range(3000))
+    assert all(abs(counts[server] - 1000) < 100 for server in _SERVERS)
+
+
+def test_every_part_of_a_commitment_binds() -> None:
+    numbers = random_numbers(bytes(32), 9)
+    altered = numbers.copy()
+    altered[8] ^= np.uint64(1)
+    made = {
+        commitment(*arguments)
+        for arguments in [
+            ("s", ["a", "b"], "s1", b"o", numbers),
+            ("t", ["a", "b"], "s1", b"o", numbers),
+            ("s", ["ab"], "s1", b"o", numbers),
+            ("s", ["a", "b"], "s2", b"o", numbers),
+            ("s", ["a", "b"], "s1", b"p", numbers),
+            ("s", ["a", "b"], "s1", b"o", altered),
+        ]
+    }
+    assert len(made) == 6
+    assert commitment("s", ["b", "a"], "s1", b"o", numbers) in made
+
+
+def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt64, UInt64, UInt64]:
+    """Return for every choice of a lab's mask and of two shares, in a field of 5: what two servers
+    hold, the lab's tag, and what the third server holds. Vectors have one number and one mask.
+    """
+    p = 5
+    choices = np.array(list(itertools.product(range(p), repeat=5)), dtype=np.uint64).T
+    mask, first, second = choices[0], choices[1:3], choices[3:5]
+    explicit = np.array([np.full_like(mask, value), mask])
+    for row in (0, 1):
+        subtract_from(explicit[row], first[row], p)
+        subtract_from(explicit[row], second[row], p)
+    challenge = [np.array([2], dtype=np.uint64)]
+    tags = [
+        check_values(np.array([value, each], dtype=np.uint64), challenge, p)[0] for each in mask
+    ]
+    seen, hidden = (explicit, second) if explicit_seen else (second, explicit)
+    held = ((first[0] * p + first[1]) * p + seen[0]) * p + seen[1]
+    return held, np.array(tags, dtype=np.uint64), hidden
+
+
+def _views(first: int, second: int, *, explicit_seen: bool) -> UInt64:
+    """Return what two of three servers see of two labs, for every choice, in order: the shares
+    that they hold, both tags, and the sum that the third server opens.
+    """
+    held_a, tag_a, hidden_a = _every_case(first, explicit_seen=explicit_seen)
+    held_b, tag_b, hidden_b = _every_case(second, explicit_seen=explicit_seen)
+    codes = (held_a * 5 + tag_a)[:, np.newaxis] * 3125 + held_b * 5 + tag_b
+    for row in (0, 1):
+        codes = codes * 5 + (hidden_a[row][:, np.newaxis] + hidden_b[row]) % 5
+    return np.sort(codes.astype(np.uint32).reshape(-1))
+
+
+@pytest.mark.parametrize("explicit_seen", [False, True])
+def test_servers_but_one_see_the_same_whatever_the_labs_give(explicit_seen: bool) -> None:
+    views = _views(0, 3, explicit_seen=explicit_seen)
+    assert len(views) == 5**10
+    assert np.array_equal(views, _views(4, 4, explicit_seen=explicit_seen))
+    # Inputs of another sum are seen as such.
+    assert not np.array_equal(views, _views(0, 4, explicit_seen=explicit_seen))
+
+
+def test_shares_at_full_size_do_not_show_the_vector() -> None:
+    # Labs give 0 or the largest number; a distinguisher ranks by the mean of an observed share.
+    rng = np.random.default_rng(5)
+    scores: dict[int, list[float]] = {0: [], 1: []}
+    for trial in range(8000):
+        which = int(rng.integers(2))
+        vector = np.full(8, which * (P - 1), dtype=np.uint64)
+        seen = list(_shares(vector, f"lab-{trial}", rng.bytes).values())[
+            :2
+        ]  # the explicit share and one more
+        scores[which].append(float(np.mean([part.astype(float).mean() for part in seen])))
+    below = np.array(scores[0])[:, np.newaxis] < np.array(scores[1])
+    assert abs(below.mean() - 0.5) < 0.02  # three standard deviations of 4000 against 4000
+
+
+@njit
+def _undetected(chi: UInt64, sums: UInt64, altered: UInt64, p: int) -> int:  # pragma: no cover
+    count = 0
+    for trial in range(len(chi)):
+        honest = _inner_product(chi[trial], sums[trial], p)
+        count += honest == _inner_product(chi[trial], altered[trial], p)
+    return count
+
+
+def test_alterations_pass_with_the_probability_of_the_field() -> None:
+    p, trials = 8191, 1_000_000
+    rng = np.random.default_rng(3)
+    chi = rng.integers(0, p, (trials, 3)).astype(np.uint64)
+    sums = rng.integers(0, p, (trials, 3)).astype(np.uint64)
+    altered = (sums + rng.integers(1, p, (trials, 3)).astype(np.uint64)) % np.uint64(p)
+    found = _undetected(chi, sums, altered, np.uint64(p))
+    expected = trials / p
+    assert abs(found - expected) < 3 * sqrt(expected), found
+
+
+@pytest.mark.parametrize("trials", [10_000])
+def test_no_alteration_passes_at_full_size(trials: int) -> None:
+    numbers = random_numbers(bytes(32), 8)
+    rng = np.random.default_rng(4)
+    for trial in range(trials):
+        drawn = list(challenges(trial.to_bytes(32, "big"), 3, 5))
+        altered = numbers.copy()
+        altered[rng.integers(8)] ^= np.uint64(1 << int(rng.integers(3)))
+        assert check_values(altered, drawn) != check_values(numbers, drawn)
