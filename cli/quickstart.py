@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +12,7 @@ import typer
 
 from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.pool_process import pool_process
 
 if TYPE_CHECKING:
     from site_agent.quickstart import QuickstartResult, ScoredModel
@@ -25,8 +20,6 @@ if TYPE_CHECKING:
 app = single()
 
 _DEFAULT_FOLDER = Path("poolctl-quickstart")
-_POOL_START_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 15.0
 
 
 @command(
@@ -61,7 +54,7 @@ def quickstart(
     folder = _prepared_folder(output)
     started_s = time.monotonic()
     reporter = _TerminalReporter(invocation)
-    with reporter, _pool_process(folder / "pool") as (endpoint, admin_token):
+    with reporter, pool_process(folder / "pool") as (endpoint, admin_token):
         result = run_journey(folder, endpoint, admin_token, settings, reporter)
     seconds = time.monotonic() - started_s
     return Reply(
@@ -91,60 +84,6 @@ def _prepared_folder(wanted: Path | None) -> Path:
 
 def _is_taken(folder: Path) -> bool:
     return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-
-
-@contextmanager
-def _pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
-    """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
-    from site_agent.errors import InvalidInputError
-
-    data_folder.mkdir(parents=True, exist_ok=True)
-    log_file = data_folder / "server.log"
-    words = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            # Ctrl-C is ours to handle: the pool is stopped when the block ends.
-            start_new_session=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
-        try:
-            answer = _first_answer(process)
-            if not answer.get("success"):
-                message = answer.get("error", {}).get("message") or f"see {log_file}"
-                raise InvalidInputError(f"the pool did not start: {message}")
-            yield answer["data"]["url"], answer["data"]["admin_token"]
-        finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-
-
-def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Read the JSON envelope that the pool prints when it answers; {} when it ends before."""
-    timer = threading.Timer(_POOL_START_TIMEOUT_S, process.kill)
-    timer.start()
-    text = b""
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            text += line
-            try:
-                answer = json.loads(text)
-            except json.JSONDecodeError:
-                continue
-            return answer if isinstance(answer, dict) else {}
-        return {}
-    finally:
-        timer.cancel()
 
 
 class _TerminalReporter:

@@ -1,0 +1,70 @@
+"""A pool as a process of its own, for commands that show everything on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_POOL_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 15.0
+
+
+@contextmanager
+def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
+    """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
+    from site_agent.errors import InvalidInputError
+
+    data_folder.mkdir(parents=True, exist_ok=True)
+    log_file = data_folder / "server.log"
+    words = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # Ctrl-C is ours to handle: the pool is stopped when the block ends.
+            start_new_session=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            answer = _first_answer(process)
+            if not answer.get("success"):
+                message = answer.get("error", {}).get("message") or f"see {log_file}"
+                raise InvalidInputError(f"the pool did not start: {message}")
+            yield answer["data"]["url"], answer["data"]["admin_token"]
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Read the JSON envelope that the pool prints when it answers; {} when it ends before."""
+    timer = threading.Timer(_POOL_START_TIMEOUT_S, process.kill)
+    timer.start()
+    text = b""
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text += line
+            try:
+                answer = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            return answer if isinstance(answer, dict) else {}
+        return {}
+    finally:
+        timer.cancel()
