@@ -76,6 +76,9 @@ COMMANDS = (
     CommandEntry(
         "refine", "cli.merge.refine", "Refine a merged landmark model at all sites.", _MAKE
     ),
+    CommandEntry(
+        "federated", "cli.federated.group", "Train networks together with other sites.", _MAKE
+    ),
     CommandEntry("study", "cli.vision.study", "Compare sub-models: alone, merged, refined.", _MAKE),
     CommandEntry("convert", "cli.vision.convert", "Convert a model file to another format.", _MAKE),
     CommandEntry(

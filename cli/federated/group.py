@@ -1,0 +1,12 @@
+"""``poolctl federated``: networks that several sites train together.
+
+Each engine of rounds has a module of its own; a new one is a new file and one line here.
+"""
+
+from __future__ import annotations
+
+from cli.federated import init
+from cli.frame.options import group
+
+app = group("Train networks together with other sites.")
+app.add_typer(init.app)

@@ -1,0 +1,1 @@
+"""Engines of rounds: on one machine, through a pool, and live."""
