@@ -116,9 +116,9 @@ class InputFinder:
 
     def _why_missing(self, digest: str, refusal: Exception | None) -> str:
         """Say where a file was looked for, and who has it."""
-        if self._sources.is_contribution(digest):
+        if what := self._sources.round_file(digest):
             return (
-                "it is a site's contribution to a round, which the pool keeps and gives to nobody: "
+                f"it is {what}, which the pool keeps and gives to nobody: "
                 f"only the pool could combine it{self._or_download()}"
             )
         names = [each.file_name for each in self._mentions.get(digest, []) if each.file_name]

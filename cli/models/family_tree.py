@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pool_server.wire.models.models import ROUND_FILES
+
 if TYPE_CHECKING:
     from pool_server.wire.models.models import LineageNode, LineageResponse
-
 
 _Branches = dict[str, list[tuple[str, str]]]
 """By digest: the digests of parents or heirs, each with how they were merged."""
@@ -57,8 +58,8 @@ def _tree(
 def _marked_name(node: LineageNode) -> str:
     """Return what to call a model, and whether it was withdrawn or holds something that was."""
     name = _name(node.digest, node.addresses)
-    if node.kind == "contribution":
-        return f"sha256:{node.digest[:12]}... (a site's contribution, which the pool keeps)"
+    if what := ROUND_FILES.get(node.kind or ""):
+        return f"sha256:{node.digest[:12]}... ({what}, which the pool keeps)"
     if node.withdrawn is not None:
         return f"{name} [withdrawn: {node.withdrawn}]"
     return f"{name} [flagged]" if node.flagged else name

@@ -194,7 +194,7 @@ def _add_shared_labels(
     known, unknown = [], []
     for entry in given.recipe["inputs"] if given.recipe is not None else ():
         name, digest = Path(entry["file_name"] or "").name, entry["digest"]
-        if name.endswith(".contribution") or sources.is_contribution(digest):
+        if name.endswith(".contribution") or sources.round_file(digest):
             continue
         labels = sidecars.labels_beside(folder / name, digest) if name else {}
         addresses = [] if labels else sources.addresses_of(digest)

@@ -22,15 +22,13 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from sqlalchemy import Subquery, func, select, union
+from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pool_server.database.engine import Database
+from pool_server.database.kept_files import kept_files
 from pool_server.database.records import (
     MergeJobRecord,
-    ModelVersionRecord,
-    RoundContributionRecord,
-    SecureFileRecord,
     UploadRecord,
     WebhookDeliveryRecord,
 )
@@ -186,7 +184,7 @@ class _Shared(Collector):
                 .select_from(WebhookDeliveryRecord)
                 .where(WebhookDeliveryRecord.next_attempt_at.is_not(None))
             )
-            stored_bytes = session.scalar(select(func.sum(_files().c.size_bytes)))
+            stored_bytes = session.scalar(select(func.sum(kept_files().subquery().c.size_bytes)))
         for name, text, states, counts in (
             ("pool_uploads", "Uploads under way.", OPEN_UPLOADS, uploads),
             ("pool_merges", "Merges that wait or run.", OPEN_MERGES, merges),
@@ -214,14 +212,3 @@ class _Shared(Collector):
 
     def _connections_in_use(self) -> int:
         return int(getattr(self._database.engine.pool, "checkedout", lambda: 0)())
-
-
-def _files() -> Subquery:
-    """Return every file that the pool keeps, with its size; one that several have comes once."""
-    return union(
-        select(ModelVersionRecord.digest, ModelVersionRecord.size_bytes).where(
-            ModelVersionRecord.state != "deleted"
-        ),
-        select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes),
-        select(SecureFileRecord.digest, SecureFileRecord.size_bytes),
-    ).subquery()

@@ -8,11 +8,12 @@ from aggregators.methods import Recipe
 from pool_server.database.records import ModelVersionRecord
 from pool_server.errors import MergeRefusedError
 from pool_server.http.identity import Caller
-from pool_server.lineage.family.repository import contributions_among
+from pool_server.lineage.family.repository import round_files_among
 from pool_server.lineage.withdrawals.repository import find_refusal
 from pool_server.merges import repository
 from pool_server.models.access import may, readable_by
 from pool_server.models.states import AVAILABLE, DRAFT
+from pool_server.wire.models.models import ROUND_FILES
 
 
 def require_mergeable_inputs(session: Session, caller: Caller, recipe: Recipe) -> int:
@@ -43,9 +44,10 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     for entry in recipe.inputs:
         versions = seen.get(entry.digest, [])
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
-        if not versions and contributions_among(session, [entry.digest]):
+        if not versions and (found := round_files_among(session, [entry.digest])):
+            what = ROUND_FILES[found[entry.digest]]
             raise MergeRefusedError(
-                f"input {known_as} is a site's contribution to a round, which only rounds combine",
+                f"input {known_as} is {what}, which only rounds combine",
                 hint="Download the result of the round instead.",
             )
         if not versions:

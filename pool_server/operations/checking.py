@@ -27,6 +27,7 @@ ProblemKind = Literal[
     "file-missing", "file-damaged", "file-unreadable", "file-unknown", "database", "search"
 ]
 CHUNK_BYTES = 1024 * 1024
+_STATE = "optimiser's state"
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,12 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
         .join(SiteRecord, SiteRecord.id == SecureFileRecord.site_id)
     )
     names |= {digest: f"session {key}, file of {site}" for digest, key, site in sessions}
+    states = select(RoundRecord.state_digest, RoundRecord.key)
+    names |= {
+        digest: f"round {key}, {_STATE}"
+        for digest, key in connection.execute(states)
+        if digest is not None
+    }
     versions = connection.execute(
         select(
             ModelVersionRecord.digest,
@@ -173,6 +180,8 @@ def _remedy(pool: Pool, digest: str, name: str) -> str:
     address, _, number = name.partition("@")
     if number:
         way = f"have its site upload it again: poolctl upload FILE --name {address}"
+    elif name.endswith(_STATE):
+        way = "without it the next round cannot be combined; put a backup back"
     else:
         way = "have its site contribute the same file again (poolctl rounds contribute)"
     place = pool.storage.place_of(digest)

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine, select, union
+from sqlalchemy import Connection, Engine, select
 
 from pool_server.database.engine import Database
-from pool_server.database.records import (
-    ModelVersionRecord,
-    RoundContributionRecord,
-    SecureFileRecord,
-    UploadRecord,
-)
+from pool_server.database.kept_files import kept_files
+from pool_server.database.records import UploadRecord
 from pool_server.database.schema import require_newest_schema
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
@@ -50,14 +46,9 @@ def opened_pool(settings: PoolSettings) -> Iterator[Pool]:
 def known_files(connection: Connection) -> dict[str, int]:
     """Return the size of every file that must be there, by digest.
 
-    Those of versions that are not deleted, of contributions to rounds, and of secure sessions.
+    Those of versions that are not deleted, of rounds, and of secure sessions.
     """
-    versions = select(ModelVersionRecord.digest, ModelVersionRecord.size_bytes).where(
-        ModelVersionRecord.state != DELETED
-    )
-    contributions = select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes)
-    secure = select(SecureFileRecord.digest, SecureFileRecord.size_bytes)
-    rows = connection.execute(union(versions, contributions, secure))
+    rows = connection.execute(kept_files())
     return {row.digest: row.size_bytes for row in rows}
 
 

@@ -12,12 +12,13 @@ from pool_server.database.records import RoundRecord
 from pool_server.errors import FormatRefusedError
 from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
-from pool_server.rounds import service
+from pool_server.rounds.describing import address_of
+from pool_server.rounds.methods import find_round_method
 from pool_server.transfers.checking import check_limits
 
 
 def combine_contributions(parts: ServerParts, found: RoundRecord, result: Path) -> dict[str, Any]:
-    """Write the model that base and contributions make to `result`.
+    """Write the model that base and contributions make to `result`, and its state beside it.
 
     In another process, for contributions are strangers' bytes.
 
@@ -27,7 +28,14 @@ def combine_contributions(parts: ServerParts, found: RoundRecord, result: Path) 
         The ``digest`` and ``recipe`` of the model.
     """
     base = found.base_version
+    files: list[tuple[str, str, str | None]]
+    files = [(base.digest, base.file_name, address_of(base))]
     size_bytes = base.size_bytes + sum(each.size_bytes for each in found.contributions)
+    before = found.predecessor
+    if before is not None and before.state_digest is not None:
+        files.append((before.state_digest, f"{before.key}.state", None))
+        size_bytes += before.state_size_bytes or 0
+    files += [(each.digest, each.file_name, None) for each in found.contributions]
     possible = find_method(found.method).output_formats
     with ExitStack() as stack:
         inputs = [
@@ -37,14 +45,11 @@ def combine_contributions(parts: ServerParts, found: RoundRecord, result: Path) 
                 "address": address,
                 "weight": 1.0,
             }
-            for digest, file_name, address in [
-                (base.digest, base.file_name, service.address_of(base)),
-                *((each.digest, each.file_name, None) for each in found.contributions),
-            ]
+            for digest, file_name, address in files
         ]
         plan: dict[str, Any] = {
             "method": found.method,
-            "options": {},
+            "options": find_round_method(found.method).merge_options(found.options),
             "format": base.format if base.format in possible else possible[0],
             "result": str(result),
             "inputs": inputs,

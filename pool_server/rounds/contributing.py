@@ -31,6 +31,8 @@ from pool_server.jobs.limited import run_limited
 from pool_server.people.sites.quotas import require_room
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
+from pool_server.rounds.describing import describe_round
+from pool_server.rounds.methods import find_round_method
 from pool_server.transfers.announcing import (
     AnnouncedFile,
     begin_upload,
@@ -129,7 +131,7 @@ def take_back_contribution(
         record_act(session, caller, "round.take-back", key, site=site, digest=digest)
         session.flush()
         is_needed = repository.is_needed(session, digest)
-        described = service.describe_round(repository.lock_round(session, current.id))
+        described = describe_round(repository.lock_round(session, current.id))
     if not is_needed:
         parts.storage.remove_content(digest)
     return described
@@ -201,14 +203,16 @@ def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> 
     """
     with parts.database.read() as session:
         found = repository.get_round(session, round_of(upload))
-    base = found.base_version
+    base, method = found.base_version, find_round_method(found.method)
     with parts.storage.content_file(base.digest) as base_path:
         answer = run_limited(
             "pool_server.rounds.contribution_check",
             {
                 "path": str(path),
                 "name": upload.file_name,
+                "method": method.name,
                 "base": str(base_path),
+                "base_digest": base.digest,
                 "options": found.options,
             },
             check_limits(parts.settings, upload.size_bytes + base.size_bytes),
@@ -218,7 +222,8 @@ def check_contribution(parts: ServerParts, upload: UploadRecord, path: Path) -> 
         raise RefusedError(
             str(answer["message"]),
             code="contribution_refused",
-            hint=f"`poolctl rounds contribute {found.key} --data FACES.XML` makes one that fits.",
+            hint=f"`poolctl rounds contribute {found.key} --data {method.data}` makes one that "
+            "fits.",
         )
     summary: dict[str, Any] = answer["summary"]
     return summary

@@ -22,6 +22,7 @@ from pool_server.rounds.contributing import (
     complete_contribution,
     take_back_contribution,
 )
+from pool_server.rounds.describing import describe_round
 from pool_server.rounds.finishing import finish_round
 from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
@@ -53,7 +54,7 @@ _UNDER_WAY: dict[int | str, dict[str, Any]] = {
 
 @router.post("", status_code=201, summary="Start a round")
 def start(caller: Uploader, session: WritingSession, request: RoundRequest) -> RoundResponse:
-    """Ask sites to refine a model together. One's own site must be among them, save for admins."""
+    """Ask sites to train a model together. One's own site must be among them, save for admins."""
     return service.start_round(session, caller, request)
 
 
@@ -75,7 +76,7 @@ def list_rounds(
 @router.get("/{round_id}", summary="Describe a round")
 def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> RoundResponse:
     """Return who takes part, who has contributed, who is missing, and the result."""
-    return service.describe_round(service.get_round(session, caller, round_id))
+    return describe_round(service.get_round(session, caller, round_id))
 
 
 @router.post("/{round_id}/close", summary="Stop waiting")

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from aggregators.methods.networks import state_path
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
 from pool_server.errors import ConflictError, RoundClosedError
@@ -26,7 +27,9 @@ from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
 from pool_server.rounds.combining import combine_contributions
 from pool_server.rounds.contributing import round_of
+from pool_server.rounds.describing import address_of, describe_round, missing_sites
 from pool_server.rounds.methods import find_round_method
+from pool_server.rounds.optimiser_states import keep_state
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.announcing import (
     AnnouncedFile,
@@ -72,13 +75,16 @@ def finish_round(
     with parts.database.read() as session:
         found = service.get_round(session, caller, key)
         if found.state == repository.FINISHED:
-            return service.describe_round(found)
+            return describe_round(found)
         service.require_finishable(found)
         service.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
     with ScratchFolder(parts.settings.scratch_folder).room() as folder:
         result = folder / "result"
         made = combine_contributions(parts, found, result)
         caller = _look_again(parts, caller, request.site)
+        if (state := made["recipe"]["output"].get("state")) is not None:
+            keep_state(parts, caller, found, state_path(result), digest=state, site=request.site)
+            caller = _look_again(parts, caller, request.site)
         upload = _announce(parts, caller, found, _describe_result(found, request, made, result))
         if upload is not None:
             if upload.state == "receiving":
@@ -86,7 +92,7 @@ def finish_round(
                 caller = _look_again(parts, caller, request.site)
             complete_upload(parts, caller, upload.upload_id, RESULT)
     with parts.database.read() as session:
-        return service.describe_round(service.get_round(session, caller, key))
+        return describe_round(service.get_round(session, caller, key))
 
 
 def _look_again(parts: ServerParts, caller: Caller, site: str) -> Caller:
@@ -174,9 +180,9 @@ def settle_result(
         caller,
         RESULT.action,
         ended.key,
-        result=service.address_of(version),
+        result=address_of(version),
         digest=version.digest,
-        left_out=sorted(service.missing_sites(ended)),
+        left_out=sorted(missing_sites(ended)),
     )
     session.flush()
     if ended.number < ended.rounds_total:
@@ -190,7 +196,11 @@ def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
     """Raise `ConflictError` if a contribution came or went while the pool combined."""
     # Counted: two sites may well contribute the same bytes, and both count.
     there = Counter([found.base_version.digest, *(each.digest for each in found.contributions)])
-    if Counter(each["digest"] for each in recipe["inputs"]) != there:
+    if found.predecessor is not None and found.predecessor.state_digest is not None:
+        there[found.predecessor.state_digest] += 1
+    inputs = Counter(each["digest"] for each in recipe["inputs"])
+    # Another process may have kept the state of other contributions meanwhile.
+    if inputs != there or recipe["output"].get("state") != found.state_digest:
         raise ConflictError(
             f"a contribution to round {found.key} was taken back or sent while the pool combined",
             code="round_changed",
@@ -217,9 +227,7 @@ def _open_successor(
         method=ended.method,
         method_version=ended.method_version,
         mode=ended.mode,
-        options=find_round_method(ended.method).options_of_next(
-            ended.options, int(base.fingerprint.get("levels", 1))
-        ),
+        options=find_round_method(ended.method).options_of_next(ended.options, base),
         description=ended.description,
         number=ended.number + 1,
         rounds_total=ended.rounds_total,

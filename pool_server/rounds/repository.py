@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, CursorResult, Select, and_, exists, func, or_, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
@@ -94,7 +95,7 @@ def list_rounds(
 
 
 def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
-    """Match rounds in a state as `pool_server.rounds.service.state_of` tells it."""
+    """Match rounds in a state as `pool_server.rounds.describing.state_of` tells it."""
     if state in {FINISHED, CANCELLED}:
         return RoundRecord.state == state
     if state == OPEN:
@@ -114,17 +115,21 @@ def is_in_state(state: str, now: datetime) -> ColumnElement[bool]:
 
 def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
     """Take an open round to its end; False when another process was first."""
+    values: dict[str, Any] = {"state": state, "ended_at": now_utc(), "ended_by": by}
+    if state == CANCELLED:
+        # Of an attempt to finish the round that did not come to its end.
+        values |= {"state_digest": None, "state_size_bytes": None}
     result = session.execute(
         update(RoundRecord)
         .where(RoundRecord.id == round_id, RoundRecord.state == OPEN)
-        .values(state=state, ended_at=now_utc(), ended_by=by)
+        .values(**values)
     )
     assert isinstance(result, CursorResult)
     return bool(result.rowcount == 1)
 
 
 def is_needed(session: Session, digest: str) -> bool:
-    """Tell whether a version, a contribution, a secure session or an upload has a file."""
+    """Tell whether a version, a round, a secure session or an upload has a file."""
     return bool(
         session.scalar(
             select(
@@ -134,6 +139,7 @@ def is_needed(session: Session, digest: str) -> bool:
                     ),
                     exists().where(RoundContributionRecord.digest == digest),
                     exists().where(SecureFileRecord.digest == digest),
+                    exists().where(RoundRecord.state_digest == digest),
                     exists().where(
                         UploadRecord.digest == digest, UploadRecord.state.in_(UNDER_WAY)
                     ),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from pool_server.activity.events.service import NewEvent, write_events
 from pool_server.database.records import (
     ModelVersionRecord,
-    RoundContributionRecord,
     RoundParticipantRecord,
     RoundRecord,
     SiteRecord,
@@ -31,21 +30,20 @@ from pool_server.models.access import require_right, rights_of_site
 from pool_server.models.registry.filters import ModelChoice
 from pool_server.models.registry.repository import lock_state
 from pool_server.models.registry.service import resolve_version
-from pool_server.models.registry.standing import refusal_of, successors_of, warning_of
+from pool_server.models.registry.standing import refusal_of, successors_of
 from pool_server.models.states import DELETED
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository
-from pool_server.rounds.methods import find_round_method
-from pool_server.wire.names import ModelAddress
-from pool_server.wire.rounds import (
-    ParticipantState,
-    RoundContribution,
-    RoundPage,
-    RoundParticipant,
-    RoundRequest,
-    RoundResponse,
-    RoundState,
+from pool_server.rounds.describing import (
+    address_of,
+    base_warning,
+    describe_round,
+    has_enough,
+    missing_sites,
+    state_of,
 )
+from pool_server.rounds.methods import find_round_method
+from pool_server.wire.rounds import RoundPage, RoundRequest, RoundResponse, RoundState
 
 ASKED_EVENT = "round.asked"
 LONGEST = timedelta(days=366)
@@ -101,14 +99,14 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
     """
     names = sorted(set(request.sites))
     _require_own_site_among(caller, names)
+    method = find_round_method(request.method)
     if len(names) < repository.FEWEST_CONTRIBUTIONS:
         raise RoundRefusedError(
             f"a round needs at least {repository.FEWEST_CONTRIBUTIONS} sites: the result of one "
             "contribution would show it",
-            hint="`poolctl refine` does the same with data sets on one machine.",
+            hint=f"`{method.alone}` does the same with data sets on one machine.",
         )
     base = _find_base(session, caller, request.base)
-    method = find_round_method(request.method)
     options = method.check_options(request.mode, request.options)
     method.require_base(base)
     now = now_utc()
@@ -133,9 +131,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         options=options,
         description=request.description,
         number=1,
-        rounds_total=method.rounds_to_hold(
-            request.mode, request.rounds, int(base.fingerprint.get("levels", 1))
-        ),
+        rounds_total=method.rounds_to_hold(request.mode, request.rounds, base),
         deadline=request.deadline,
         duration_s=int((request.deadline - now).total_seconds()) + 1,
         created_at=now,
@@ -299,105 +295,6 @@ def require_usable_base(found: RoundRecord, *, despite_withdrawal: bool) -> None
         code="base_withdrawn",
         hint=" ".join(hints),
     )
-
-
-def base_warning(base: ModelVersionRecord) -> str:
-    """Return how a base stands, such as ``flagged (data-error)``; empty in good standing."""
-    standing, _, reasons = warning_of(base).partition("; reason=")
-    return f"{standing} ({reasons})" if standing else ""
-
-
-def is_ready(found: RoundRecord) -> bool:
-    """Tell whether nobody is waited for any more, and enough sites have contributed."""
-    if found.state != repository.OPEN or not has_enough(found):
-        return False
-    return not missing_sites(found) or now_utc() >= found.deadline
-
-
-def has_enough(found: RoundRecord) -> bool:
-    return len(found.contributions) >= repository.FEWEST_CONTRIBUTIONS
-
-
-def missing_sites(found: RoundRecord) -> set[str]:
-    return {each.site.name for each in found.participants} - {
-        each.site.name for each in found.contributions
-    }
-
-
-def state_of(found: RoundRecord) -> RoundState:
-    """Return the state as clients see it, in which the deadline counts."""
-    if found.state != repository.OPEN:
-        return cast("RoundState", found.state)
-    if now_utc() < found.deadline:
-        return "open"
-    return "closed" if has_enough(found) else "expired"
-
-
-def describe_round(found: RoundRecord) -> RoundResponse:
-    result = found.result_version
-    return RoundResponse(
-        round_id=found.key,
-        state=state_of(found),
-        ready=is_ready(found),
-        base=address_of(found.base_version),
-        base_digest=found.base_version.digest,
-        base_size_bytes=found.base_version.size_bytes,
-        base_warning=base_warning(found.base_version),
-        method=found.method,
-        method_version=found.method_version,
-        mode=found.mode,
-        options=found.options,
-        description=found.description,
-        number=found.number,
-        rounds_total=found.rounds_total,
-        predecessor=None if found.predecessor is None else found.predecessor.key,
-        successor=None if found.successor is None else found.successor.key,
-        created_at=found.created_at,
-        created_by=found.created_by,
-        deadline=found.deadline,
-        participants=_describe_participants(found),
-        ended_at=found.ended_at,
-        ended_by=found.ended_by,
-        result=None if result is None else address_of(result),
-        result_digest=None if result is None else result.digest,
-    )
-
-
-def _describe_participants(found: RoundRecord) -> list[RoundParticipant]:
-    contributions = {each.site_id: each for each in found.contributions}
-    is_open = state_of(found) == "open"
-
-    def describe(participant: RoundParticipantRecord) -> RoundParticipant:
-        contribution = contributions.get(participant.site_id)
-        state: ParticipantState
-        if contribution is not None:
-            state = "contributed"
-        elif is_open:
-            state = "waiting"
-        else:
-            state = "missing" if participant.late_at is None else "late"
-        return RoundParticipant(
-            site=participant.site.name,
-            state=state,
-            contribution=None if contribution is None else describe_contribution(contribution),
-        )
-
-    return sorted(map(describe, found.participants), key=lambda each: each.site)
-
-
-def describe_contribution(contribution: RoundContributionRecord) -> RoundContribution:
-    return RoundContribution(
-        digest=contribution.digest,
-        size_bytes=contribution.size_bytes,
-        file_name=contribution.file_name,
-        summary=contribution.summary,
-        created_at=contribution.created_at,
-        created_by=contribution.created_by,
-    )
-
-
-def address_of(version: ModelVersionRecord) -> str:
-    return str(ModelAddress(version.model.site.name, version.model.name, str(version.number)))
 
 
 def name_of(caller: Caller) -> str:

@@ -55,6 +55,7 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "ended_by": None,
     "result": None,
     "result_digest": None,
+    "state_digest": None,
 }
 
 
@@ -78,11 +79,11 @@ class RoundRequest(BaseModel):
         },
     )
 
-    base: str = Field(max_length=300, description="Address of the model that is refined.")
+    base: str = Field(max_length=300, description="Address of the model that is trained on.")
     method: Name = Field(default="leaf-refit", description="How contributions are combined.")
     mode: Name = Field(default="one-shot", description="As the method names it.")
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Settings that all sites fit with."
+        default_factory=dict, description="Of the method, and settings that all sites train with."
     )
     sites: list[Name] = Field(min_length=1, max_length=200, description="Who is asked to join.")
     deadline: AwareDatetime = Field(description="Contributions are taken until then.")
@@ -97,7 +98,7 @@ class RoundRequest(BaseModel):
 
 
 class RoundContribution(BaseModel):
-    """What a site contributed: a file of sums over its samples, which only the pool reads."""
+    """What a site contributed: a file of changes of the base, which only the pool reads."""
 
     digest: Digest
     size_bytes: int = Field(ge=0)
@@ -153,6 +154,10 @@ class RoundResponse(BaseModel):
     ended_by: str | None
     result: str | None = Field(description="Address of the version that came out.")
     result_digest: Digest | None
+    state_digest: Digest | None = Field(
+        description="Of a server optimiser's state after this round, which the next one takes; the "
+        "pool keeps it to itself."
+    )
 
     def sites(self, *states: ParticipantState) -> list[str]:
         """Return the sites in one of these states."""

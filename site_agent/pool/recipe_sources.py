@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aggregators.errors import RecipeError
 from aggregators.methods import RECIPE_SUFFIX, Recipe, parse_recipe, read_recipe
-from pool_server.wire.models.models import CONTRIBUTION
+from pool_server.wire.models.models import ROUND_FILES
 from site_agent.errors import ForbiddenError, NotFoundError, NotLoggedInError, PoolUnreachableError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RecipeSources:
     def __init__(self, folders: Iterable[Path] = (), pool: PoolClient | None = None) -> None:
         self._recipes: dict[str, Recipe | None] = {}
         self._addresses: dict[str, list[str]] = {}
-        self._contributions: set[str] = set()
+        self._round_files: dict[str, str] = {}
         self._pool = pool
         self.silence = "" if pool is not None else "no pool was asked"
         for folder in dict.fromkeys(folders):
@@ -59,10 +59,10 @@ class RecipeSources:
             self.trace(digest)
         return self._addresses.setdefault(digest, [])
 
-    def is_contribution(self, digest: str) -> bool:
-        """Return whether a file is a site's contribution to a round, which the pool keeps."""
+    def round_file(self, digest: str) -> str:
+        """Return what a file of a round is, which the pool keeps to itself; empty for others."""
         self.addresses_of(digest)
-        return digest in self._contributions
+        return self._round_files.get(digest, "")
 
     def trace(self, digest: str) -> None:
         """Ask the pool for a file's whole family with all recipes, in one request."""
@@ -77,8 +77,8 @@ class RecipeSources:
             return
         for node in family.nodes:
             self._addresses[node.digest] = node.addresses
-            if node.kind == CONTRIBUTION:
-                self._contributions.add(node.digest)
+            if node.kind in ROUND_FILES:
+                self._round_files[node.digest] = ROUND_FILES[node.kind]
             if node.recipe is None:
                 # Of an ancestor the pool has told all that it knows.
                 if node.depth <= 0:

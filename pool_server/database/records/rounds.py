@@ -77,10 +77,14 @@ class RoundRecord(Record):
     Rounds that follow one another are numbered 1 to `rounds_total`; each is given `duration_s`,
     even where somebody moved the deadline of the one before to its end. A round has at most one
     successor: of two processes that finish it at once, the database lets one through.
+
+    `state_digest` is that of the server optimiser's state, a file that the next round is combined
+    with. It is kept before the round ends, and until the result or the last one of the series is
+    deleted.
     """
 
     __tablename__ = "rounds"
-    __table_args__ = (Index(None, "state", "id"),)
+    __table_args__ = (Index(None, "state", "id"), Index(None, "state_digest"))
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True)
     key: Mapped[str] = mapped_column(String(16), unique=True)
@@ -103,6 +107,8 @@ class RoundRecord(Record):
     ended_at: Mapped[datetime | None]
     ended_by: Mapped[str | None] = mapped_column(String(129))
     result_version_id: Mapped[int | None] = mapped_column(ForeignKey("model_versions.id"))
+    state_digest: Mapped[DigestText | None]
+    state_size_bytes: Mapped[int | None] = mapped_column(BigInteger)
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
     base_version: Mapped[ModelVersionRecord] = relationship(

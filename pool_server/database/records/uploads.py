@@ -22,8 +22,8 @@ class UploadRecord(Record):
 
     `state` is ``receiving``, ``checking``, ``complete``, ``refused`` or ``expired``.
     `purpose` is what the file is to become: a ``version`` of a model, a ``contribution`` to the
-    round `round_id` (of which `model_name` then holds the key), the ``result`` of that round, or
-    a file of the ``secure`` session `secure_session_id` (likewise).
+    round `round_id` (of which `model_name` then holds the key), the ``result`` or the optimiser's
+    ``state`` of that round, or a file of the ``secure`` session `secure_session_id` (likewise).
     `card`, `terms`, `as_draft` and `statement` wait here for the version; `visibility` and
     `rights` for the model, if the version is its first.
     `claim_expires_at` limits how long one process may hold the state ``checking``; a claim that

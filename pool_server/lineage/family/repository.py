@@ -33,6 +33,7 @@ from pool_server.database.records import (
     ParentRecord,
     RecipeRecord,
     RoundContributionRecord,
+    RoundRecord,
     SiteRecord,
     WithdrawalFlagRecord,
     WithdrawalRecord,
@@ -40,6 +41,7 @@ from pool_server.database.records import (
 from pool_server.http.identity import Caller
 from pool_server.models.access import curates_pool, readable, readable_by
 from pool_server.models.registry.sql import among
+from pool_server.wire.models.models import CONTRIBUTION, OPTIMISER_STATE
 
 
 class Step(NamedTuple):
@@ -111,11 +113,20 @@ def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[
     return list(map(Place._make, rows))
 
 
-def contributions_among(session: Session, digests: Sequence[str]) -> set[str]:
-    """Return which of these files are contributions to rounds, whose ever they are."""
-    digest = RoundContributionRecord.digest
-    query = select(digest).where(among(digest, "digests"))
-    return set(session.scalars(query, {"digests": digests}))
+def round_files_among(session: Session, digests: Sequence[str]) -> dict[str, str]:
+    """Return which of these files rounds keep, whose ever they are, with their kinds."""
+    columns = {
+        CONTRIBUTION: RoundContributionRecord.digest,
+        OPTIMISER_STATE: RoundRecord.state_digest,
+    }
+    return {
+        digest: kind
+        for kind, column in columns.items()
+        for digest in session.scalars(
+            select(column).where(among(column, "digests")), {"digests": digests}
+        )
+        if digest is not None
+    }
 
 
 def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:

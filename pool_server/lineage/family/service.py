@@ -13,7 +13,6 @@ from pool_server.http.identity import Caller
 from pool_server.lineage.family import repository
 from pool_server.lineage.family.repository import Step
 from pool_server.models.registry.repository import visible_addresses
-from pool_server.wire.models.models import CONTRIBUTION
 from pool_server.wire.models.recipes import named_digests, without_names
 from pool_server.wire.names import ModelAddress
 
@@ -57,8 +56,8 @@ def trace_lineage(
             node["withdrawn"] = node["withdrawn"] or each.withdrawn
             node["flagged"] = node["flagged"] or bool(each.flagged)
     if unplaced := [digest for digest in nodes if digest not in placed]:
-        for digest in repository.contributions_among(session, unplaced):
-            nodes[digest]["kind"] = CONTRIBUTION
+        for digest, kind in repository.round_files_among(session, unplaced).items():
+            nodes[digest]["kind"] = kind
     recipes = (
         repository.recipes_of_all(session, caller, list(depths))
         if with_recipes

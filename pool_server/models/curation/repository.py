@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, literal, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, exists, literal, select, update
+from sqlalchemy.orm import Session, aliased
 
 from pool_server.database.records import (
     AliasRecord,
@@ -89,6 +89,30 @@ def round_on(session: Session, version_ids: Sequence[int]) -> str | None:
         .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
         .limit(1)
     )
+
+
+def drop_states(session: Session, version_id: int) -> None:
+    """Give up the optimiser's states of the rounds that made a version.
+
+    Those of earlier rounds go with the last result of their series.
+    """
+    later = aliased(RoundRecord)
+    goes_on = exists().where(
+        later.predecessor_id == RoundRecord.id, later.result_version_id.is_not(None)
+    )
+    ended = select(RoundRecord.id, RoundRecord.predecessor_id, goes_on.label("goes_on"))
+    for found in session.execute(ended.where(RoundRecord.result_version_id == version_id)).all():
+        series, earlier = [found.id], found.predecessor_id
+        while earlier is not None and not found.goes_on:
+            series.append(earlier)
+            earlier = session.scalar(
+                select(RoundRecord.predecessor_id).where(RoundRecord.id == earlier)
+            )
+        session.execute(
+            update(RoundRecord)
+            .where(RoundRecord.id.in_(series))
+            .values(state_digest=None, state_size_bytes=None)
+        )
 
 
 def drop_aliases(session: Session, version_ids: Sequence[int]) -> None:

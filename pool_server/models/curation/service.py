@@ -72,7 +72,10 @@ def release(session: Session, caller: Caller, version: ModelVersionRecord) -> Mo
 def delete_version(
     session: Session, caller: Caller, version: ModelVersionRecord, *, force: bool
 ) -> DeletionResponse:
-    """Delete a version: its number and digest stay in the records, its file becomes garbage."""
+    """Delete a version: its number and digest stay in the records, its file becomes garbage.
+
+    So do the optimiser's states of rounds that made it.
+    """
     site = version.model.site.name
     caller.require_role("contributor", site)
     # First the model, whose aliases go with the version.
@@ -155,6 +158,7 @@ def _take_step(
 def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
     move(version, DELETE, f"{caller.site}/{caller.token_name}")
     repository.drop_aliases(session, [version.id])
+    repository.drop_states(session, version.id)
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
 
 

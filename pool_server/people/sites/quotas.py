@@ -13,6 +13,7 @@ from pool_server.database.records import (
     ModelRecord,
     ModelVersionRecord,
     RoundContributionRecord,
+    RoundRecord,
     SecureFileRecord,
     SiteRecord,
     UploadRecord,
@@ -35,7 +36,13 @@ def files_of_sites() -> Subquery:
         RoundContributionRecord.size_bytes,
     )
     secure = select(SecureFileRecord.site_id, SecureFileRecord.digest, SecureFileRecord.size_bytes)
-    return union(published, contributed, secure).subquery("files")
+    states = (
+        select(ModelRecord.site_id, RoundRecord.state_digest, RoundRecord.state_size_bytes)
+        .join(RoundRecord.result_version)
+        .join(ModelVersionRecord.model)
+        .where(RoundRecord.state_digest.is_not(None))
+    )
+    return union(published, contributed, states, secure).subquery("files")
 
 
 def files_under_way() -> Subquery:

@@ -161,8 +161,12 @@ class ModelPage(BaseModel):
     )
 
 
-CONTRIBUTION = "contribution"
-"""The `kind` of what a site gave to a round, in a family tree."""
+CONTRIBUTION, OPTIMISER_STATE = "contribution", "optimiser-state"
+ROUND_FILES = {
+    CONTRIBUTION: "a site's contribution to a round",
+    OPTIMISER_STATE: "the optimiser's state after a round",
+}
+"""The `kind` of files that the pool keeps to itself, in a family tree, and words for each."""
 
 
 class LineageNode(BaseModel):
@@ -173,7 +177,8 @@ class LineageNode(BaseModel):
     kind: str | None = Field(
         default=None,
         description="`hog-svm`, `ert` or `network`; `contribution` for what a site gave to a "
-        "round, which the pool keeps to itself; null where the pool does not know.",
+        "round, and `optimiser-state` for what the next round takes, which the pool keeps to "
+        "itself; null where the pool does not know.",
     )
     depth: int = Field(description="0 the model asked for, negative ancestors, positive heirs.")
     withdrawn: WithdrawalReason | None = Field(

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.names import Digest
 
-Purpose = Literal["version", "contribution", "result", "secure"]
+Purpose = Literal["version", "contribution", "result", "state", "secure"]
 OpenState = Literal["receiving", "checking"]
 
 _UPLOAD_EXAMPLE: dict[str, Any] = {

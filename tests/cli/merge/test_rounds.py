@@ -122,7 +122,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert len(first["version"]["parent_digests"]) == 3
     lineage = poolctl("models", "lineage", "site-b/refined").out
     assert "leaf-refit" in lineage
-    assert "a site's contribution, which the pool keeps" in lineage
+    assert "a site's contribution to a round, which the pool keeps" in lineage
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("POOL_HOME", str(tmp_path / "elsewhere"))
         replay = ("merge", "--replay", "site-b/refined", "-o", tmp_path / "r.dat", "--json")

@@ -1,0 +1,33 @@
+"""Every file that the records speak of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import CompoundSelect, select, union
+
+from pool_server.database.records import (
+    ModelVersionRecord,
+    RoundContributionRecord,
+    RoundRecord,
+    SecureFileRecord,
+)
+
+_DELETED = "deleted"
+
+
+def kept_files() -> CompoundSelect[Any, Any]:
+    """Select the digest and size of each file, once.
+
+    Those of versions that are not deleted, of rounds, and of secure sessions.
+    """
+    return union(
+        select(ModelVersionRecord.digest, ModelVersionRecord.size_bytes).where(
+            ModelVersionRecord.state != _DELETED
+        ),
+        select(RoundContributionRecord.digest, RoundContributionRecord.size_bytes),
+        select(RoundRecord.state_digest, RoundRecord.state_size_bytes).where(
+            RoundRecord.state_digest.is_not(None)
+        ),
+        select(SecureFileRecord.digest, SecureFileRecord.size_bytes),
+    )

@@ -1,0 +1,104 @@
+"""Rounds of networks: sites train a network on their data and send the differences from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pool_server.errors import RefusedError, RoundRefusedError
+from pool_server.rounds.contract import (
+    RoundMethod,
+    checked_options,
+    require_same_base,
+    require_settings,
+)
+
+if TYPE_CHECKING:
+    from aggregators.models import StateDict
+    from pool_server.database.records import ModelVersionRecord
+
+_FORMAT = "safetensors"
+_NUMBERS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class NetworkRounds(RoundMethod):
+    """Contributions are differences with samples (`aggregators.models.NetworkContribution`).
+
+    Options of the method, such as ``eta``, and settings of the sites' training, such as
+    ``epochs``, are given together.
+    """
+
+    data: ClassVar[str] = "GAZE"
+    alone: ClassVar[str] = "poolctl federated simulate"
+
+    def full_options(self, _mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        from aggregators.methods.networks.local_training import LocalTraining
+
+        own_type = self._options_type()
+        known = {*own_type.model_fields, *LocalTraining.model_fields}
+        own = {name: each for name, each in options.items() if name in own_type.model_fields}
+        training = {name: each for name, each in options.items() if name not in own}
+        return {
+            **checked_options(own_type, own, known).model_dump(mode="json"),
+            **checked_options(LocalTraining, training, known).shared(),
+        }
+
+    def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: options[name] for name in self._options_type().model_fields}
+
+    def require_base(self, base: ModelVersionRecord) -> None:
+        if base.kind != "network" or base.format != _FORMAT:
+            raise RoundRefusedError(
+                f"{self.name} trains networks in safetensors files; the base is of kind "
+                f"{base.kind}, in the format {base.format}",
+                hint="`poolctl train gaze` makes a network.",
+            )
+
+    def examine(
+        self, path: Path, base: Path, base_digest: str, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        from aggregators.formats import read_model
+        from aggregators.methods.networks import read_network_contribution
+        from aggregators.methods.networks.layout import require_same_entries
+        from aggregators.methods.networks.local_training import LocalTraining
+        from aggregators.models import StateDict
+
+        contribution = read_network_contribution(path)
+        require_same_base(base_digest, contribution.base_digest)
+        expected = {name: options[name] for name in LocalTraining.model_fields}
+        require_settings(expected, contribution.settings)
+        if contribution.holds != "differences":
+            raise RefusedError(f"holds {contribution.holds}, expected differences from the base")
+        network = read_model(base, max_bytes=base.stat().st_size)
+        assert isinstance(network, StateDict), "require_base() lets networks through alone"
+        require_same_entries(
+            "the base", network.infos, "the contribution", contribution.network.infos
+        )
+        require_finite(contribution.network)
+        return {
+            "samples": contribution.samples,
+            "entries": len(network.infos),
+            "settings": dict(contribution.settings),
+        }
+
+    def _options_type(self) -> Any:
+        from aggregators.methods.registry import find_method
+
+        return find_method(self.name).options_type
+
+
+def require_finite(network: StateDict) -> None:
+    """Raise `RefusedError` for the first entry that holds an infinite number or NaN."""
+    import numpy as np
+
+    for name, info in network.infos.items():
+        values = network.tensors[name].reshape(-1)
+        for first in range(0, values.size, _NUMBERS_AT_ONCE):
+            if not np.isfinite(values[first : first + _NUMBERS_AT_ONCE]).all():
+                raise RefusedError(
+                    f"entry {name!r} ({info.dtype}) holds infinities or NaN, expected finite "
+                    "numbers; the training may have diverged"
+                )

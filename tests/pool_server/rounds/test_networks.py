@@ -1,0 +1,236 @@
+"""Rounds of networks: options, what is refused, and the optimiser's state from round to round."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregators.formats import encode_model
+from aggregators.methods import merge
+from aggregators.methods.input_files import encode_input
+from aggregators.methods.networks import state_path
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import NetworkContribution, StateDict
+from pool_server.operations.garbage import collect_garbage
+from pool_server.operations.inventory import opened_pool
+from pool_server.rounds.methods import ROUND_METHODS
+from pool_server.rounds.networks import NetworkRounds
+from pool_server.storage import open_storage
+from tests.aggregators.methods.networks.small_rounds import make_base, make_state_dict
+from tests.pool_server.model_files import sha256
+from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
+from tests.pool_server.rounds.round_driver import (
+    SITES,
+    contribute,
+    finish,
+    show,
+    start_round,
+    upload_base,
+)
+
+TRAINING = {"epochs": 2, "seed": 7}
+NETWORK_METHODS = [name for name, each in ROUND_METHODS.items() if isinstance(each, NetworkRounds)]
+
+
+def upload_network(pool: PoolDriver, name: str, seed: int) -> tuple[StateDict, str]:
+    """Upload a network as a base for rounds; gives it and its address."""
+    base = make_base(5000 + seed, "f4")
+    pool.secret(SITES[0], "contributor")
+    upload(pool.member(SITES[0]), f"{SITES[0]}/{name}", bytes(encode_model(base)))
+    return base, f"pool://{SITES[0]}/{name}@1"
+
+
+@pytest.fixture(scope="module")
+def base(pool: PoolDriver) -> tuple[StateDict, str]:
+    return upload_network(pool, "network", 1)
+
+
+def network_contribution(
+    base: StateDict, base_digest: str, seed: int, **changed: Any
+) -> NetworkContribution:
+    """Return differences that fit a base, but for what is `changed`."""
+    random = np.random.default_rng(seed)
+    tensors = {
+        name: each
+        if each.dtype.kind == "i"
+        else (0.1 * random.standard_normal(each.shape)).astype(each.dtype)
+        for name, each in base.tensors.items()
+    }
+    settings = LocalTraining.model_validate(TRAINING).shared()
+    made = NetworkContribution(
+        StateDict(tensors, base.infos), "differences", 10 + seed, base_digest, settings
+    )
+    return replace(made, **changed)
+
+
+def with_entry(base: StateDict, name: str, values: Any) -> StateDict:
+    return make_state_dict({**base.tensors, name: values})
+
+
+def read_content(pool: PoolDriver, digest: str, folder: Path) -> Path:
+    """Return a copy of a file that the pool keeps, whoever may have it."""
+    path = folder / digest
+    with open_storage(pool.settings).content_file(digest) as kept:
+        path.write_bytes(kept.read_bytes())
+    return path
+
+
+def test_options_are_of_the_method_and_of_the_training(
+    pool: PoolDriver, base: tuple[StateDict, str]
+) -> None:
+    given = {"eta": 0.05, "epochs": 3}
+    started = start_round(pool, base[1], method="fedadam", options=given)
+    assert started["options"] == {
+        "mean": "samples",
+        "eta": 0.05,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "tau": 1e-3,
+        "root": "sqrt(v)+tau",
+        **LocalTraining(epochs=3).shared(),
+    }
+    assert (started["mode"], started["state_digest"]) == ("one-shot", None)
+    client = pool.member(SITES[0])
+    request = {"base": base[1], "sites": list(SITES), "deadline": started["deadline"]}
+    for fields, found in [
+        ({"method": "median", "options": {"eta": 1}}, "option eta"),
+        ({"method": "fedadam", "options": {"epochs": 0}}, "option epochs"),
+        ({"method": "fedadam", "options": {"beta1": 1}}, "option beta1"),
+        ({"method": "fedadam", "mode": "level-by-level"}, "level-by-level"),
+        ({"method": "wba-cascade"}, "no round can be held with method"),
+        ({"method": "leaf-refit"}, "of kind network"),
+    ]:
+        refused = client.post("/api/v1/rounds", json=request | fields)
+        assert error_of(refused) == (422, "round_refused"), fields
+        assert found in refused.json()["error"]["message"]
+    _, face = upload_base(pool, "face-not-network", 9)
+    refused = client.post("/api/v1/rounds", json=request | {"base": face, "method": "fedavg"})
+    assert "of kind ert" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"base_digest": "ab" * 32}, "made from another base: found abababababababab..., expected"),
+        ({"settings": LocalTraining(epochs=3, seed=7).shared()}, "epochs 3, the round asks for 2"),
+        ({"settings": {}}, "epochs None, the round asks for 2"),
+        ({"holds": "values"}, "holds values, expected differences"),
+        (
+            {"conv.weight": np.zeros((4, 3), "f4")},
+            "entry 'conv.weight' F32 [3, 4] against F32 [4, 3] (the",
+        ),
+        (
+            {"conv.weight": np.zeros((3, 4))},
+            "against F64 [3, 4] (the base against the contribution",
+        ),
+        ({"other": np.zeros(3, "f4")}, "entry 'other' absent against F32 [3] (the base"),
+        ({"norm.running_var": np.array([1, np.nan, 2], "f4")}, "entry 'norm.running_var' (F32)"),
+        ({"conv.weight": np.full((3, 4), np.inf, "f4")}, "entry 'conv.weight' (F32) holds inf"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    pool: PoolDriver, base: tuple[StateDict, str], changed: dict[str, Any], found: str
+) -> None:
+    # A robust method would leave out what is not finite; the site is to know of it all the same.
+    started = start_round(pool, base[1], SITES[:2], method="median", options=TRAINING)
+    made = network_contribution(base[0], started["base_digest"], 1)
+    for name, value in changed.items():
+        if isinstance(value, np.ndarray):
+            made = replace(made, network=with_entry(made.network, name, value))
+        else:
+            made = replace(made, **{name: value})
+    refused = contribute(pool.member(SITES[0]), started["round_id"], SITES[0], encode_input(made))
+    assert error_of(refused) == (422, "contribution_refused"), refused.text
+    assert found in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("method", NETWORK_METHODS)
+def test_every_method_combines_as_merge_does(
+    pool: PoolDriver, base: tuple[StateDict, str], method: str
+) -> None:
+    started = start_round(pool, base[1], method=method, options=TRAINING)
+    key, made = started["round_id"], []
+    for seed, site in enumerate(SITES):
+        made.append(network_contribution(base[0], started["base_digest"], seed))
+        done = contribute(pool.member(site), key, site, encode_input(made[-1]))
+        assert done.status_code == 201, done.text
+    ended = finish(pool.member(SITES[1]), key, f"{SITES[1]}/{method}").json()
+    merged = merge(method, [base[0], *made])
+    assert ended["result_digest"] == sha256(bytes(encode_model(merged.model)))  # type: ignore[arg-type]
+    state = None if merged.state is None else sha256(encode_input(merged.state))
+    assert ended["state_digest"] == state
+
+
+def test_the_state_goes_from_round_to_round_until_it_is_deleted(
+    pool: PoolDriver, tmp_path: Path
+) -> None:
+    base, address = upload_network(pool, "with-state", 2)
+    options = {**TRAINING, "eta": 0.02, "mean": "sites"}
+    started = start_round(pool, address, method="fedadam", options=options, rounds=3)
+    client, name = pool.member(SITES[0]), f"{SITES[0]}/stepped"
+    inputs: list[Path] = [tmp_path / "base"]
+    inputs[0].write_bytes(bytes(encode_model(base)))
+    states = []
+    for number in range(1, 4):
+        made = [
+            network_contribution(base, started["base_digest"], 10 * number + seed)
+            for seed in range(3)
+        ]
+        for site, each in zip(SITES, made, strict=True):
+            content = encode_input(each)
+            inputs.append(tmp_path / f"{site}-{number}.contribution")
+            inputs[-1].write_bytes(content)
+            done = contribute(pool.member(site), started["round_id"], site, content)
+            assert done.status_code == 201, done.text
+        ended = finish(client, started["round_id"], name).json()
+        result = tmp_path / f"round-{number}.safetensors"
+        merged = merge("fedadam", inputs, options={"eta": 0.02, "mean": "sites"}, output=result)
+        assert merged.recipe.output is not None
+        assert ended["result_digest"] == merged.digest
+        assert ended["state_digest"] == merged.recipe.output.state
+        states.append(ended["state_digest"])
+        assert sha256(read_content(pool, states[-1], tmp_path).read_bytes()) == states[-1]
+        inputs = [result, state_path(result)]
+        if ended["successor"]:
+            started = show(client, ended["successor"])
+            assert started["options"]["eta"] == 0.02
+    lineage = client.get(f"/api/v1/models/{SITES[0]}/stepped/versions/3/lineage").json()
+    kinds = {each["digest"]: each["kind"] for each in lineage["nodes"]}
+    assert kinds[states[1]] == "optimiser-state"
+
+    with ExitStack() as stack:
+        opened = stack.enter_context(opened_pool(pool.settings))
+        collect_garbage(opened, remove=True)
+        assert all(opened.storage.has_content(each) for each in states)
+        for version, left in ((1, states[1:]), (3, [])):
+            deleted = client.delete(
+                f"/api/v1/models/{SITES[0]}/stepped/versions/{version}", params={"force": True}
+            )
+            assert deleted.is_success, deleted.text
+            collect_garbage(opened, remove=True)
+            assert [each for each in states if opened.storage.has_content(each)] == left
+
+
+def test_nobody_gets_a_state(pool: PoolDriver, base: tuple[StateDict, str], tmp_path: Path) -> None:
+    started = start_round(pool, base[1], SITES[:2], method="fedavgm", options=TRAINING)
+    key, client = started["round_id"], pool.member(SITES[0])
+    for seed, site in enumerate(SITES[:2]):
+        made = network_contribution(base[0], started["base_digest"], seed)
+        contribute(pool.member(site), key, site, encode_input(made))
+    ended = finish(client, key, f"{SITES[0]}/hidden-state").json()
+    content = read_content(pool, ended["state_digest"], tmp_path).read_bytes()
+    assert sha256(content) == ended["state_digest"]
+    recipe = {
+        "schema": "poolctl-recipe/1",
+        "method": {"name": "fedavgm", "version": 1},
+        "inputs": [{"digest": ended["base_digest"]}, {"digest": ended["state_digest"]}],
+    }
+    asked = client.post("/api/v1/merges", json={"site": SITES[0], "name": "x", "recipe": recipe})
+    assert "the optimiser's state after a round" in asked.json()["error"]["message"]
+    opened = announce(client, f"{SITES[0]}/copied", content)
+    assert opened.json()["state"] == "receiving", "whoever names it must send it"
