@@ -99,10 +99,9 @@ def test_sizes_are_those_of_the_thesis_and_ours_are_smaller(
         assert file_bytes / MIB == pytest.approx(derived[fraction], rel=0.02)
 
 
-@pytest.mark.parametrize("fraction", [0, 0.9, 0.999])
-def test_a_file_of_torch_has_the_computed_size(tmp_path: Path, fraction: float) -> None:
+def test_a_file_of_torch_has_the_computed_size(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed (extra gaze)")
-    network = server_part("linear", fraction)
+    network = server_part("linear", 0.9)
     sizes = entry_sizes(network)
     state = {}
     for each in sizes:
