@@ -59,6 +59,29 @@ def test_the_weights_of_least_magnitude_become_zero(scope: Literal["layer", "glo
     assert network.tensors["a.weight"].tolist() == [[1.0, -4.0], [0.5, 3.0]]
 
 
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_the_pruning_of_torch_keeps_the_same_weights(scope: Literal["layer", "global"]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra gaze)")
+    reference = pytest.importorskip("torch.nn.utils.prune")
+    layers = {"a": torch.nn.Linear(40, 30), "b": torch.nn.Linear(30, 7)}
+    weights = {
+        f"{key}.weight": np.array(layer.weight.detach().numpy()) for key, layer in layers.items()
+    }
+    for fraction in (0.0, 0.37, 0.9, 1.0):
+        pruned = prune(make_state_dict(weights), list(weights), fraction, scope).tensors
+        parts = [(layer, "weight") for layer in layers.values()]
+        if scope == "global":
+            method = reference.L1Unstructured
+            reference.global_unstructured(parts, pruning_method=method, amount=fraction)
+        else:
+            for layer, name in parts:
+                reference.l1_unstructured(layer, name, fraction)
+        for key, layer in layers.items():
+            np.testing.assert_array_equal(pruned[f"{key}.weight"], layer.weight.detach().numpy())
+            reference.remove(layer, "weight")
+            layer.weight.data = torch.from_numpy(weights[f"{key}.weight"].copy())
+
+
 def server_part(layers: Literal["linear", "convolution"], fraction: float) -> StateDict:
     """Return the server's part of the pruned network."""
     network = wide_network()
