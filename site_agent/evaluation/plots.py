@@ -128,6 +128,39 @@ def plot_landmark_errors(
     figure.savefig(path, format="png")
 
 
+def plot_errors_over_rounds(
+    methods: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+    constant_deg: float,
+    path: Path,
+    *,
+    title: str = "",
+) -> None:
+    """Draw errors in degrees over rounds, from the first, for each method.
+
+    Parameters
+    ----------
+    methods : sequence of (name, mean error, error of the worst person)
+        The mean is drawn as a thick line with marks, the worst person as a thin one.
+    constant_deg : float
+        Mean error of the constant predictor, drawn as a level.
+    """
+    figure, axes = _figure(title)
+    for number, (name, mean, worst) in enumerate(methods):
+        rounds = np.arange(1, len(mean) + 1)
+        style = _style(number)
+        label = f"{name}  (mean {mean[-1]:.2f}, worst person {worst[-1]:.2f})"
+        every = max(1, len(mean) // _MARKS_PER_LINE)
+        axes.plot(rounds, mean, label=label, markevery=every, markersize=4, **style)
+        axes.plot(rounds, worst, **{**style, "marker": "", "linewidth": 0.6})
+    label = f"constant mean  ({constant_deg:.2f})"
+    axes.axhline(constant_deg, color="0.5", linewidth=1.0, linestyle=(0, (1, 2)), label=label)
+    axes.set(xlabel="round", ylabel="error (degrees); thin: worst person")
+    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    axes.set_ylim(bottom=0.0)
+    axes.legend(loc="best", fontsize=8)
+    figure.savefig(path, format="png")
+
+
 def _figure(title: str) -> tuple[Figure, Axes]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

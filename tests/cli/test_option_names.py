@@ -10,7 +10,7 @@ from tests.cli.test_conventions import ALL_COMMANDS
 TEXT, FLAG = "text", "flag"
 
 SHARED = {
-    "--base": ("ADDRESS or FILE|ADDRESS", "the merged model that is refined"),
+    "--base": ("ADDRESS or FILE|ADDRESS or FILE", "the model that rounds begin with"),
     "--config": ("FILE", "a configuration file"),
     "--contact": (TEXT, "of a site"),
     "--copy": (FLAG, "also copy the images"),

@@ -1,0 +1,227 @@
+"""``poolctl federated simulate``: the rounds of several sites on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.federated.init import DEFAULT_ARCHITECTURE, ArchitectureOption
+from cli.frame.errors import UsageError
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import DryRunOption, command, key_value_pairs, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.progress import Report
+
+if TYPE_CHECKING:
+    from aggregators.models import StateDict
+    from site_agent.federated.engines.simulator import DividedData, History, PersonErrors
+    from site_agent.federated.plan import FederationPlan
+
+app = single()
+
+
+@command(
+    app,
+    "simulate",
+    examples=[
+        "federated simulate gaze/ --method fedavg --method fedadam --rounds 30 -o run/",
+        "federated simulate gaze/ --method median --rounds 30 --site-count 10 -o run/",
+        "federated simulate gaze/ --method fedadam --rounds 30 --option eta=0.003 -o other/",
+    ],
+)
+def simulate(
+    invocation: Invocation,
+    dataset: Annotated[
+        Path, typer.Argument(metavar="GAZE", help="Eye patches with gaze.", show_default=False)
+    ],
+    *,
+    method: Annotated[
+        list[str],
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="How updates are combined, such as fedavg or fedadam; repeatable.",
+            show_default=False,
+        ),
+    ],
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the simulation."),
+    ],
+    site_count: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Deal the persons to so many sites. Default: each is one.",
+            show_default=False,
+        ),
+    ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option("--base", metavar="FILE", help="Begin with this network, not with a new one."),
+    ] = None,
+    architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
+    option: Annotated[
+        list[str],
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="An option of the method (eta=0.003) or of training (epochs=2); repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    cohort: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
+    ] = 1.0,
+    holdout: Annotated[
+        Literal["sessions", "persons", "none"],
+        typer.Option(help="Score networks on a fifth of: each person's sessions, or persons."),
+    ] = "sessions",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the network, of training and of cohorts.")
+    ] = 0,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Hold the rounds of several sites on this machine, to choose a method before a federation.
+
+    Each person is a site, with a process of its own. The table compares the methods after the
+    last round, on samples with which no site has trained. The same plan gives the same networks
+    in rounds of real sites.
+
+    FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
+    run the same command again to continue; with more rounds or other methods, it adds them.
+    """
+    from site_agent.federated.engines.simulator import divide
+    from site_agent.networks import new_network, read_network
+
+    plans = _plans(
+        method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
+    )
+    network = new_network(architecture, seed) if base is None else read_network(base)
+    with invocation.progress("read patches") as report:
+        data = divide(dataset, site_count=site_count, holdout=holdout, seed=seed, progress=report)
+    if dry_run:
+        return _planned(plans, data)
+    with goes_on_when_repeated(), invocation.progress("simulate") as report:
+        done = _simulated(plans, output, data, network, report)
+    for history in done:
+        for warning in history.rounds[-1].warnings:
+            invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
+    return _reply(done, output, data)
+
+
+def _plans(
+    methods: Sequence[str], rounds: int, cohort: float, given: dict[str, str]
+) -> list[FederationPlan]:
+    """Return the plan of each method; an option of one method is none of the others."""
+    from aggregators.methods.registry import find_method
+    from site_agent.federated.plan import make_plan
+
+    if len(set(methods)) < len(methods):
+        raise UsageError("--method: expected each method once")
+    own = {name: set(find_method(name).options_type.model_fields) for name in methods}
+    some = set().union(*own.values())
+    return [
+        make_plan(
+            name,
+            {key: value for key, value in given.items() if key in own[name] or key not in some},
+            rounds=rounds,
+            cohort=cohort,
+        )
+        for name in methods
+    ]
+
+
+def _simulated(
+    plans: Sequence[FederationPlan],
+    output: Path,
+    data: DividedData,
+    network: StateDict,
+    report: Report,
+) -> list[History]:
+    from site_agent.evaluation.plots import plot_errors_over_rounds
+    from site_agent.federated.engines.simulator import (
+        SiteProcesses,
+        open_run,
+        score_constant,
+        simulate,
+    )
+    from site_agent.runs.progress import part_of
+
+    done = []
+    with open_run(output, data, network) as run, SiteProcesses(list(data.sites)) as processes:
+        for number, plan in enumerate(plans):
+            part = part_of(report, number / len(plans), (number + 1) / len(plans))
+            done.append(simulate(plan, run, data, processes, part))
+        if data.held_out is not None:
+            curves = [
+                (
+                    each.plan.method,
+                    [held.errors.mean_deg for held in each.rounds if held.errors],
+                    [held.errors.worst_deg for held in each.rounds if held.errors],
+                )
+                for each in done
+            ]
+            constant = score_constant(data.mean_gaze, data.held_out)
+            plot_errors_over_rounds(curves, constant.mean_deg, run.errors_plot)
+    return done
+
+
+def _planned(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
+    held_out = 0 if data.held_out is None else len(data.held_out)
+    rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
+    told = (
+        f"would hold {plans[0].rounds} rounds of {', '.join(plan.method for plan in plans)} "
+        f"with {len(data.sites)} sites; {held_out} samples are held out"
+    )
+    facts = {
+        "plans": [plan.model_dump() for plan in plans],
+        "sites": {site: each.samples for site, each in data.sites.items()},
+        "held_out": held_out,
+    }
+    return Reply(facts, [told, TableText(["site", "persons", "samples"], rows)], list(data.sites))
+
+
+def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
+    from site_agent.federated.engines.simulator import score_constant
+
+    constant = None
+    if data.held_out is not None:
+        constant = score_constant(data.mean_gaze, data.held_out)
+    rows = [_row(each.plan.method, each.rounds[-1].errors, constant) for each in done]
+    if constant is not None:
+        rows.append(_row("constant mean", constant, constant))
+    columns = ["method", "mean (deg)", "worst person", "best person", "against constant"]
+    networks = [
+        output / each.plan.method / f"round-{len(each.rounds):03}.safetensors" for each in done
+    ]
+    facts = {
+        "folder": output,
+        "sites": {site: each.samples for site, each in data.sites.items()},
+        "constant_errors_deg": None if constant is None else constant.by_person,
+        "methods": [
+            {"plan": each.plan.model_dump(), "network": network, "rounds": each.rounds}
+            for each, network in zip(done, networks, strict=True)
+        ],
+    }
+    text: list[str | TableText] = [TableText(columns, rows)] if constant is not None else []
+    text += [f"{network}" for network in networks]
+    if constant is not None:
+        text.append(f"{output / 'errors.png'}")
+    return Reply(facts, text, [str(network) for network in networks])
+
+
+def _row(name: str, errors: PersonErrors | None, constant: PersonErrors | None) -> list[str]:
+    if errors is None or constant is None:
+        return [name, "", "", "", ""]
+    change = 100 * (errors.mean_deg / constant.mean_deg - 1)
+    return [
+        name,
+        f"{errors.mean_deg:.2f}",
+        f"{errors.worst_deg:.2f} ({errors.worst})",
+        f"{errors.best_deg:.2f}",
+        f"{change:+.0f} %" if errors is not constant else "",
+    ]

@@ -1,0 +1,141 @@
+"""The folder of a simulation.
+
+=================================  =============================================================
+file                               content
+=================================  =============================================================
+``run.json``                       digests of data and base, the sites, what is held out
+``base.safetensors``               the base of the first round of all methods
+``METHOD/history.json``            plan, digests and errors of the rounds that have ended
+``METHOD/round-001.safetensors``   each round's result, with its recipe
+``METHOD/round-001...state``       the state of the last round, if the method has one
+``METHOD/round-002/``              contributions to a round that has not ended
+``errors.png``                     errors over rounds of all methods
+=================================  =============================================================
+
+Contributions are removed when their round has ended, because they take many times the room of its
+result; the history keeps their digests.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from aggregators import write_model
+from aggregators.methods.networks import state_path
+from aggregators.models import StateDict
+from aggregators.whole_file import write_whole
+from site_agent.errors import BusyError, InvalidInputError
+from site_agent.federated.combining import first_model
+from site_agent.federated.engines.simulator.data import DividedData
+from site_agent.runs.lock import locked
+
+_WORDS = {
+    "data": "other data",
+    "base": "another base",
+    "sites": "other sites, or other samples held out",
+}
+
+
+@dataclass(frozen=True)
+class MethodFolder:
+    """The part of a run's folder that belongs to one method."""
+
+    path: Path
+    first_base: Path
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.json"
+
+    def result(self, number: int) -> Path:
+        """Return the network that round `number` makes; the base of all for 0."""
+        return self.path / f"round-{number:03}.safetensors" if number else self.first_base
+
+    def state(self, number: int) -> Path | None:
+        """Return the state that round `number` has left, if any."""
+        path = state_path(self.result(number))
+        return path if number and path.exists() else None
+
+    def contributions(self, number: int) -> Path:
+        return self.path / f"round-{number:03}"
+
+    def contribution(self, number: int, site: str) -> Path:
+        return self.contributions(number) / f"{quote(site, safe='')}.contribution"
+
+    def tidy(self, ended: int) -> None:
+        """Remove what no later round needs: contributions, states but the last, cut files."""
+        for cut in self.path.glob(".*.partial"):
+            cut.unlink()
+        for number in range(1, ended + 1):
+            shutil.rmtree(self.contributions(number), ignore_errors=True)
+            if number < ended and (state := self.state(number)):
+                state.unlink()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a simulation, held by this process."""
+
+    path: Path
+
+    @property
+    def base(self) -> Path:
+        return self.path / "base.safetensors"
+
+    @property
+    def errors_plot(self) -> Path:
+        return self.path / "errors.png"
+
+    def method(self, name: str) -> MethodFolder:
+        """Return the folder of a method, made if necessary."""
+        path = self.path / name
+        path.mkdir(exist_ok=True)
+        return MethodFolder(path, self.base)
+
+
+@contextmanager
+def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFolder]:
+    """Hold the folder of a simulation: a new one, or one that was begun with the same data.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder holds something else, or a run with another base, other data or other sites.
+    BusyError
+        Another process is at work in it.
+    """
+    record = path / "run.json"
+    if path.is_dir() and any(path.iterdir()) and not (path / ".lock").exists():
+        raise InvalidInputError(f"{path}: holds other files; choose a new or empty folder")
+    path.mkdir(parents=True, exist_ok=True)
+    busy = BusyError(f"{path}: another simulation is at work in this folder")
+    with locked(path / ".lock", busy=busy):
+        run = RunFolder(path)
+        if not record.exists():
+            write_model(base, run.base)
+        facts = _facts(data, base)
+        if not record.exists():
+            write_whole(record, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        found = json.loads(record.read_text(encoding="utf-8"))
+        for name, wanted in facts.items():
+            if found.get(name) != wanted:
+                raise InvalidInputError(
+                    f"{path}: was begun with {_WORDS[name]}; choose another folder"
+                )
+        yield run
+
+
+def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
+    """Return what all methods of a run have in common, as JSON has it."""
+    sites = {
+        site: [{**asdict(each), "held_out": list(each.held_out)} for each in site_data.persons]
+        for site, site_data in data.sites.items()
+    }
+    return {"data": data.digest, "base": first_model(base).digest, "sites": sites}

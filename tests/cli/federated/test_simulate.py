@@ -1,0 +1,43 @@
+"""Simulating a federation by the command, and comparing methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aggregators import file_digest
+from tests.cli.conftest import Run
+from tests.site_agent.datasets.gaze.made import folder_of, samples_of
+
+
+def test_methods_are_compared_and_rounds_added(poolctl: Run, tmp_path: Path) -> None:
+    table = folder_of(
+        tmp_path / "gaze", samples_of("a", 12), samples_of("b", 12, 1), samples_of("c", 16, 2)
+    )
+    words = ["federated", "simulate", table, "--site-count", "2", "--option", "batch_size=8"]
+    words += ["-o", tmp_path / "run"]
+    both = ["--method", "fedavg", "--method", "fedadam", "--option", "eta=0.003"]
+    planned = poolctl(*words, *both, "--rounds", "1", "--dry-run", "--json").data
+    assert planned["sites"] == {"site-1": 14, "site-2": 6}
+    assert planned["held_out"] == 20
+    assert [plan["options"].get("eta") for plan in planned["plans"]] == [None, 0.003]
+    assert not (tmp_path / "run").exists()
+
+    shown = poolctl(*words, *both, "--rounds", "1")
+    assert shown.code == 0, shown.err
+    lines = shown.out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["method", "fedavg", "fedadam", "constant"]
+    assert (tmp_path / "run/errors.png").read_bytes().startswith(b"\x89PNG")
+    first = file_digest(tmp_path / "run/fedavg/round-001.safetensors")
+
+    longer = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--json").data
+    (found,) = longer["methods"]
+    assert [each["number"] for each in found["rounds"]] == [1, 2]
+    assert found["rounds"][1]["base"] == first == found["rounds"][0]["result"]
+    assert set(found["rounds"][1]["errors_deg"]) == {"a", "b", "c"}
+    assert found["rounds"][1]["result"] == file_digest(found["network"])
+
+    refused = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "epochs=2")
+    assert refused.code == 2
+    assert "was made with epochs 1, not 2; choose another folder" in refused.err
+    unknown = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "eta=1")
+    assert "rounds of fedavg have no option 'eta'" in unknown.err

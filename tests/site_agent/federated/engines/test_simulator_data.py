@@ -1,0 +1,85 @@
+"""How gaze data are divided into sites, and what is held out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from site_agent.datasets.gaze import gaze_digest, open_gaze
+from site_agent.errors import BusyError, InvalidInputError
+from site_agent.federated.engines.simulator import divide, open_run
+from site_agent.networks import new_network
+from tests.site_agent.datasets.gaze.made import folder_of, samples_of
+
+
+@pytest.fixture
+def five_persons(tmp_path: Path) -> Path:
+    return folder_of(tmp_path, *(samples_of(name, 8, seed) for seed, name in enumerate("abcde")))
+
+
+def test_each_person_is_a_site_that_trains_without_the_last_sessions(five_persons: Path) -> None:
+    data = divide(five_persons)
+    everything = open_gaze(five_persons).read()
+    assert data.digest == gaze_digest(open_gaze(five_persons))
+    assert list(data.sites) == list("abcde")
+    training = [site.read() for site in data.sites.values()]
+    for (name, site), samples in zip(data.sites.items(), training, strict=True):
+        assert set(samples.person) == {name}
+        assert set(samples.session) == {"s0"}
+        assert site.samples == len(samples) == 4
+    assert data.held_out is not None
+    assert set(data.held_out.session) == {"s1"}
+    assert len(data.held_out) == 20
+    np.testing.assert_allclose(
+        data.mean_gaze, everything.gaze[everything.session == "s0"].mean(axis=0)
+    )
+
+
+def test_a_fifth_of_the_persons_is_held_out_by_the_seed(five_persons: Path) -> None:
+    outside = set()
+    for seed in range(8):
+        data = divide(five_persons, holdout="persons", seed=seed)
+        assert data.held_out is not None
+        persons = set(data.held_out.person)
+        assert len(persons) == 1
+        assert persons | set(data.sites) == set("abcde")
+        outside |= persons
+    assert len(outside) > 1
+
+
+def test_persons_are_dealt_to_sites(five_persons: Path) -> None:
+    data = divide(five_persons, site_count=2, holdout="none")
+    persons = {name: [each.person for each in site.persons] for name, site in data.sites.items()}
+    assert persons == {"site-1": ["a", "c", "e"], "site-2": ["b", "d"]}
+    assert data.held_out is None
+    assert data.sites["site-2"].samples == 16
+    with pytest.raises(InvalidInputError, match="has 5 persons to train with, expected at least 6"):
+        divide(five_persons, site_count=6)
+
+
+def test_sessions_cannot_be_held_out_of_one(tmp_path: Path) -> None:
+    samples = replace(samples_of(), session=np.full(24, "s0"))
+    with pytest.raises(InvalidInputError, match="no person has two sessions"):
+        divide(folder_of(tmp_path, samples))
+
+
+def test_a_folder_belongs_to_one_base_and_one_division(five_persons: Path, tmp_path: Path) -> None:
+    data, base, place = divide(five_persons), new_network("gaze-lenet"), tmp_path / "run"
+    with open_run(place, data, base), pytest.raises(BusyError, match="another simulation"):  # noqa: SIM117
+        with open_run(place, data, base):
+            pass
+    with open_run(place, data, base) as run:
+        assert run.base.is_file()
+    for other, network, words in (
+        (data, new_network("gaze-lenet", 1), "another base"),
+        (divide(five_persons, holdout="none"), base, "other sites, or other samples held out"),
+        (replace(data, digest="0" * 64), base, "other data"),
+    ):
+        with pytest.raises(InvalidInputError, match=words), open_run(place, other, network):
+            pass
+    with pytest.raises(InvalidInputError, match="holds other files"):  # noqa: SIM117
+        with open_run(five_persons.parent, data, base):
+            pass

@@ -1,0 +1,111 @@
+"""Whatever process of a simulation is killed, the run that goes on gives the same digests."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregators import write_model
+from site_agent.federated.engines.simulator import divide
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.plan import make_plan
+from site_agent.networks import new_network
+from tests.conftest import PROJECT_ROOT
+from tests.site_agent.datasets.gaze.made import folder_of, samples_of
+
+OPTIONS = {"batch_size": "8", "eta": "0.003"}
+
+
+class Federation:
+    """A simulation by the command, as processes."""
+
+    def __init__(self, folder: Path, sites: int, rounds: int) -> None:
+        self.place, self.rounds = folder / "run", rounds
+        names = [f"p{number}" for number in range(sites)]
+        self.table = folder_of(
+            folder / "gaze", *(samples_of(name, 12, seed) for seed, name in enumerate(names))
+        )
+        self.base = folder / "base.safetensors"
+        write_model(new_network("gaze-lenet"), self.base)
+
+    def start(self) -> subprocess.Popen[str]:
+        options = [word for item in OPTIONS.items() for word in ("--option", "=".join(item))]
+        words = ["federated", "simulate", self.table, "--method", "fedadam", "--base", self.base]
+        words += ["--rounds", self.rounds, "--holdout", "none", "-o", self.place, *options]
+        return subprocess.Popen(
+            [sys.executable, "-m", "cli", *map(str, words)],
+            cwd=PROJECT_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def kill(self, draw: random.Random) -> None:
+        """Start it, and kill one of its processes some files later."""
+        process, before = self.start(), self._files()
+        new: set[Path] = set()
+        some = draw.randint(1, 6)
+        while len(new) < some and process.poll() is None:
+            new |= self._files() - before
+            time.sleep(0.002)
+        time.sleep(draw.random() * 0.2)
+        if process.poll() is None:
+            os.kill(draw.choice([process.pid, *_children(process.pid)]), signal.SIGKILL)
+        process.communicate(timeout=120)
+
+    def finish(self) -> list[tuple[str, dict[str, str]]]:
+        """Have it go on to its end; return the digests of its networks and updates."""
+        process = self.start()
+        _, printed = process.communicate(timeout=300)
+        assert process.returncode == 0, printed
+        content: Any = json.loads((self.place / "fedadam/history.json").read_text())
+        return [(each["result"], each["updates"]) for each in content["rounds"]]
+
+    def in_memory(self) -> list[tuple[str, dict[str, str]]]:
+        sites = divide(self.table, holdout="none").sites
+        plan = make_plan("fedadam", OPTIONS, rounds=self.rounds)
+        samples = {name: site.read() for name, site in sites.items()}
+        held = run_rounds(new_network("gaze-lenet"), samples, plan)
+        return [(each.model.digest, dict(each.update_digests)) for each in held]
+
+    def _files(self) -> set[Path]:
+        return {path for path in self.place.rglob("*") if not path.name.endswith(".partial")}
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def test_a_simulation_that_is_killed_twice_gives_the_same_digests(tmp_path: Path) -> None:
+    federation, draw = Federation(tmp_path, sites=2, rounds=2), random.Random(3)
+    for _ in range(2):
+        federation.kill(draw)
+    assert federation.finish() == federation.in_memory()
+    left = {path.name for path in (federation.place / "fedadam").iterdir()}
+    assert not any(name.endswith(".partial") for name in left)
+    assert [name for name in left if name.endswith(".state")] == ["round-002.safetensors.state"]
+    assert not (federation.place / "fedadam/round-002").exists()
+
+
+@pytest.mark.slow
+def test_simulations_that_are_killed_20_times_give_the_same_digests(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        federation = Federation(tmp_path / str(number), sites=3, rounds=5)
+        for _ in range(5):
+            federation.kill(draw)
+        assert federation.finish() == federation.in_memory()
