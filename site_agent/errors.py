@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class SiteAgentError(Exception):
@@ -132,6 +133,20 @@ class ContributionWithheldError(SiteAgentError):
     def __init__(self, round_id: str, reasons: Iterable[str], *, hint: str = "") -> None:
         lines = [f"this site does not contribute to round {round_id}:", *reasons]
         super().__init__("\n  ".join(lines), hint=hint)
+
+
+class SecureSumError(SiteAgentError):
+    """A secure sum that cannot go on, or does not verify.
+
+    Attributes
+    ----------
+    faults : tuple
+        `site_agent.secure.session.Fault`: the phase, and who is at fault, where that is known.
+    """
+
+    def __init__(self, faults: tuple[Any, ...], *, hint: str = "") -> None:
+        self.faults = faults
+        super().__init__("; ".join(str(each) for each in faults), hint=hint)
 
 
 class BundleRefusedError(SiteAgentError):

@@ -176,6 +176,9 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
     agent_errors.ContributionWithheldError: Outcome(ExitCode.NOT_ALLOWED, "contribution_withheld"),
+    agent_errors.SecureSumError: Outcome(
+        ExitCode.INTEGRITY, "secure_sum", "poolctl secure status shows who is waited for"
+    ),
     agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
     agent_errors.TermsFileError: Outcome(
         ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"

@@ -1,0 +1,190 @@
+"""The charter: who takes part in secure sums, with which keys and under which rules.
+
+A TOML file that every lab and server accepts after comparing its digest with the others, by
+telephone or in a meeting. No key is taken from anywhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from aggregators.errors import OptionError
+from aggregators.secure_sum.encoding import BitBudget
+from aggregators.whole_file import write_whole
+from pool_server.wire.signatures.keys import PublicKey
+from site_agent.errors import InvalidInputError
+from site_agent.secure.board import NAME_PATTERN
+
+_Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+_Hours = Annotated[float, Field(gt=0, le=24 * 365)]
+
+
+class Member(BaseModel):
+    """A lab or server and its Ed25519 key, in base64."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: _Name
+    key: str
+
+    @cached_property
+    def public(self) -> PublicKey:
+        """The key itself."""
+        return PublicKey.from_text(self.key)
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Member:
+        assert self.public
+        return self
+
+
+class CharterTerms(BaseModel):
+    """The content of a charter's file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: _Name
+    least_labs: int = Field(default=3, ge=3, description="Fewer labs are not summed.")
+    challenges: int = Field(default=3, ge=1, le=8, description="An alteration passes with p^-K.")
+    fraction_bits: int = 24
+    magnitude_bits: int = 8
+    weight_bits: int = 16
+    lab_bits: int = 10
+    lab_hours: _Hours = 48
+    server_hours: _Hours = 24
+    servers: tuple[Member, ...] = Field(min_length=2, max_length=16)
+    labs: tuple[Member, ...] = Field(min_length=3, max_length=1024)
+
+    @model_validator(mode="after")
+    def _check_members(self) -> CharterTerms:
+        members = [*self.servers, *self.labs]
+        for values in ([each.name for each in members], [each.key for each in members]):
+            if len(set(values)) != len(values):
+                raise ValueError("two members share a name or a key")
+        if len(self.labs) > 2**self.lab_bits:
+            raise ValueError(f"{len(self.labs)} labs do not fit {self.lab_bits} bits")
+        return self
+
+
+@dataclass(frozen=True)
+class Charter:
+    """A charter and the SHA-256 of its file, in hexadecimal."""
+
+    terms: CharterTerms
+    digest: str
+    content: bytes
+
+    @classmethod
+    def parse(cls, content: bytes, source: str = "charter") -> Charter:
+        """Read the bytes of a charter's file.
+
+        Raises
+        ------
+        InvalidInputError
+            It is not a charter; names the first wrong key.
+        """
+        try:
+            terms = CharterTerms.model_validate(tomllib.loads(content.decode()))
+            _ = BitBudget(
+                terms.fraction_bits, terms.magnitude_bits, terms.weight_bits, terms.lab_bits
+            )
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(str(step) for step in problem["loc"])
+            raise InvalidInputError(f"{source}: {where}: {problem['msg']}") from error
+        except (ValueError, OptionError) as error:
+            raise InvalidInputError(f"{source}: {error}") from error
+        return cls(terms, hashlib.sha256(content).hexdigest(), content)
+
+    @property
+    def budget(self) -> BitBudget:
+        """How the bits of the field are used."""
+        terms = self.terms
+        return BitBudget(
+            terms.fraction_bits, terms.magnitude_bits, terms.weight_bits, terms.lab_bits
+        )
+
+    @cached_property
+    def servers(self) -> Mapping[str, PublicKey]:
+        """The servers' keys, by name in the order of the file."""
+        return {each.name: each.public for each in self.terms.servers}
+
+    @cached_property
+    def labs(self) -> Mapping[str, PublicKey]:
+        """The labs' keys, by name in the order of the file."""
+        return {each.name: each.public for each in self.terms.labs}
+
+
+def read_charter(path: Path) -> Charter:
+    """Read a charter's file."""
+    return Charter.parse(path.read_bytes(), str(path))
+
+
+def create_charter(
+    name: str, servers: Mapping[str, str], labs: Mapping[str, str], **rules: Any
+) -> Charter:
+    """Return a charter of servers and labs, given as names and keys in base64.
+
+    Parameters
+    ----------
+    rules : number
+        Fields of `CharterTerms`, where they differ from the defaults.
+    """
+    content = {
+        "name": name,
+        **{
+            field: info.default
+            for field, info in CharterTerms.model_fields.items()
+            if not info.is_required()
+        },
+        **rules,
+        "servers": [{"name": each, "key": key} for each, key in servers.items()],
+        "labs": [{"name": each, "key": key} for each, key in labs.items()],
+    }
+    return Charter.parse(tomli_w.dumps(content).encode())
+
+
+def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
+    """Record in a party's folder that it takes part under a charter.
+
+    Parameters
+    ----------
+    digest : str
+        What the other parties read out: at least the first 16 digits.
+
+    Raises
+    ------
+    InvalidInputError
+        The charter has another digest.
+    """
+    if len(digest) < 16 or not charter.digest.startswith(digest.lower()):
+        raise InvalidInputError(
+            f"the charter's digest is {charter.digest}, not {digest!r}; "
+            "do not accept it before all parties see the same one"
+        )
+    target = folder / "charters" / f"{charter.digest}.toml"
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(target, charter.content)
+
+
+def require_accepted(folder: Path, digest: str) -> Charter:
+    """Return a charter that the party accepted, or raise `InvalidInputError`."""
+    path = folder / "charters" / f"{digest}.toml"
+    if not path.is_file():
+        raise InvalidInputError(
+            f"the charter {digest[:16]} was not accepted here",
+            hint="compare its digest with the other parties, then: poolctl secure charter accept",
+        )
+    charter = read_charter(path)
+    if charter.digest != digest:
+        raise InvalidInputError(f"{path}: the file was changed")
+    return charter

@@ -1,0 +1,275 @@
+"""A lab in a secure sum: it shares on its first visit and tags on its second.
+
+The lab's own ledger decides what it takes part in. A second session of the same sum gets the same
+numbers and the same roster, unless all servers signed that the first one is void: else the
+difference of two sums would show what one lab gave.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from aggregators.secure_sum.checking import check_values
+from aggregators.secure_sum.field import UInt64, from_bytes, random_numbers, to_bytes
+from aggregators.secure_sum.layout import SumLayout
+from aggregators.secure_sum.sharing import (
+    SEED_BYTES,
+    explicit_server,
+    explicit_share,
+    share_from_seed,
+)
+from aggregators.whole_file import write_whole
+from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError
+from site_agent.secure.blame import disputed_labs
+from site_agent.secure.board import Board
+from site_agent.secure.messages import PartsBody, ShareBody, ValuesBody
+from site_agent.secure.party import Party, challenges_of, require_member
+from site_agent.secure.seals import seal_share
+from site_agent.secure.session import Fault, Session
+from site_agent.secure.verification import Mode, WrittenResult, verify_result
+
+
+class Lab(Party):
+    """A lab on one machine; see `Party`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        charter: str,
+        board: Board,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(folder, name, charter, board, clock=clock)
+        require_member(self.charter.labs, name, self._key.public, "lab")
+
+    def approve_base(self, digest: str) -> None:
+        """Record that updates of this base may be summed: its user chose it, or verified it as
+        the result of the round before.
+        """
+        with self.ledger.at_work():
+            if not self.ledger.find("base", digest=digest):
+                self.ledger.append({"kind": "base", "digest": digest})
+
+    def share(self, session: str, layout: SumLayout, numbers: UInt64) -> bool:
+        """Share a vector; return False while the servers have not posted their keys.
+
+        Parameters
+        ----------
+        layout : SumLayout
+            What this lab wants to sum; the session must have the same.
+        numbers : uint64, shape (size of the layout,)
+            The encoded vector.
+
+        Raises
+        ------
+        InvalidInputError
+            The session is not what this lab wants, or its base was not approved.
+        ConflictError
+            This lab gave other numbers to this sum.
+        SecureSumError
+            The session cannot go on.
+        """
+        digest = hashlib.sha256(to_bytes(numbers)).hexdigest()
+        with self.ledger.at_work():
+            view = self.review(session)
+            if self.has_said(session, "share"):
+                if self.facts(session, "share")["input"] != digest:
+                    raise ConflictError(f"other numbers were shared in session {session[:16]}")
+                self.resume(view)
+                return True
+            self._require_wanted(view, layout)
+            self._require_consistent(view, digest, None)
+            if view.faults or view.voids:
+                raise SecureSumError(view.faults or (_declared_void(view),))
+            if not view.has("keys"):
+                return False
+            if self.clock() > view.descriptor.deadlines.share or view.phase != "receipt":
+                raise ConflictError(f"session {session[:16]} takes no more shares")
+            self._share(view, numbers, digest)
+            return True
+
+    def visit(self, session: str) -> Session:
+        """Tag the shared vector, or answer in the blame phase, when it is time.
+
+        Raises
+        ------
+        ConflictError
+            An earlier session of this sum had another roster and is not void.
+        SecureSumError
+            The session cannot go on, or the servers did not receive this lab.
+        """
+        with self.ledger.at_work():
+            view = self.review(session)
+            self.resume(view)
+            if self._note_void(session, view):
+                return view
+            if view.phase == "tag" and not self.has_said(session, "tag"):
+                if view.faults:
+                    raise SecureSumError(view.faults)
+                self._tag(view)
+            elif view.has("blame") and not self.has_said(session, "answer"):
+                self._answer(view)
+            elif view.faults:
+                raise SecureSumError(view.faults)
+            return self.review(session)
+
+    def finish(self, session: str, target: Path, mode: Mode = "servers") -> WrittenResult:
+        """Verify a session that this lab tagged and write its result.
+
+        Raises
+        ------
+        SecureSumError
+            The session has no result, or one that does not verify.
+        """
+        with self.ledger.at_work():
+            view = self.review(session)
+            if not self.has_said(session, "tag"):
+                raise InvalidInputError(f"{self.name} did not tag session {session[:16]}")
+            written = verify_result(view, self.board, target, mode=mode)
+            if not self.ledger.find("result", session=session):
+                self.ledger.append(
+                    {"kind": "result", "session": session, "file": written.file_digest}
+                )
+            self.forget_secrets(session)
+            return written
+
+    def _require_wanted(self, view: Session, layout: SumLayout) -> None:
+        found = view.descriptor.layout
+        if found.digest != layout.digest:
+            raise InvalidInputError(
+                f"session {view.session[:16]} sums something else than this lab gives: "
+                f"layout {found.digest[:16]}, expected {layout.digest[:16]}"
+            )
+        if not self.ledger.find("base", digest=layout.base_digest):
+            raise InvalidInputError(
+                f"the base {layout.base_digest[:16]} was not approved by this lab"
+            )
+        if self.name not in view.descriptor.labs:
+            raise InvalidInputError(f"session {view.session[:16]} does not invite {self.name}")
+
+    def _require_consistent(self, view: Session, digest: str, roster: list[str] | None) -> None:
+        """Refuse a session that would show the difference to an earlier one of the same sum."""
+        subject = view.descriptor.subject
+        for entry in self.ledger.find("post", phase="tag", subject=subject):
+            earlier = entry["session"]
+            if earlier == view.session or self._is_void(earlier):
+                continue
+            facts = entry["facts"]
+            if facts["input"] != digest or (roster is not None and facts["roster"] != roster):
+                different = "numbers" if facts["input"] != digest else "labs"
+                raise ConflictError(
+                    f"session {earlier[:16]} of the same sum had other {different}, and not all "
+                    "servers declared it void",
+                    hint="wait for the next base",
+                    code="sum_repeated",
+                )
+
+    def _is_void(self, session: str) -> bool:
+        if self.ledger.find("voided", session=session):
+            return True
+        try:
+            return self._note_void(session, self.review(session))
+        except (NotFoundError, InvalidInputError):
+            return False
+
+    def _note_void(self, session: str, view: Session) -> bool:
+        """Remember that all servers declared a session void, and delete its secrets."""
+        if view.is_void and not self.ledger.find("voided", session=session):
+            self.ledger.append({"kind": "voided", "session": session})
+            self.forget_secrets(session)
+        return view.is_void
+
+    def _share(self, view: Session, numbers: UInt64, digest: str) -> None:
+        servers = tuple(self.charter.servers)
+        explicit = explicit_server(view.session, self.name, servers)
+        seeds = {server: os.urandom(SEED_BYTES) for server in servers if server != explicit}
+        masks = random_numbers(os.urandom(SEED_BYTES), self.charter.terms.challenges)
+        vector = np.concatenate([numbers, masks])
+        folder = self.secrets(view.session)
+        write_whole(folder / "vector", to_bytes(vector), mode=0o600)
+        texts = {server: seed.hex() for server, seed in seeds.items()}
+        write_whole(folder / "seeds.json", json.dumps(texts), mode=0o600)
+        rest = to_bytes(explicit_share(vector, seeds, view.session, self.name))
+        sealed = {
+            server: self._seal(view, server, content)
+            for server, content in [*seeds.items(), (explicit, rest)]
+        }
+        blob = folder / "share"
+        write_whole(blob, sealed[explicit], mode=0o600)
+        body = ShareBody(
+            seeds={server: base64.b64encode(sealed[server]).decode() for server in seeds},
+            server=explicit,
+            blob=hashlib.sha256(sealed[explicit]).hexdigest(),
+        )
+        self.say(view, "share", body, blob=blob, input=digest)
+
+    def _seal(self, view: Session, server: str, content: bytes) -> bytes:
+        context = ("share", view.session, view.transcripts["share"], self.name, server)
+        try:
+            public = base64.b64decode(view.bodies("keys")[server].hpke, validate=True)
+            return seal_share(content, public, *context)
+        except ValueError as error:
+            text = f"{server} signed a key that is none"
+            raise SecureSumError((Fault("keys", "proof", (server,), text),)) from error
+
+    def _tag(self, view: Session) -> None:
+        mine = self._said_digest(view.session, "share")
+        if view.roster.get(self.name, "") != mine:
+            reasons = {
+                server: receipt.refused.get(self.name, "no share arrived")
+                for server, receipt in view.bodies("receipt").items()
+                if receipt.received.get(self.name) != mine
+            }
+            text = "; ".join(f"{server} did not receive: {why}" for server, why in reasons.items())
+            raise SecureSumError((Fault("receipt", "refusal", (), text),))
+        if self.clock() > view.descriptor.deadlines.tag or view.voids:
+            raise ConflictError(f"session {view.session[:16]} takes no more tags")
+        roster = sorted(view.roster)
+        digest = self.facts(view.session, "share")["input"]
+        self._require_consistent(view, digest, roster)
+        values = check_values(self._vector(view), challenges_of(view))
+        self.say(view, "tag", ValuesBody(values=values), input=digest, roster=roster)
+
+    def _answer(self, view: Session) -> None:
+        if self.name not in disputed_labs(view) or not self.has_said(view.session, "tag"):
+            return
+        folder = self.secrets(view.session)
+        vector = self._vector(view)
+        texts = json.loads((folder / "seeds.json").read_text())
+        seeds = {server: bytes.fromhex(text) for server, text in texts.items()}
+        explicit = explicit_server(view.session, self.name, tuple(self.charter.servers))
+        drawn = challenges_of(view)
+        rest = explicit_share(vector, seeds, view.session, self.name)
+        parts = {explicit: check_values(rest, drawn)}
+        for server, seed in seeds.items():
+            share = share_from_seed(seed, view.session, self.name, server, len(vector))
+            parts[server] = check_values(share, drawn)
+        self.say(view, "answer", PartsBody(parts=parts))
+
+    def _vector(self, view: Session) -> UInt64:
+        count = view.descriptor.layout.size + self.charter.terms.challenges
+        return from_bytes((self.secrets(view.session) / "vector").read_bytes(), count)
+
+    def _said_digest(self, session: str, phase: str) -> str:
+        from pool_server.wire.signatures.dsse import Envelope
+
+        entries = self.ledger.find("post", session=session, phase=phase)
+        if not entries:
+            return "none"
+        body = Envelope.model_validate_json(entries[0]["envelope"]).body()
+        return hashlib.sha256(body).hexdigest()
+
+
+def _declared_void(view: Session) -> Fault:
+    text = f"{', '.join(sorted(view.voids))} declared the session void"
+    return Fault(view.phase, "refusal", (), text)

@@ -1,0 +1,154 @@
+"""What labs and servers have in common: a folder with key, ledger and secrets, and a board.
+
+::
+
+    <folder>/charters/<digest>.toml      accepted charters
+    <folder>/<name>.pem                  the key that signs
+    <folder>/ledger.jsonl                what was said, before it was sent
+    <folder>/sessions/<session>/         secrets of a session, deleted at its end
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from aggregators.secure_sum.checking import challenges
+from aggregators.secure_sum.field import UInt64
+from pool_server.wire.signatures.keys import PublicKey
+from site_agent.errors import InvalidInputError, NotFoundError
+from site_agent.pool.trust.signing import load_key
+from site_agent.secure.board import Board
+from site_agent.secure.charter import Charter, require_accepted
+from site_agent.secure.ledger import Ledger
+from site_agent.secure.messages import Message, sign_message
+from site_agent.secure.session import Session
+
+
+class Party:
+    """One lab or server on one machine.
+
+    Parameters
+    ----------
+    folder : Path
+        Its own; see the module.
+    charter : str
+        Digest of a charter that was accepted in this folder.
+    clock : callable
+        Returns seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        charter: str,
+        board: Board,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder, self.name, self.board, self.clock = folder, name, board, clock
+        self.charter: Charter = require_accepted(folder, charter)
+        self.ledger = Ledger(folder / "ledger.jsonl")
+        key = load_key(folder, name)
+        if key is None:
+            raise NotFoundError(f"{folder}: no key of {name}", hint="poolctl secure keygen")
+        self._key = key.key
+
+    def review(self, session: str) -> Session:
+        """Return the state of a session as the board shows it."""
+        return Session.on(self.board, session, self.charter)
+
+    def secrets(self, session: str) -> Path:
+        """Return the folder of a session's secrets."""
+        folder = self.folder / "sessions" / session
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    def has_said(self, session: str, phase: str) -> bool:
+        """Return whether the ledger has a message of this party."""
+        return bool(self.ledger.find("post", session=session, phase=phase))
+
+    def say(
+        self, view: Session, phase: str, body: BaseModel, *, blob: Path | None = None, **facts: Any
+    ) -> None:
+        """Sign a message, write it to the ledger and post it.
+
+        A message that the ledger has is posted as it is; no second one of a phase is ever made.
+
+        Parameters
+        ----------
+        blob : Path, optional
+            A file that is put on the board before the message.
+        facts : JSON values
+            What the party has to remember of it.
+        """
+        if not self.has_said(view.session, phase):
+            message = Message(
+                session=view.session,
+                phase=phase,
+                sender=self.name,
+                transcript=view.transcripts.get(phase, view.session),
+                seen=view.seen(phase),
+                body=body.model_dump(mode="json"),
+            )
+            envelope = sign_message(message, self._key).decode()
+            self.ledger.append(
+                {
+                    "kind": "post",
+                    "session": view.session,
+                    "subject": view.descriptor.subject,
+                    "phase": phase,
+                    "envelope": envelope,
+                    "blob": "" if blob is None else blob.name,
+                    "facts": facts,
+                }
+            )
+        self._send(view.session, phase)
+
+    def resume(self, view: Session) -> bool:
+        """Post again what the ledger has and the board does not show; return whether there was."""
+        missing = [
+            entry["phase"]
+            for entry in self.ledger.find("post", session=view.session)
+            if not view.posted(entry["phase"], self.name)
+        ]
+        for phase in missing:
+            self._send(view.session, phase)
+        return bool(missing)
+
+    def facts(self, session: str, phase: str) -> Mapping[str, Any]:
+        """Return what was remembered with a message."""
+        facts: Mapping[str, Any] = self.ledger.find("post", session=session, phase=phase)[0][
+            "facts"
+        ]
+        return facts
+
+    def forget_secrets(self, session: str) -> None:
+        """Delete a session's secrets."""
+        shutil.rmtree(self.folder / "sessions" / session, ignore_errors=True)
+
+    def _send(self, session: str, phase: str) -> None:
+        entry = self.ledger.find("post", session=session, phase=phase)[0]
+        blob = self.secrets(session) / entry["blob"]
+        if entry["blob"] and blob.is_file():
+            self.board.put_blob(session, self.name, blob)
+        self.board.post(session, phase, self.name, entry["envelope"].encode())
+
+
+def challenges_of(view: Session) -> list[UInt64]:
+    """Return the challenge vectors, each of the size of the layout."""
+    transcript = bytes.fromhex(view.transcripts["tag"])
+    count = view.charter.terms.challenges
+    return list(challenges(transcript, count, view.descriptor.layout.size))
+
+
+def require_member(keys: Mapping[str, PublicKey], name: str, key: PublicKey, what: str) -> None:
+    """Raise `InvalidInputError` unless the charter names this party with this key."""
+    if keys.get(name) != key:
+        raise InvalidInputError(f"the charter has no {what} {name!r} with the key of this folder")

@@ -1,0 +1,284 @@
+"""An aggregation server: one step of a session at a time, whenever its process looks.
+
+Every step is decided from the board and the server's own ledger. A server that was killed goes on
+where it was, and nothing that a board shows makes it open a sum twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregators.secure_sum.checking import check_values
+from aggregators.secure_sum.field import NUMBER_BYTES, UInt64, add_to, from_bytes, to_bytes
+from aggregators.secure_sum.sharing import SEED_BYTES, commitment, share_from_seed
+from aggregators.whole_file import write_whole
+from site_agent.errors import (
+    InvalidInputError,
+    NotFoundError,
+    PoolUnreachableError,
+    SecureSumError,
+)
+from site_agent.secure.blame import find_liars
+from site_agent.secure.board import Board
+from site_agent.secure.messages import (
+    CommitBody,
+    KeysBody,
+    OpeningBody,
+    PartsBody,
+    ReceiptBody,
+    ResultBody,
+    ShareBody,
+    ValuesBody,
+    VoidBody,
+)
+from site_agent.secure.party import Party, challenges_of, require_member
+from site_agent.secure.seals import create_session_key, open_share
+from site_agent.secure.session import Fault, Session
+from site_agent.secure.verification import add_openings, write_result
+
+_MOST_REASON = 2000
+
+
+class Server(Party):
+    """An aggregation server on one machine; see `Party`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        charter: str,
+        board: Board,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(folder, name, charter, board, clock=clock)
+        require_member(self.charter.servers, name, self._key.public, "server")
+
+    def act(self, session: str) -> Session:
+        """Do what can be done now in a session, and return its state.
+
+        Raises
+        ------
+        InvalidInputError
+            The session is not under this charter.
+        """
+        with self.ledger.at_work():
+            self.resume(self.review(session))
+            while self._step(view := self.review(session)):
+                pass
+            return view
+
+    def declare_void(self, session: str, reason: str) -> bool:
+        """Give a session up, unless this server opened it; return whether it is given up."""
+        with self.ledger.at_work():
+            return self._void(self.review(session), reason)
+
+    def _step(self, view: Session) -> bool:
+        """Take one step; return whether the board may now show something new."""
+        # The ledger decides, not the board: it may hide what this server declared.
+        if self.has_said(view.session, "void") or view.posted("result", self.name):
+            self.forget_secrets(view.session)
+            return False
+        if not self.has_said(view.session, "opening") and (reason := self._objection(view)):
+            self._void(view, reason)
+            return True
+        if view.faults or self.has_said(view.session, view.phase):
+            return False
+        steps: dict[str, Callable[[Session], bool]] = {
+            "keys": self._give_key,
+            "receipt": self._give_receipt,
+            "commit": self._commit,
+            "check": self._check,
+            "blame": self._blame,
+            "opening": self._open,
+            "result": self._give_result,
+        }
+        return steps[view.phase](view) if view.phase in steps else False
+
+    def _objection(self, view: Session) -> str:
+        """Say why the session cannot be opened any more; empty while it can."""
+        if view.voids:
+            return f"{', '.join(sorted(view.voids))} declared it void"
+        faults = view.faults or self._silence(view)
+        if view.phase == "blame" and view.has("blame") and not faults:
+            faults = find_liars(view, self.clock())
+        return "; ".join(str(fault) for fault in faults)[:_MOST_REASON]
+
+    def _silence(self, view: Session) -> tuple[Fault, ...]:
+        deadlines = view.descriptor.deadlines
+        until = {
+            "keys": deadlines.share, "receipt": deadlines.commit, "commit": deadlines.commit,
+            "tag": deadlines.tag, "check": deadlines.open, "blame": deadlines.open,
+            "opening": deadlines.open,
+        }  # fmt: skip
+        if not view.waiting or self.clock() <= until.get(view.phase, float("inf")):
+            return ()
+        names = ", ".join(view.waiting)
+        return (Fault(view.phase, "silence", view.waiting, f"{names} did not post in time"),)
+
+    def _void(self, view: Session, reason: str) -> bool:
+        if self.has_said(view.session, "opening"):
+            return False
+        self.say(view, "void", VoidBody(reason=reason))
+        self.forget_secrets(view.session)
+        return True
+
+    def _give_key(self, view: Session) -> bool:
+        private, public = create_session_key()
+        write_whole(self.secrets(view.session) / "session.key", private, mode=0o600)
+        self.say(view, "keys", KeysBody(hpke=base64.b64encode(public).decode()))
+        return True
+
+    def _give_receipt(self, view: Session) -> bool:
+        invited = view.descriptor.labs
+        here = [lab for lab in invited if view.posted("share", lab)]
+        if len(here) < len(invited) and self.clock() <= view.descriptor.deadlines.share:
+            return False
+        received, refused = {}, {}
+        for lab in here:
+            if lab not in view.shares:
+                refused[lab] = "no single share message for the keys of this session"
+                continue
+            try:
+                self._share(view, lab, view.shares[lab].body)
+            except (ValueError, NotFoundError) as error:
+                refused[lab] = str(error)[:200]
+            else:
+                received[lab] = view.shares[lab].digest
+        self.say(view, "receipt", ReceiptBody(received=received, refused=refused))
+        return True
+
+    def _commit(self, view: Session) -> bool:
+        roster = sorted(view.roster)
+        for entry in self.ledger.find("post", phase="commit", subject=view.descriptor.subject):
+            earlier = entry["session"]
+            if not self.has_said(earlier, "void") and entry["facts"]["roster"] != roster:
+                reason = (
+                    f"session {earlier[:16]} of the same sum has another roster and is not void"
+                )
+                return self._void(view, reason)
+        total = self._zeros(view)
+        for lab in roster:
+            add_to(total, self._share(view, lab, view.share_of(lab)))
+        folder = self.secrets(view.session)
+        opener = os.urandom(SEED_BYTES)
+        write_whole(folder / "opener", opener, mode=0o600)
+        write_whole(folder / "sum", to_bytes(total), mode=0o600)
+        made = commitment(view.session, roster, self.name, opener, total)
+        self.say(view, "commit", CommitBody(commitment=made), roster=roster)
+        return True
+
+    def _check(self, view: Session) -> bool:
+        values = check_values(self._sum(view), challenges_of(view))
+        self.say(view, "check", ValuesBody(values=values))
+        return True
+
+    def _blame(self, view: Session) -> bool:
+        drawn = challenges_of(view)
+        parts = {
+            lab: check_values(self._share(view, lab, view.share_of(lab)), drawn)
+            for lab in sorted(view.roster)
+        }
+        self.say(view, "blame", PartsBody(parts=parts))
+        return True
+
+    def _open(self, view: Session) -> bool:
+        folder = self.secrets(view.session)
+        path = folder / "sum"
+        digest = self._digest(path)
+        opener = (folder / "opener").read_bytes().hex()
+        self.say(view, "opening", OpeningBody(blob=digest, opener=opener), blob=path)
+        return True
+
+    def _give_result(self, view: Session) -> bool:
+        folder = self.secrets(view.session)
+        try:
+            total = add_openings(view, self.board, folder)
+            written = write_result(view, total, folder / "result")
+        except SecureSumError:
+            return False  # whoever verifies finds the same
+        body = ResultBody(
+            sum=written.sum_digest,
+            labs=tuple(sorted(view.roster)),
+            weight=written.weight,
+            file=written.file_digest,
+        )
+        self.say(view, "result", body, blob=folder / "result")
+        return True
+
+    def _share(self, view: Session, lab: str, body: Any) -> UInt64:
+        """Return this server's share of a lab's vector; raise ValueError where it has none."""
+        assert isinstance(body, ShareBody)
+        count = len(self._zeros(view))
+        context = ("share", view.session, view.transcripts["share"], lab, self.name)
+        private = (self.secrets(view.session) / "session.key").read_bytes()
+        if body.server != self.name:
+            sealed = base64.b64decode(body.seeds[self.name], validate=True)
+            seed = open_share(sealed, private, *context)
+            if len(seed) != SEED_BYTES:
+                raise ValueError(f"a seed of {len(seed)} bytes, expected {SEED_BYTES}")
+            return share_from_seed(seed, view.session, lab, self.name, count)
+        path = self.secrets(view.session) / f"share.{lab}"
+        if not path.exists():
+            self.board.get_blob(view.session, body.blob, path)
+        if path.stat().st_size > NUMBER_BYTES * count + 1000 or self._digest(path) != body.blob:
+            path.unlink()
+            raise ValueError("the file of the share is not the one that the lab signed")
+        return from_bytes(open_share(path.read_bytes(), private, *context), count)
+
+    def _sum(self, view: Session) -> UInt64:
+        content = (self.secrets(view.session) / "sum").read_bytes()
+        return from_bytes(content, len(self._zeros(view)))
+
+    def _zeros(self, view: Session) -> UInt64:
+        count = view.descriptor.layout.size + self.charter.terms.challenges
+        return np.zeros(count, dtype=np.uint64)
+
+    @staticmethod
+    def _digest(path: Path) -> str:
+        from aggregators.formats import file_digest
+
+        return file_digest(path)
+
+
+def serve(
+    server: Server, *, poll_seconds: float, stop: Callable[[], bool], report: Callable[[str], None]
+) -> None:
+    """Look at a board again and again and act in all sessions of the server's charter.
+
+    Parameters
+    ----------
+    stop : callable
+        Asked before each look.
+    report : callable
+        Told of every change, in one line.
+    """
+    last: dict[str, str] = {}
+    ended: set[str] = set()
+    while not stop():
+        for session in server.board.sessions():
+            if session in ended:
+                continue
+            try:
+                view = server.act(session)
+            except InvalidInputError as error:
+                ended.add(session)
+                report(f"{session[:16]}: not served: {error}")
+                continue
+            except PoolUnreachableError as error:
+                report(str(error))
+                break
+            state = "void" if view.is_void else view.phase
+            if state in ("void", "complete"):
+                ended.add(session)
+            if last.get(session) != state:
+                last[session] = state
+                report(f"{session[:16]}: {state}")
+        time.sleep(poll_seconds)

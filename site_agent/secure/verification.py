@@ -1,0 +1,181 @@
+"""Verifying a sum: by all openings (`full`), or by the servers' signatures (`servers`).
+
+`full` believes no server. `servers` holds if one server is honest, and needs only the combined
+contribution, not the openings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from aggregators.formats import file_digest
+from aggregators.methods.networks.contribution_file import write_network_contribution
+from aggregators.methods.refitting import write_contribution
+from aggregators.secure_sum.checking import check_values
+from aggregators.secure_sum.encoding import decode_sum
+from aggregators.secure_sum.field import UInt64, add_to, from_bytes, from_signed, to_bytes
+from aggregators.secure_sum.layout import combined_leaves, combined_network
+from aggregators.secure_sum.sharing import commitment
+from aggregators.whole_file import write_whole
+from site_agent.errors import NotFoundError, SecureSumError
+from site_agent.secure.board import Board
+from site_agent.secure.party import challenges_of
+from site_agent.secure.session import Fault, Session
+
+Mode = Literal["servers", "full"]
+
+
+@dataclass(frozen=True)
+class WrittenResult:
+    """The result of a session on disk.
+
+    Attributes
+    ----------
+    sum_digest, file_digest : str
+        SHA-256 of the sum's numbers, and of the file.
+    weight : int
+        The sum of all weights.
+    labs : tuple of str
+        Those that were summed.
+    """
+
+    path: Path
+    sum_digest: str
+    file_digest: str
+    weight: int
+    labs: tuple[str, ...]
+
+
+def verify_result(
+    view: Session, board: Board, target: Path, *, mode: Mode = "servers"
+) -> WrittenResult:
+    """Verify a session and write its result: one combined contribution, or the sum of a presence.
+
+    Raises
+    ------
+    SecureSumError
+        The session has no result, or one that does not verify; names who is at fault.
+    """
+    if mode == "full":
+        if not view.has("opening"):
+            raise unfinished(view)
+        total = add_openings(view, board, target.parent)
+        written = write_result(view, total, target)
+        if view.has("result"):
+            _compare_results(view, written)
+        return written
+    if not view.has("result"):
+        raise unfinished(view)
+    results = view.results()
+    first = next(iter(results.values()))
+    if any(each != first for each in results.values()):
+        text = f"{', '.join(results)} signed different results; verify in full"
+        raise SecureSumError((Fault("result", "refusal", (), text),))
+    if sorted(first.labs) != sorted(view.roster):
+        raise SecureSumError(
+            (Fault("result", "proof", tuple(results), "the servers signed another roster"),)
+        )
+    _fetch(board, view.session, first.file, target)
+    return WrittenResult(target, first.sum, first.file, first.weight, first.labs)
+
+
+def unfinished(view: Session) -> SecureSumError:
+    """Return the error of a session without a result."""
+    faults = view.faults
+    if not faults:
+        waiting = ", ".join(view.waiting) or "the servers"
+        ended = f"; void: {', '.join(sorted(view.voids))}" if view.voids else ""
+        text = f"the session is in this phase and waits for {waiting}{ended}"
+        faults = (Fault(view.phase, "refusal", (), text),)
+    return SecureSumError(faults)
+
+
+def add_openings(view: Session, board: Board, folder: Path) -> UInt64:
+    """Return the sum of what the servers opened, with its masks left out.
+
+    Returns
+    -------
+    uint64, shape (size of the layout,)
+
+    Raises
+    ------
+    SecureSumError
+        An opening is not what its server committed to; names the server.
+    """
+    size = view.descriptor.layout.size
+    count = size + view.charter.terms.challenges
+    drawn = challenges_of(view)
+    total: UInt64 = np.zeros(count, dtype=np.uint64)
+    commits, checks = view.commitments(), view.bodies("check")
+    for server, opening in view.openings().items():
+        path = folder / f"opening.{server}"
+        _fetch(board, view.session, opening.blob, path)
+        content = path.read_bytes()
+        path.unlink()
+        try:
+            part = from_bytes(content, count)
+        except ValueError as error:
+            text = f"the opening of {server}: {error}"
+            raise SecureSumError((Fault("opening", "proof", (server,), text),)) from error
+        opener = bytes.fromhex(opening.opener)
+        made = commitment(view.session, view.roster, server, opener, part)
+        if made != commits[server].commitment or check_values(part, drawn) != checks[server].values:
+            text = f"{server} opened something else than it committed to"
+            raise SecureSumError((Fault("opening", "proof", (server,), text),))
+        add_to(total, part)
+    return total[:size]
+
+
+def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
+    """Write what follows from a sum; the same bytes at every party.
+
+    Raises
+    ------
+    SecureSumError
+        The sum is out of the range that inputs in range can give.
+    """
+    layout, labs = view.descriptor.layout, tuple(sorted(view.roster))
+    try:
+        mean, weights = decode_sum(total, layout.shape[0], len(labs), view.charter.budget)
+    except ValueError as error:
+        text = f"{error}; some lab gave an input out of range"
+        raise SecureSumError((Fault("result", "refusal", (), text),)) from error
+    weight = int(weights.sum())
+    if layout.kind == "network":
+        settings = {"secure_sum": view.session, "labs": len(labs)}
+        write_network_contribution(combined_network(layout, mean, weight, settings), target)
+    elif layout.kind == "leaf-sums":
+        write_contribution(combined_leaves(layout, mean, weights), target)
+    else:
+        write_whole(target, to_bytes(from_signed(weights)))
+    digest = hashlib.sha256(to_bytes(total)).hexdigest()
+    return WrittenResult(target, digest, file_digest(target), weight, labs)
+
+
+def _compare_results(view: Session, written: WrittenResult) -> None:
+    wrong = tuple(
+        server
+        for server, each in view.results().items()
+        if (each.sum, each.file, each.weight, tuple(sorted(each.labs)))
+        != (written.sum_digest, written.file_digest, written.weight, written.labs)
+    )
+    if wrong:
+        text = f"{', '.join(wrong)} signed another result than the openings give"
+        raise SecureSumError((Fault("result", "proof", wrong, text),))
+
+
+def _fetch(board: Board, session: str, digest: str, target: Path) -> None:
+    try:
+        board.get_blob(session, digest, target)
+    except NotFoundError as error:
+        text = f"the board lacks the file {digest[:16]}"
+        raise SecureSumError((Fault("opening", "refusal", (), text),)) from error
+    if file_digest(target) != digest:
+        target.unlink()
+        text = f"the board gives another file than {digest[:16]}"
+        raise SecureSumError((Fault("opening", "refusal", (), text),))

@@ -1,0 +1,104 @@
+"""A secure sum from the descriptor to the combined contribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.methods.networks.contribution_file import read_network_contribution
+from site_agent.errors import ConflictError, InvalidInputError, SecureSumError
+from tests.site_agent.secure.parties import LAYOUT, contribution, create_parties
+
+
+def test_all_labs_get_the_same_exact_mean(tmp_path: Path) -> None:
+    parties = create_parties(tmp_path)
+    session = parties.open()
+    parties.up_to("complete", session)
+    view = parties.view(session)
+    assert (view.phase, view.rejected, len(view.roster)) == ("complete", 0, 4)
+    written = set()
+    for mode in ("servers", "full"):
+        for lab in parties.charter.labs:
+            target = tmp_path / f"{lab}.{mode}"
+            parties.lab(lab).finish(session, target, mode)  # type: ignore[arg-type]
+            written.add(target.read_bytes())
+    assert len(written) == 1
+    combined = read_network_contribution(target)
+    assert (combined.samples, combined.network.tensors["steps"]) == (10, 5)
+    change = sum(
+        (n + 1) * contribution(n).network.tensors["weight"].astype(float) for n in range(4)
+    )
+    assert np.abs(combined.network.tensors["weight"] - change / 10).max() <= 1e-7
+    assert not list(tmp_path.glob("*/sessions/*"))  # all secrets are deleted
+
+
+def test_parties_that_start_again_at_every_step_sum_once(tmp_path: Path) -> None:
+    parties = create_parties(tmp_path, servers=2, labs=3)
+    session = parties.open()
+    for _ in range(8):
+        for name in parties.charter.servers:
+            parties.server(name).act(session)
+        for name in parties.charter.labs:
+            if parties.lab(name).share(session, LAYOUT, parties.numbers(name)):
+                parties.lab(name).visit(session)
+    assert parties.view(session).phase == "complete"
+    posted = [(post.phase, post.sender) for post in parties.board.posts(session)]
+    assert len(set(posted)) == len(posted) == 2 * 6 + 3 * 2
+
+
+def test_the_labs_that_came_in_time_are_summed(tmp_path: Path) -> None:
+    parties = create_parties(tmp_path)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session, "lab-0", "lab-2", "lab-3")
+    parties.serve(session)
+    assert parties.view(session).phase == "receipt"
+    parties.clock.pass_hours(49)
+    parties.serve(session)
+    assert sorted(parties.view(session).roster) == ["lab-0", "lab-2", "lab-3"]
+    with pytest.raises(ConflictError, match="takes no more shares"):
+        parties.lab("lab-1").share(session, LAYOUT, parties.numbers("lab-1"))
+    parties.tag(session, "lab-0", "lab-2", "lab-3")
+    parties.serve(session)
+    written = parties.lab("lab-2").finish(session, tmp_path / "result", "full")
+    assert (written.labs, written.weight) == (("lab-0", "lab-2", "lab-3"), 8)
+
+
+def test_a_lab_gives_only_what_it_wants_to_give(tmp_path: Path) -> None:
+    parties = create_parties(tmp_path)
+    session = parties.open(labs=["lab-0", "lab-1", "lab-2"])
+    lab, numbers = parties.lab("lab-0"), parties.numbers("lab-0")
+    assert lab.share(session, LAYOUT, numbers) is False  # the servers have no keys yet
+    parties.serve(session)
+    other = LAYOUT.model_copy(update={"base_digest": "cd" * 32})
+    with pytest.raises(InvalidInputError, match="sums something else"):
+        lab.share(session, other, numbers)
+    with pytest.raises(InvalidInputError, match="does not invite lab-3"):
+        parties.lab("lab-3").share(session, LAYOUT, parties.numbers("lab-3"))
+    elsewhere = parties.open(attempt=2)
+    assert lab.share(session, LAYOUT, numbers) and lab.share(session, LAYOUT, numbers)
+    with pytest.raises(ConflictError, match="other numbers were shared"):
+        lab.share(session, LAYOUT, parties.numbers("lab-1"))
+    with pytest.raises(InvalidInputError, match="did not tag"):
+        lab.finish(elsewhere, tmp_path / "result")
+    parties.serve(session)
+    with pytest.raises(SecureSumError, match="receipt: .*waits for"):
+        from site_agent.secure.verification import verify_result
+
+        verify_result(parties.view(session), parties.board, tmp_path / "result")
+
+
+def test_a_base_that_the_lab_did_not_approve_is_refused(tmp_path: Path) -> None:
+    parties = create_parties(tmp_path)
+    layout = LAYOUT.model_copy(update={"base_digest": "cd" * 32})
+    from site_agent.secure.session import new_descriptor
+
+    descriptor = new_descriptor(parties.charter, layout, parties.clock.now)
+    session = parties.board.open_session(descriptor.to_bytes())
+    parties.serve(session)
+    with pytest.raises(InvalidInputError, match="base cdcdcdcdcdcdcdcd was not approved"):
+        parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
+    parties.lab("lab-0").approve_base("cd" * 32)
+    assert parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
