@@ -166,7 +166,21 @@ def digests_to_leave_out(
                 f"inputs and of the models that they were merged from; the inputs are: {known}"
             )
         left_out.extend(matching)
+    _require_no_sum(sources, left_out)
     return list(dict.fromkeys(left_out))
+
+
+def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
+    from pool_server.wire.models.models import ROUND_FILES, SECURE_SUM
+    from site_agent.errors import InvalidInputError
+
+    for digest in left_out:
+        if sources.round_file(digest) == ROUND_FILES[SECURE_SUM]:
+            raise InvalidInputError(
+                f"--without {digest[:12]}: this is the sum of the updates of several labs, made so "
+                "that nobody ever had the update of one; no lab's part can be taken out of it",
+                hint="start a new round from the base without that lab",
+            )
 
 
 class _Names:

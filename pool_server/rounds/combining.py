@@ -12,7 +12,7 @@ from pool_server.database.records import RoundRecord
 from pool_server.errors import FormatRefusedError
 from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
-from pool_server.rounds.describing import address_of
+from pool_server.rounds.describing import address_of, files_to_combine
 from pool_server.rounds.methods import find_round_method
 from pool_server.transfers.checking import check_limits
 
@@ -30,12 +30,13 @@ def combine_contributions(parts: ServerParts, found: RoundRecord, result: Path) 
     base = found.base_version
     files: list[tuple[str, str, str | None]]
     files = [(base.digest, base.file_name, address_of(base))]
-    size_bytes = base.size_bytes + sum(each.size_bytes for each in found.contributions)
+    contributions = files_to_combine(found)
+    size_bytes = base.size_bytes + sum(each.size_bytes for each in contributions)
     before = found.predecessor
     if before is not None and before.state_digest is not None:
         files.append((before.state_digest, f"{before.key}.state", None))
         size_bytes += before.state_size_bytes or 0
-    files += [(each.digest, each.file_name, None) for each in found.contributions]
+    files += [(each.digest, each.file_name, None) for each in contributions]
     possible = find_method(found.method).output_formats
     with ExitStack() as stack:
         inputs = [

@@ -27,6 +27,8 @@ class RoundMethod:
     ----------
     name : str
         As `aggregators.methods` has it.
+    needs_each : bool
+        It looks at each contribution by itself, so their sum does not do.
     modes : tuple of str
         Ways to hold a round of it through a pool.
     data : str
@@ -36,6 +38,7 @@ class RoundMethod:
     """
 
     name: str
+    needs_each: bool = False
     modes: ClassVar[tuple[str, ...]] = (ONE_SHOT,)
     data: ClassVar[str]
     alone: ClassVar[str]

@@ -160,6 +160,10 @@ def _settle_announcement(
     if own is None:
         service.require_contributions_taken(current)
         service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
+    known = None if own is not None else find_sum(current, request.digest)
+    if known is not None and parts.storage.has_content(known.digest):
+        confirmed = new_upload(parts, caller, site, file, "complete")
+        return _confirm_sum(parts, session, caller, confirmed, known)
     under_way = find_resumable(parts, session, site.id, file)
     if under_way is not None:
         under_way.expires_at = now_utc() + parts.settings.upload_lifetime
@@ -167,6 +171,42 @@ def _settle_announcement(
     upload = new_upload(parts, caller, site, file, "receiving")
     upload.round_id = current.id
     return begin_upload(parts, session, upload), True
+
+
+def _confirm_sum(
+    parts: ServerParts,
+    session: Session,
+    caller: Caller,
+    upload: UploadRecord,
+    known: RoundContributionRecord,
+) -> tuple[UploadResponse, bool]:
+    """Count the sum of a secure round for one more site, without sending it again."""
+    upload.round_id, upload.size_bytes = known.round_id, known.size_bytes
+    session.add(upload)
+    settle_contribution(session, caller, upload, known.summary)
+    return describe_upload(parts, upload), True
+
+
+def find_sum(found: RoundRecord, digest: str) -> RoundContributionRecord | None:
+    """Return the sum of a secure round, if a site has sent it; None in other rounds.
+
+    Raises
+    ------
+    ConflictError
+        The sum that another site sent has another digest.
+    """
+    if found.secure is None or not found.contributions:
+        return None
+    first = found.contributions[0]
+    if first.digest != digest:
+        raise ConflictError(
+            f"the sum of round {found.key} that site {first.site.name!r} sent has other bytes "
+            f"(SHA-256 {first.digest}, expected {digest})",
+            code="sums_differ",
+            hint="One of you did not send the sum that the servers signed: compare the digests.",
+            details={"found": first.digest, "expected": digest},
+        )
+    return first
 
 
 def find_own(found: RoundRecord, site_id: int, digest: str) -> RoundContributionRecord | None:
@@ -236,6 +276,7 @@ def settle_contribution(
     current = repository.lock_round(session, round_of(upload))
     if find_own(current, upload.site_id, upload.digest) is not None:
         return
+    find_sum(current, upload.digest)
     service.require_contributions_taken(current)
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
     session.add(

@@ -20,6 +20,7 @@ from pool_server.wire.rounds import (
     RoundParticipant,
     RoundResponse,
     RoundState,
+    SecureTerms,
 )
 
 
@@ -83,6 +84,7 @@ def describe_round(found: RoundRecord) -> RoundResponse:
         result=None if result is None else address_of(result),
         result_digest=None if result is None else result.digest,
         state_digest=None if result is None else found.state_digest,
+        secure=None if found.secure is None else SecureTerms.model_validate(found.secure),
     )
 
 
@@ -106,6 +108,11 @@ def _describe_participants(found: RoundRecord) -> list[RoundParticipant]:
         )
 
     return sorted(map(describe, found.participants), key=lambda each: each.site)
+
+
+def files_to_combine(found: RoundRecord) -> list[RoundContributionRecord]:
+    """Return the contributions to combine; of a secure round, the sum that all sites sent."""
+    return found.contributions if found.secure is None else found.contributions[:1]
 
 
 def describe_contribution(contribution: RoundContributionRecord) -> RoundContribution:

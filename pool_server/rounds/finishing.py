@@ -27,7 +27,12 @@ from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository, service
 from pool_server.rounds.combining import combine_contributions
 from pool_server.rounds.contributing import round_of
-from pool_server.rounds.describing import address_of, describe_round, missing_sites
+from pool_server.rounds.describing import (
+    address_of,
+    describe_round,
+    files_to_combine,
+    missing_sites,
+)
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.optimiser_states import keep_state
 from pool_server.storage.scratch import ScratchFolder
@@ -195,7 +200,7 @@ def settle_result(
 def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
     """Raise `ConflictError` if a contribution came or went while the pool combined."""
     # Counted: two sites may well contribute the same bytes, and both count.
-    there = Counter([found.base_version.digest, *(each.digest for each in found.contributions)])
+    there = Counter([found.base_version.digest, *(each.digest for each in files_to_combine(found))])
     if found.predecessor is not None and found.predecessor.state_digest is not None:
         there[found.predecessor.state_digest] += 1
     inputs = Counter(each["digest"] for each in recipe["inputs"])
@@ -235,6 +240,7 @@ def _open_successor(
         created_at=now,
         deadline=now + timedelta(seconds=ended.duration_s),
         duration_s=ended.duration_s,
+        secure=ended.secure,
     )
 
 

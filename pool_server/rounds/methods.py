@@ -18,10 +18,10 @@ ROUND_METHODS: Mapping[str, RoundMethod] = {
         NetworkRounds("fedadam"),
         NetworkRounds("fedyogi"),
         NetworkRounds("fedadagrad"),
-        NetworkRounds("trimmed-mean"),
-        NetworkRounds("median"),
-        NetworkRounds("krum"),
-        NetworkRounds("norm-clip"),
+        NetworkRounds("trimmed-mean", needs_each=True),
+        NetworkRounds("median", needs_each=True),
+        NetworkRounds("krum", needs_each=True),
+        NetworkRounds("norm-clip", needs_each=True),
     )
 }
 

@@ -34,6 +34,7 @@ from pool_server.models.registry.standing import refusal_of, successors_of
 from pool_server.models.states import DELETED
 from pool_server.people.sites.repository import get_site
 from pool_server.rounds import repository
+from pool_server.rounds.contract import RoundMethod
 from pool_server.rounds.describing import (
     address_of,
     base_warning,
@@ -43,10 +44,11 @@ from pool_server.rounds.describing import (
     state_of,
 )
 from pool_server.rounds.methods import find_round_method
-from pool_server.wire.rounds import RoundPage, RoundRequest, RoundResponse, RoundState
+from pool_server.wire.rounds import RoundPage, RoundRequest, RoundResponse, RoundState, SecureTerms
 
 ASKED_EVENT = "round.asked"
 LONGEST = timedelta(days=366)
+FEWEST_SUMMED = 3
 
 
 def get_round(session: Session, caller: Caller, key: str) -> RoundRecord:
@@ -107,6 +109,8 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
             hint=f"`{method.alone}` does the same with data sets on one machine.",
         )
     base = _find_base(session, caller, request.base)
+    if request.secure is not None:
+        _require_summable(session, method, names, request.secure)
     options = method.check_options(request.mode, request.options)
     method.require_base(base)
     now = now_utc()
@@ -135,6 +139,7 @@ def start_round(session: Session, caller: Caller, request: RoundRequest) -> Roun
         deadline=request.deadline,
         duration_s=int((request.deadline - now).total_seconds()) + 1,
         created_at=now,
+        secure=None if request.secure is None else request.secure.model_dump(mode="json"),
     )
     return describe_round(started)
 
@@ -308,6 +313,26 @@ def _require_own_site_among(caller: Caller, names: list[str]) -> None:
             f"site {caller.site!r} is not among the sites of the round ({', '.join(names)})",
             hint="Add your own site; only admins start rounds for others.",
         )
+
+
+def _require_summable(
+    session: Session, method: RoundMethod, names: list[str], secure: SecureTerms
+) -> None:
+    """Raise `RoundRefusedError` unless a secure round can be held with these sites."""
+    if method.needs_each:
+        raise RoundRefusedError(
+            f"{method.name} looks at each contribution by itself, and a secure sum shows none",
+            hint="Secure rounds can be held with leaf-refit, fedavg and the methods like it.",
+        )
+    if len(names) < FEWEST_SUMMED:
+        raise RoundRefusedError(
+            f"a secure round needs at least {FEWEST_SUMMED} sites, found {len(names)}: of two, "
+            "each could subtract its own part"
+        )
+    for server in secure.servers:
+        get_site(session, server)
+    if both := sorted({*names} & {*secure.servers}):
+        raise RoundRefusedError(f"{', '.join(both)}: a lab cannot also be an aggregation server")
 
 
 def _find_base(session: Session, caller: Caller, text: str) -> ModelVersionRecord:

@@ -56,7 +56,19 @@ _ROUND_EXAMPLE: dict[str, Any] = {
     "result": None,
     "result_digest": None,
     "state_digest": None,
+    "secure": None,
 }
+
+
+class SecureTerms(BaseModel):
+    """How a secure round adds up what the sites send: by servers of a charter, unseen by anyone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    charter: Digest = Field(description="SHA-256 of the charter that all sites accepted.")
+    servers: list[Name] = Field(
+        min_length=2, max_length=16, description="Sites of the aggregation servers."
+    )
 
 
 class RoundRequest(BaseModel):
@@ -95,6 +107,11 @@ class RoundRequest(BaseModel):
         "many times all levels.",
     )
     description: Description = ""
+    secure: SecureTerms | None = Field(
+        default=None,
+        description="Sum up the contributions by a secure sum: each site then sends the pool the "
+        "one sum that it verified.",
+    )
 
 
 class RoundContribution(BaseModel):
@@ -158,6 +175,7 @@ class RoundResponse(BaseModel):
         description="Of a server optimiser's state after this round, which the next one takes; the "
         "pool keeps it to itself."
     )
+    secure: SecureTerms | None = None
 
     def sites(self, *states: ParticipantState) -> list[str]:
         """Return the sites in one of these states."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     ForeignKey,
     ForeignKeyConstraint,
@@ -78,6 +79,8 @@ class RoundRecord(Record):
     even where somebody moved the deadline of the one before to its end. A round has at most one
     successor: of two processes that finish it at once, the database lets one through.
 
+    `secure` are the terms of a secure sum: all contributions are then one file, the sum.
+
     `state_digest` is that of the server optimiser's state, a file that the next round is combined
     with. It is kept before the round ends, and until the result or the last one of the series is
     deleted.
@@ -103,6 +106,7 @@ class RoundRecord(Record):
     created_at: Mapped[datetime] = mapped_column(default=now_utc)
     deadline: Mapped[datetime]
     duration_s: Mapped[int]
+    secure: Mapped[dict[str, object] | None] = mapped_column(JSON(none_as_null=True))
     state: Mapped[str] = mapped_column(String(16))
     ended_at: Mapped[datetime | None]
     ended_by: Mapped[str | None] = mapped_column(String(129))

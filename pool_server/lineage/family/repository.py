@@ -41,7 +41,7 @@ from pool_server.database.records import (
 from pool_server.http.identity import Caller
 from pool_server.models.access import curates_pool, readable, readable_by
 from pool_server.models.registry.sql import among
-from pool_server.wire.models.models import CONTRIBUTION, OPTIMISER_STATE
+from pool_server.wire.models.models import CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM
 
 
 class Step(NamedTuple):
@@ -119,7 +119,7 @@ def round_files_among(session: Session, digests: Sequence[str]) -> dict[str, str
         CONTRIBUTION: RoundContributionRecord.digest,
         OPTIMISER_STATE: RoundRecord.state_digest,
     }
-    return {
+    found = {
         digest: kind
         for kind, column in columns.items()
         for digest in session.scalars(
@@ -127,6 +127,14 @@ def round_files_among(session: Session, digests: Sequence[str]) -> dict[str, str
         )
         if digest is not None
     }
+    digest = RoundContributionRecord.digest
+    sums = session.scalars(
+        select(digest)
+        .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
+        .where(RoundRecord.secure.is_not(None), among(digest, "digests")),
+        {"digests": digests},
+    )
+    return found | dict.fromkeys(sums, SECURE_SUM)
 
 
 def recipes_of_all(session: Session, caller: Caller, digests: Sequence[str]) -> list[RecipeRow]:

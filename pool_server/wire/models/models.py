@@ -161,10 +161,11 @@ class ModelPage(BaseModel):
     )
 
 
-CONTRIBUTION, OPTIMISER_STATE = "contribution", "optimiser-state"
+CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM = "contribution", "optimiser-state", "secure-sum"
 ROUND_FILES = {
     CONTRIBUTION: "a site's contribution to a round",
     OPTIMISER_STATE: "the optimiser's state after a round",
+    SECURE_SUM: "the secure sum of a round",
 }
 """The `kind` of files that the pool keeps to itself, in a family tree, and words for each."""
 
