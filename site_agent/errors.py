@@ -149,6 +149,10 @@ class SecureSumError(SiteAgentError):
         super().__init__("; ".join(str(each) for each in faults), hint=hint)
 
 
+class FederationError(SiteAgentError):
+    """Live rounds cannot go on: no answer, a refusal, too few sites, or rounds without a result."""
+
+
 class BundleRefusedError(SiteAgentError):
     """A file that is not a bundle, is damaged, or contradicts itself."""
 

@@ -5,9 +5,11 @@ Each engine of rounds has a module of its own; a new one is a new file and one l
 
 from __future__ import annotations
 
-from cli.federated import init, simulate
+from cli.federated import init, live, simulate, submit
 from cli.frame.options import group
 
 app = group("Train networks together with other sites.")
 app.add_typer(init.app)
 app.add_typer(simulate.app)
+app.add_typer(live.app)
+app.add_typer(submit.app)

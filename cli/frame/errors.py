@@ -193,6 +193,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
         ExitCode.CONFLICT, "busy", "wait for the other process, or choose another folder"
     ),
     agent_errors.AgentError: Outcome(ExitCode.INTEGRITY, "agent"),
+    agent_errors.FederationError: Outcome(ExitCode.NETWORK, "federation"),
     agent_errors.SignatureError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
     agent_errors.SettingsError: Outcome(ExitCode.USAGE, "settings"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),

@@ -139,8 +139,7 @@ def create_parties(
     """Return a charter's parties, with the charter accepted and the base approved by all."""
     names = [f"server-{n}" for n in range(servers)], [f"lab-{n}" for n in range(labs)]
     keys = [
-        {name: create_key(folder / name, name).key.public.text for name in group}
-        for group in names
+        {name: create_key(folder / name, name).key.public.text for name in group} for group in names
     ]
     charter = create_charter("test", *keys, **rules)
     parties = Parties(folder, charter, board or FolderBoard(folder / "board"))

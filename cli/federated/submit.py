@@ -1,0 +1,207 @@
+"""``poolctl federated submit|status|stop``: starting live rounds and seeing how far they are."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.federated.live import KitArgument
+from cli.frame.addresses import model_file
+from cli.frame.interruptions import goes_on_when_repeated
+from cli.frame.options import DryRunOption, command, single
+from cli.frame.output import Invocation, Reply, TableText
+from cli.merge.command import MethodOption, method_options
+from cli.transfers.upload import model_address
+
+if TYPE_CHECKING:
+    from site_agent.federated.engines.flare.federation import FederationFolder
+    from site_agent.federated.engines.flare.messages import RoundReport
+    from site_agent.pool.client import PoolClient
+
+app = single()
+
+
+@command(
+    app,
+    "submit",
+    examples=[
+        "federated submit kits/submit --base base.safetensors --method fedadam --rounds 10 -o run",
+        "federated submit kits/submit --base site-a/gaze --method fedavg --rounds 20 -o run "
+        "--option epochs=2 --option learning_rate=0.05 --upload gaze-rounds",
+    ],
+)
+def submit(
+    invocation: Invocation,
+    kit: KitArgument,
+    *,
+    base: Annotated[
+        str,
+        typer.Option(metavar="FILE|ADDRESS", help="The network to begin with.", show_default=False),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the networks go.")
+    ],
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="How updates are combined, such as fedadam.")
+    ] = "fedavg",
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Number of rounds.")] = 10,
+    option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
+    cohort: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Share of the sites that train in a round.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of training and of cohorts.")] = 0,
+    block_rounds: Annotated[
+        int,
+        typer.Option(min=1, max=100, help="A site that comes back waits for at most so many."),
+    ] = 5,
+    round_limit_s: Annotated[
+        float, typer.Option(min=1, help="How long a site may train in a round, in seconds.")
+    ] = 600.0,
+    wait_s: Annotated[
+        float, typer.Option(min=0, help="How long to wait for sites at the start, in seconds.")
+    ] = 60.0,
+    upload: Annotated[
+        str | None,
+        typer.Option(metavar="[SITE/]NAME", help="Upload each round's network as a version."),
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Hold rounds with the sites of a federation that are connected.
+
+    Each round's network is written to FOLDER with its recipe; so is the state of a server
+    optimiser. Options are those of the method and of the sites' training (epochs, batch_size,
+    learning_rate, seed, ...). An interrupted command goes on after the last block of rounds.
+    """
+    from site_agent.federated.engines.flare.federation import (
+        BlockSettings,
+        FederationFolder,
+        hold_rounds,
+    )
+    from site_agent.federated.engines.flare.kits import read_kit
+    from site_agent.federated.plan import make_plan
+
+    found = read_kit(kit, "submitter")
+    options = {"seed": seed, **method_options(option, step=None, thin=None)}
+    plan = make_plan(method, options, rounds=rounds, cohort=cohort)
+    network = model_file(invocation, base).path
+    if dry_run:
+        facts = {"plan": plan.model_dump(mode="json"), "sites": found.sites, "submitted": False}
+        words = f"would hold {rounds} rounds of {method} with {', '.join(found.sites)}"
+        return Reply(facts, words)
+    settings = BlockSettings(block_rounds, round_limit_s, wait_s)
+    federation = FederationFolder(output, plan, network)
+    addresses: dict[int, str] = {}
+    with ExitStack() as open_things:
+        pool = None if upload is None else open_things.enter_context(invocation.pool())
+        name = "" if pool is None or upload is None else model_address(pool, upload)
+
+        def tell(report: RoundReport) -> None:
+            invocation.note(_words(report))
+            if pool is not None:
+                addresses[report.number] = _publish(pool, name, federation, report)
+
+        open_things.enter_context(goes_on_when_repeated())
+        progress = open_things.enter_context(invocation.progress("rounds"))
+        hold_rounds(found, federation, settings, tell, progress)
+    reports = federation.reports
+    items = [_facts(federation, report, addresses) for report in reports]
+    rows = [_row(report, addresses) for report in reports]
+    table = TableText(["round", "sites", "missing", "seconds", "network"], rows)
+    last = federation.network(reports[-1].number)
+    data = {"plan": plan.model_dump(mode="json"), "rounds": items, "output": last}
+    return Reply(data, [table, str(last)], [str(last)])
+
+
+@command(app, "status", examples=["federated status kits/submit"])
+def status(_invocation: Invocation, kit: KitArgument) -> Reply:
+    """Show which sites are connected, and how far the rounds are."""
+    from site_agent.errors import FederationError
+    from site_agent.federated.engines.flare.kits import read_kit
+    from site_agent.federated.engines.flare.session import FederationSession
+
+    found = read_kit(kit, "submitter")
+    jobs: list[dict[str, Any]] = []
+    with FederationSession(found) as session:
+        connected = session.connected_sites()
+        for job, state in session.unfinished_jobs():
+            try:
+                last = [report.number for report in session.rounds_done(job)][-1:]
+            except FederationError:  # it does not run yet
+                last = []
+            jobs.append(
+                {"job": job, "status": state.lower(), "last_round": last[0] if last else None}
+            )
+    sites = [{"site": site, "connected": site in connected} for site in found.sites]
+    rows = [[site, "yes" if site in connected else "no"] for site in found.sites]
+    done = [[job["job"], job["status"], str(job["last_round"] or "")] for job in jobs]
+    tables = [
+        TableText(["site", "connected"], rows),
+        TableText(["job", "status", "last round"], done, empty="no rounds under way"),
+    ]
+    return Reply({"server": found.address, "sites": sites, "jobs": jobs}, tables, sorted(connected))
+
+
+@command(app, "stop", examples=["federated stop kits/submit"])
+def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
+    """End the rounds under way; server and sites stay ready for others.
+
+    The same 'submit' goes on after the last block that was finished.
+    """
+    from site_agent.federated.engines.flare.kits import read_kit
+    from site_agent.federated.engines.flare.session import FederationSession
+
+    with FederationSession(read_kit(kit, "submitter")) as session:
+        jobs = [job for job, _ in session.unfinished_jobs()]
+        for job in jobs:
+            session.abort(job)
+    text = f"stopped {', '.join(jobs)}" if jobs else "no rounds under way"
+    return Reply({"stopped": jobs}, text, jobs)
+
+
+def _publish(pool: PoolClient, name: str, federation: FederationFolder, report: RoundReport) -> str:
+    """Upload a round's network with its recipe, and return its address."""
+    import json
+
+    from aggregators.methods import read_recipe, recipe_path
+
+    network = federation.network(report.number)
+    plan = federation.plan
+    done = pool.upload(
+        network,
+        name,
+        description=f"Round {report.number} of {plan.rounds} by {plan.method}, "
+        f"{len(report.updates)} sites.",
+        recipe=json.loads(read_recipe(recipe_path(network)).to_json()),
+        digest=report.digest,
+    )
+    return str(done.version.address)
+
+
+def _words(report: RoundReport) -> str:
+    missing = f", without {', '.join(report.missing)}" if report.missing else ""
+    return (
+        f"round {report.number}: {len(report.updates)} sites{missing}, {report.seconds:.1f} s, "
+        f"{report.digest[:12]}..."
+    )
+
+
+def _facts(
+    federation: FederationFolder, report: RoundReport, addresses: dict[int, str]
+) -> dict[str, Any]:
+    place = {"path": federation.network(report.number), "address": addresses.get(report.number)}
+    return asdict(report) | place
+
+
+def _row(report: RoundReport, addresses: dict[int, str]) -> list[str]:
+    network = addresses.get(report.number) or f"{report.digest[:12]}..."
+    return [
+        str(report.number),
+        str(len(report.updates)),
+        ", ".join(report.missing),
+        f"{report.seconds:.1f}",
+        network,
+    ]

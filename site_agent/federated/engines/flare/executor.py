@@ -1,0 +1,77 @@
+"""A site's part in live rounds: it trains the network that it gets on its own data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, cast
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+
+from aggregators.errors import AggregatorError
+from aggregators.formats import decode_model
+from aggregators.methods.input_files import encode_input
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import GazeSamples, open_gaze
+from site_agent.errors import SiteAgentError
+from site_agent.federated.engines.flare import messages
+from site_agent.federated.engines.flare.flare_process import end_with_parent
+from site_agent.federated.local_training import train_contribution
+
+
+class SiteExecutor(Executor):  # type: ignore[misc]
+    """Answers each task with a contribution, or with the type of the error that prevents it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        end_with_parent()
+
+    @cached_property
+    def _samples(self) -> GazeSamples:
+        data, persons = messages.read_site_data(os.environ[messages.SITE_DATA])
+        return open_gaze(data).read(persons)
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """Answer from now on when the server asks whether this site is still there."""
+        if event_type == EventType.START_RUN:
+            fl_ctx.get_engine().register_aux_message_handler(
+                messages.PRESENT, lambda **_: make_reply(ReturnCode.OK)
+            )
+
+    def execute(
+        self, task_name: str, shareable: Mapping[str, Any], fl_ctx: Any, _abort_signal: Any
+    ) -> Shareable:
+        """Train the network of a task."""
+        if task_name != messages.TRAIN:
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        number = int(shareable[messages.ROUND])
+        try:
+            content, samples = self._contribute(number, shareable, fl_ctx.get_identity_name())
+        except (AggregatorError, SiteAgentError, ValueError, OSError) as error:
+            self.logger.warning(f"round {number}: no contribution: {error}")
+            reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+            # Its message may name persons and files of the site.
+            reply[messages.REFUSAL] = type(error).__name__
+            return reply
+        self.logger.info(f"round {number}: trained on {samples} samples")
+        reply = make_reply(ReturnCode.OK)
+        reply[messages.CONTRIBUTION] = content
+        return reply
+
+    def _contribute(self, number: int, task: Mapping[str, Any], site: str) -> tuple[bytes, int]:
+        base = task[messages.BASE]
+        contribution = train_contribution(
+            cast("StateDict", decode_model(base)),
+            sha256(base).hexdigest(),
+            self._samples,
+            LocalTraining.model_validate(task[messages.TRAINING]),
+            site=site,
+            round_number=number,
+        )
+        return bytes(encode_input(contribution)), contribution.samples

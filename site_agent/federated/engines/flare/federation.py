@@ -1,0 +1,220 @@
+"""Holding the rounds of a plan in blocks, until all are done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from aggregators.formats import file_digest
+from aggregators.methods import recipe_path
+from aggregators.methods.networks.state_file import state_path
+from aggregators.whole_file import write_whole
+from site_agent.errors import BusyError, FederationError, InvalidInputError
+from site_agent.federated.engines.flare import messages
+from site_agent.federated.engines.flare.jobs import write_job
+from site_agent.federated.engines.flare.kits import Kit
+from site_agent.federated.engines.flare.messages import RoundReport
+from site_agent.federated.engines.flare.session import FederationSession, has_finished
+from site_agent.federated.plan import FederationPlan
+from site_agent.runs.lock import locked
+from site_agent.runs.progress import Progress
+
+_BASE, _PLAN = "base.safetensors", "plan.json"
+_POLL_S = 1.0
+_FEWEST_SITES = 2
+_MOST_EMPTY_BLOCKS = 3
+
+
+@dataclass(frozen=True)
+class BlockSettings:
+    """How the rounds are held.
+
+    Attributes
+    ----------
+    block_rounds : int
+        Most rounds of one job.
+    round_limit_s : float
+        How long a site may train in a round.
+    wait_s : float
+        How long to wait for sites that are not connected.
+    """
+
+    block_rounds: int = 5
+    round_limit_s: float = 600.0
+    wait_s: float = 60.0
+
+
+class FederationFolder:
+    """The networks of a federation's rounds, and what became of each round.
+
+    Raises
+    ------
+    InvalidInputError
+        The folder holds another plan's rounds.
+    """
+
+    def __init__(self, folder: Path, plan: FederationPlan, base: Path) -> None:
+        self.folder, self.plan = folder, plan
+        folder.mkdir(parents=True, exist_ok=True)
+        digest = file_digest(base)
+        content = json.dumps(
+            {"plan": plan.model_dump(mode="json"), "base": digest}, indent=2, sort_keys=True
+        )
+        self.run = sha256(content.encode()).hexdigest()[:12]
+        place = folder / _PLAN
+        if place.is_file() and place.read_text(encoding="utf-8") != f"{content}\n":
+            raise InvalidInputError(
+                f"{folder} holds rounds of another plan or base: choose another folder"
+            )
+        if not place.is_file():
+            shutil.copyfile(base, folder / _BASE)
+            write_whole(place, f"{content}\n")
+
+    @property
+    def reports(self) -> tuple[RoundReport, ...]:
+        """The rounds that are done, in their order."""
+        place = self.folder / messages.REPORT
+        return messages.read_reports(place.read_bytes()) if place.is_file() else ()
+
+    def network(self, number: int) -> Path:
+        """Return the file of the network that a round made; 0 is the base."""
+        return self.folder / (messages.model_name(number) if number else _BASE)
+
+    def add(self, results: Path) -> tuple[RoundReport, ...]:
+        """Take over the rounds of a block, and return what became of them."""
+        place = results / messages.REPORT
+        made = messages.read_reports(place.read_bytes()) if place.is_file() else ()
+        for report in made:
+            network = results / messages.model_name(report.number)
+            if file_digest(network) != report.digest:
+                raise FederationError(f"round {report.number}: the network has another digest")
+            for source in (network, state_path(network), recipe_path(network)):
+                if source.is_file():
+                    shutil.move(source, self.folder / source.name)
+        if made:
+            text = messages.write_reports([*self.reports, *made])
+            write_whole(self.folder / messages.REPORT, text)
+        return made
+
+
+def hold_rounds(
+    kit: Kit,
+    federation: FederationFolder,
+    settings: BlockSettings,
+    on_round: Callable[[RoundReport], None],
+    progress: Progress,
+) -> None:
+    """Hold the rounds of a plan that are not done yet.
+
+    It can be stopped at any moment; the next call goes on after the last block.
+
+    Parameters
+    ----------
+    on_round : callable
+        Called for each round whose network has arrived, also those of earlier calls.
+
+    Raises
+    ------
+    BusyError
+        Another job is at work, or another call in this folder.
+    FederationError
+        The server does not answer, too few sites are connected, or rounds fail.
+    """
+    busy = BusyError(f"{federation.folder} is in use by another call")
+    with locked(federation.folder / ".lock", busy=busy), FederationSession(kit) as session:
+        if jobs := session.unfinished_jobs():
+            raise BusyError(
+                f"the server is at work on job {jobs[0][0]} ({jobs[0][1].lower()})",
+                hint=f"stop it with: poolctl federated stop {kit.folder}",
+            )
+        for report in federation.reports:
+            on_round(report)
+        empty = 0
+        while (done := len(federation.reports)) < federation.plan.rounds:
+            wait = bool(done == 0 or empty)
+            _wait_for_sites(session, kit.sites, settings.wait_s if wait else 0.0, progress)
+            made, problem = _hold_block(session, kit, federation, settings, progress)
+            for report in made:
+                on_round(report)
+            empty = 0 if made else empty + 1
+            if empty == _MOST_EMPTY_BLOCKS:
+                raise FederationError(f"round {done + 1} failed {empty} times: {problem}")
+
+
+def _wait_for_sites(
+    session: FederationSession, sites: Iterable[str], wait_s: float, progress: Progress
+) -> None:
+    """Wait until all sites are connected, or for a time; at least two have to be."""
+    until_s = time.monotonic() + wait_s
+    while missing := set(sites) - (connected := session.connected_sites()):
+        if time.monotonic() >= until_s:
+            break
+        progress(None, f"waiting for {', '.join(sorted(missing))}")
+        time.sleep(_POLL_S)
+    if len(connected) < _FEWEST_SITES:
+        raise FederationError(
+            f"{len(connected)} sites are connected, expected at least {_FEWEST_SITES}",
+            hint="each site runs: poolctl federated site KIT --data DATA",
+        )
+
+
+def _hold_block(
+    session: FederationSession,
+    kit: Kit,
+    federation: FederationFolder,
+    settings: BlockSettings,
+    progress: Progress,
+) -> tuple[tuple[RoundReport, ...], str]:
+    """Run one job; return what became of its rounds, and why there may be none."""
+    done, total = len(federation.reports), federation.plan.rounds
+    rounds = min(settings.block_rounds, total - done)
+    with tempfile.TemporaryDirectory(dir=federation.folder, prefix=".block-") as temporary:
+        folder = Path(temporary) / f"rounds-from-{done + 1}"
+        write_job(
+            folder,
+            federation.plan,
+            kit.sites,
+            federation.network(done),
+            run=federation.run,
+            first_round=done + 1,
+            rounds=rounds,
+            round_limit_s=settings.round_limit_s,
+        )
+        job = session.submit(folder)
+        try:
+            status, details = _wait_for(
+                session,
+                job,
+                rounds,
+                lambda made: progress((done + made) / total, f"{done + made} of {total} rounds"),
+            )
+        except BaseException:
+            with suppress(FederationError):
+                session.abort(job)
+            raise
+        made = federation.add(session.download(job, Path(temporary)))
+    refused = [line for line in details if not line.endswith(": OK")]
+    return made, "; ".join([f"the job ended as {status}", *refused])
+
+
+def _wait_for(
+    session: FederationSession, job: str, rounds: int, tell: Callable[[int], None]
+) -> tuple[str, list[str]]:
+    """Wait until a job has ended; `tell` is called with the number of its rounds so far."""
+    made = 0
+    while True:
+        status, details = session.status(job)
+        if has_finished(status):
+            return status, details
+        if made < rounds and status == "RUNNING":
+            with suppress(FederationError):  # its process has not begun, or has ended
+                made = len(session.rounds_done(job))
+        tell(made)
+        time.sleep(_POLL_S)

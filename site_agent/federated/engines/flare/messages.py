@@ -1,0 +1,82 @@
+"""What server, sites and submitter send each other, apart from what FLARE itself sends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+SITE_DATA = "POOLCTL_FEDERATED_DATA"
+"""Environment variable of a site: a JSON object with ``data`` and ``persons``."""
+
+TRAIN, PRESENT = "train", "poolctl.present"
+"""The task of a round, and the question whether a site is still there."""
+
+BASE, ROUND, TRAINING = "base", "round", "training"
+"""A task's entries: bytes of the network's file, number from 1, settings of `LocalTraining`."""
+
+CONTRIBUTION, REFUSAL = "contribution", "refusal"
+"""An answer has one of these: bytes of the contribution's file, or the type of an error."""
+
+RESULTS = "rounds"
+"""Folder of a job's results: the networks with their states and recipes, and `REPORT`."""
+
+REPORT = "rounds.json"
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What became of one round.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    updates : dict
+        SHA-256 of each contribution, by site.
+    missing : tuple of str
+        Sites that were to train, and sent nothing.
+    digest : str
+        SHA-256 of the network that was made.
+    seconds : float
+    warnings : tuple of str
+    """
+
+    number: int
+    updates: dict[str, str]
+    missing: tuple[str, ...]
+    digest: str
+    seconds: float
+    warnings: tuple[str, ...]
+
+
+_REPORTS = TypeAdapter(tuple[RoundReport, ...])
+
+
+def write_reports(reports: list[RoundReport]) -> str:
+    """Return the text of `REPORT`."""
+    return json.dumps([asdict(report) for report in reports], indent=2) + "\n"
+
+
+def read_reports(content: str | bytes) -> tuple[RoundReport, ...]:
+    """Read the text of `REPORT`; raises `ValueError`."""
+    return _REPORTS.validate_json(content)
+
+
+def model_name(number: int) -> str:
+    """Return the file name of the network that a round makes."""
+    return f"round-{number:04d}.safetensors"
+
+
+def site_data(data: Path, persons: list[str] | None) -> dict[str, str]:
+    """Return the environment that names the data of a site; it never leaves the machine."""
+    return {SITE_DATA: json.dumps({"data": str(data.resolve()), "persons": persons})}
+
+
+def read_site_data(text: str) -> tuple[Path, list[str] | None]:
+    """Return the data of a site, and the persons of it that take part, all if None."""
+    named: dict[str, Any] = json.loads(text)
+    return Path(named["data"]), named["persons"]

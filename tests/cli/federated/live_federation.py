@@ -1,0 +1,117 @@
+"""A federation on loopback: a server, sites and a submitter, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aggregators import write_model
+from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
+from site_agent.networks import new_network
+from tests.cli.conftest import Outcome, run_process, start_process, wait_until
+from tests.site_agent.federated.small_sites import small_sites
+
+
+class LiveFederation:
+    """Kits and processes below one folder, and data of which each site has one person."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder, self.kits = folder, folder / "kits"
+        self.base, self.data = folder / "base.safetensors", folder / "gaze"
+        samples = small_sites(count)
+        self.persons = {site: str(own.person[0]) for site, own in samples.items()}
+        self.sites = sorted(samples)
+        self.data.mkdir()
+        write_samples(self.data, samples.values())
+        write_model(new_network("gaze-lenet", 1), self.base)
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.provision(self.kits)
+
+    def provision(self, output: Path, port: int | None = None) -> None:
+        words = [word for site in self.sites for word in ("--site", site)]
+        address = f"localhost:{port or free_port()}"
+        made = run_process("federated", "provision", "--server", address, *words, "-o", output)
+        assert made.code == 0, made.err
+
+    def samples(self) -> dict[str, GazeSamples]:
+        """Return the data as each site reads it."""
+        data = open_gaze(self.data)
+        return {site: data.read([self.persons[site]]) for site in self.sites}
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            words: list[object] = ["federated", "server", self.kits / "server"]
+            if name != "server":
+                words = ["federated", "site", self.kits / name, "--data", self.data]
+                words += ["--persons", self.persons[name]]
+            self.processes[name] = start_process(*words)
+
+    def kill(self, name: str) -> None:
+        """Kill the command; all that it started has to end with it."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not processes_of(self.kits / name), 30)
+
+    def submit(self, *words: object) -> Outcome:
+        return run_process(*self.submission(*words), timeout_s=600)
+
+    def submission(self, *words: object) -> list[object]:
+        base = ["--base", self.base, "-o", self.folder / "run", "--json"]
+        return ["federated", "submit", self.kits / "submit", *base, *words]
+
+    def status(self) -> Any:
+        return run_process("federated", "status", self.kits / "submit", "--json").data
+
+    def wait_for_sites(self) -> None:
+        def all_connected() -> bool:
+            shown = run_process("federated", "status", self.kits / "submit", "--json")
+            return shown.code == 0 and all(site["connected"] for site in shown.data["sites"])
+
+        wait_until(all_connected, 60)
+
+    def log(self, name: str) -> str:
+        place = self.kits / name / "log.txt"
+        return place.read_text(encoding="utf-8") if place.is_file() else ""
+
+
+@contextmanager
+def live_federation(folder: Path, count: int) -> Iterator[LiveFederation]:
+    """Make a federation, and see to it that none of its processes survives."""
+    federation = LiveFederation(folder, count)
+    try:
+        yield federation
+        for process in federation.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in federation.processes.items():
+            process.communicate(timeout=30)
+            assert process.returncode == 0, name
+        wait_until(lambda: not processes_of(folder), 30)
+    finally:
+        for pid in processes_of(folder):
+            os.kill(pid, signal.SIGKILL)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the processes whose arguments name a folder, or something in it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if any(word == str(folder) or word.startswith(f"{folder}/") for word in words):
+                found.append(int(entry.name))
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
