@@ -42,7 +42,6 @@ def simulate(
         list[str],
         typer.Option(
             "--method",
-            metavar="NAME",
             help="How updates are combined, such as fedavg or fedadam; repeatable.",
             show_default=False,
         ),

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pool_server.errors import RefusedError, RoundRefusedError
 from pool_server.rounds.contract import (
     RoundMethod,
-    checked_options,
     require_same_base,
     require_settings,
 )
 
 if TYPE_CHECKING:
+    from aggregators.methods.networks.round_options import RoundOptions
     from aggregators.models import StateDict
     from pool_server.database.records import ModelVersionRecord
 
@@ -35,26 +35,22 @@ class NetworkRounds(RoundMethod):
     alone: ClassVar[str] = "poolctl federated simulate"
 
     def full_options(self, _mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        from aggregators.methods.networks.local_training import LocalTraining
+        from aggregators.errors import OptionError
 
-        own_type = self._options_type()
-        known = {*own_type.model_fields, *LocalTraining.model_fields}
-        own = {name: each for name, each in options.items() if name in own_type.model_fields}
-        training = {name: each for name, each in options.items() if name not in own}
-        return {
-            **checked_options(own_type, own, known).model_dump(mode="json"),
-            **checked_options(LocalTraining, training, known).shared(),
-        }
+        try:
+            return self._split(options).together()
+        except OptionError as error:
+            raise RoundRefusedError(str(error)) from error
 
     def merge_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: options[name] for name in self._options_type().model_fields}
+        return self._split(options).own.model_dump(mode="json")
 
     def require_base(self, base: ModelVersionRecord) -> None:
         if base.kind != "network" or base.format != _FORMAT:
             raise RoundRefusedError(
                 f"{self.name} trains networks in safetensors files; the base is of kind "
                 f"{base.kind}, in the format {base.format}",
-                hint="`poolctl train gaze` makes a network.",
+                hint="`poolctl federated init` makes a network.",
             )
 
     def examine(
@@ -63,13 +59,11 @@ class NetworkRounds(RoundMethod):
         from aggregators.formats import read_model
         from aggregators.methods.networks import read_network_contribution
         from aggregators.methods.networks.layout import require_same_entries
-        from aggregators.methods.networks.local_training import LocalTraining
         from aggregators.models import StateDict
 
         contribution = read_network_contribution(path)
         require_same_base(base_digest, contribution.base_digest)
-        expected = {name: options[name] for name in LocalTraining.model_fields}
-        require_settings(expected, contribution.settings)
+        require_settings(self._split(options).training.shared(), contribution.settings)
         if contribution.holds != "differences":
             raise RefusedError(f"holds {contribution.holds}, expected differences from the base")
         network = read_model(base, max_bytes=base.stat().st_size)
@@ -84,10 +78,10 @@ class NetworkRounds(RoundMethod):
             "settings": dict(contribution.settings),
         }
 
-    def _options_type(self) -> Any:
-        from aggregators.methods.registry import find_method
+    def _split(self, options: Mapping[str, Any]) -> RoundOptions:
+        from aggregators.methods.networks.round_options import split_options
 
-        return find_method(self.name).options_type
+        return split_options(self.name, options)
 
 
 def require_finite(network: StateDict) -> None:

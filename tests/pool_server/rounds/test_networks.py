@@ -98,9 +98,9 @@ def test_options_are_of_the_method_and_of_the_training(
     client = pool.member(SITES[0])
     request = {"base": base[1], "sites": list(SITES), "deadline": started["deadline"]}
     for fields, found in [
-        ({"method": "median", "options": {"eta": 1}}, "option eta"),
-        ({"method": "fedadam", "options": {"epochs": 0}}, "option epochs"),
-        ({"method": "fedadam", "options": {"beta1": 1}}, "option beta1"),
+        ({"method": "median", "options": {"eta": 1}}, "have no option 'eta'"),
+        ({"method": "fedadam", "options": {"epochs": 0}}, "option 'epochs'"),
+        ({"method": "fedadam", "options": {"beta1": 1}}, "option 'beta1'"),
         ({"method": "fedadam", "mode": "level-by-level"}, "level-by-level"),
         ({"method": "wba-cascade"}, "no round can be held with method"),
         ({"method": "leaf-refit"}, "of kind network"),
