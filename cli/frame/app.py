@@ -70,7 +70,12 @@ COMMANDS = (
     CommandEntry(
         "dataset", "cli.dataset.group", "Check, convert, split annotations; draw faces.", _MAKE
     ),
-    CommandEntry("train", "cli.vision.train", "Train a face detector or a landmark model.", _MAKE),
+    CommandEntry(
+        "train",
+        "cli.vision.train",
+        "Train a face detector, a landmark model or a gaze network.",
+        _MAKE,
+    ),
     CommandEntry("merge", "cli.merge.command", "Merge models of several sites into one.", _MAKE),
     CommandEntry("merges", "cli.merge.central", "Merge models on the pool.", _MAKE),
     CommandEntry(
@@ -85,7 +90,7 @@ COMMANDS = (
         "prune", "cli.vision.prune", "Set the smallest weights of a network to zero.", _MAKE
     ),
     CommandEntry("inspect", "cli.vision.inspect", "Describe a model file.", _USE),
-    CommandEntry("predict", "cli.vision.predict", "Find faces and landmarks in images.", _USE),
+    CommandEntry("predict", "cli.vision.predict", "Find faces, landmarks or gaze in images.", _USE),
     CommandEntry("evaluate", "cli.vision.evaluate", "Score models on annotated images.", _USE),
     CommandEntry("blink", "cli.blink.command", "Find eyeblinks in a video or an EAR trace.", _USE),
 )

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cli.frame.addresses import size_words
-from cli.frame.errors import UsageError
-from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.transfers import sidecars
+from cli.vision import train_gaze
+from cli.vision.after_training import (
+    Afterwards,
+    UploadOption,
+    plain_record,
+    prepared,
+    require_same_training,
+    uploaded,
+)
 from cli.vision.face_files import (
     FacesArgument,
     ImagesOption,
-    read_face_file,
     read_joined_faces,
     reading_from,
 )
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
-    from site_agent.datasets import FaceDataset, ReadingOptions
-    from site_agent.training import TrainingRecord, TrainingResult
+    from site_agent.datasets import FaceDataset
+    from site_agent.training import TrainingResult
 
-app = group("Train a face detector or a landmark model.")
+app = group("Train a face detector, a landmark model or a gaze network.")
+app.add_typer(train_gaze.app)
 
 HOG_SVM_SETTINGS = SettingsOptions(
     HogSvmSettings(),
@@ -66,14 +73,6 @@ _TestOption = Annotated[
         help="Score the model on these annotations, and save the scores beside it.",
     ),
 ]
-_UploadOption = Annotated[
-    str | None,
-    typer.Option(
-        "--upload",
-        metavar="[SITE/]NAME",
-        help="Upload the model with labels and scores, never the images.",
-    ),
-]
 
 
 @command(
@@ -98,7 +97,7 @@ def hog_svm(
     ] = None,
     training_scores: _ScoresOption = True,
     test: _TestOption = None,
-    upload: _UploadOption = None,
+    upload: UploadOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     images: ImagesOption = None,
@@ -119,7 +118,7 @@ def hog_svm(
     if dry_run:
         return _planned_detector(faces, target, chosen)
     _require_replaceable(target, faces, chosen, force=force)
-    after = _prepared(invocation, test, reading, upload)
+    after = prepared(invocation, test, reading, upload)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -154,7 +153,7 @@ def ert(
     ] = None,
     training_scores: _ScoresOption = True,
     test: _TestOption = None,
-    upload: _UploadOption = None,
+    upload: UploadOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     images: ImagesOption = None,
@@ -176,7 +175,7 @@ def ert(
         return _planned_landmarks(faces, target, chosen)
     named = with_named_parts(faces, chosen)
     _require_replaceable(target, faces, named, force=force)
-    after = _prepared(invocation, test, reading, upload)
+    after = prepared(invocation, test, reading, upload)
     with invocation.progress("train ert") as report:
         result = train_ert(faces, target, chosen, report, training_scores=training_scores)
     return _reply(invocation, result, after)
@@ -186,7 +185,7 @@ def ert(
 def show_settings(
     _invocation: Invocation,
     kind: Annotated[
-        Literal["hog-svm", "ert", "refine"],
+        Literal["hog-svm", "ert", "gaze", "refine"],
         typer.Argument(help="The kind of model, or 'refine'.", show_default=False),
     ],
 ) -> Reply:
@@ -199,48 +198,18 @@ def show_settings(
         from cli.merge.refine import REFINEMENT_SETTINGS
 
         return REFINEMENT_SETTINGS.reply()
+    if kind == "gaze":
+        return train_gaze.GAZE_SETTINGS.reply()
     return (ERT_SETTINGS if kind == "ert" else HOG_SVM_SETTINGS).reply()
-
-
-@dataclass(frozen=True)
-class _Afterwards:
-    """What is done with a model once it is trained."""
-
-    test_path: Path | None = None
-    test_faces: FaceDataset | None = None
-    address: str | None = None
-
-
-def _prepared(
-    invocation: Invocation, test: Path | None, reading: ReadingOptions, upload: str | None
-) -> _Afterwards:
-    """Find out before hours of training whether what comes afterwards can be done."""
-    faces = None if test is None else read_face_file(test, reading)
-    if faces is not None and not any(True for _ in faces.boxes()):
-        raise UsageError(f"--test {test}: has no face boxes")
-    address = None
-    if upload is not None:
-        from cli.transfers.upload import model_address
-        from site_agent.errors import ForbiddenError
-
-        with invocation.pool() as pool:
-            address = model_address(pool, upload)
-            if pool.whoami().role == "viewer":
-                raise ForbiddenError(f"--upload {upload}: a viewer's token cannot upload")
-    return _Afterwards(test, faces, address)
 
 
 def _require_replaceable(
     target: Path, faces: FaceDataset, settings: HogSvmSettings | ErtSettings, *, force: bool
 ) -> None:
-    """Refuse before hours of training to replace what was not made by the same training."""
     from site_agent.datasets import dataset_digest
-    from site_agent.training import read_training_metadata
 
-    record = None if force or not target.is_file() else read_training_metadata(target)
-    if record is not None and record["settings"] == json.loads(json.dumps(asdict(settings))):
-        force = record["data"]["digest"] == dataset_digest(faces)
-    require_free(target, force=force)
+    plain = json.loads(json.dumps(asdict(settings)))
+    require_same_training(target, plain, lambda: dataset_digest(faces), force=force)
 
 
 def _planned_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
@@ -296,7 +265,7 @@ def _planned_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) 
     return Reply(data, text, [str(target)])
 
 
-def _reply(invocation: Invocation, result: TrainingResult, after: _Afterwards) -> Reply:
+def _reply(invocation: Invocation, result: TrainingResult, after: Afterwards) -> Reply:
     record = result.record
     for warning in record.warnings:
         invocation.warn(warning)
@@ -316,29 +285,18 @@ def _reply(invocation: Invocation, result: TrainingResult, after: _Afterwards) -
     data: dict[str, Any] = {
         "output": result.model_path,
         "metadata_file": result.metadata_path,
-        **_plain_record(record),
+        **plain_record(record),
         "left_out": _plain_problems(result.left_out),
     }
     if after.test_faces is not None:
         evaluated, tables = _evaluated(invocation, result, after)
         data["evaluation"] = evaluated
         text += tables
-    identifiers = [str(result.model_path)]
-    if after.address is not None:
-        from cli.transfers.upload import upload
-
-        # Should the pool not take it, the training is not lost.
-        invocation.note(f"trained {result.model_path}")
-        sent = upload(invocation, result.model_path, name=after.address)
-        assert sent is not None
-        data["upload"] = sent.data
-        text.append(str(sent.text))
-        identifiers += sent.identifiers
-    return Reply(data, text, identifiers)
+    return uploaded(invocation, result, after, data, text)
 
 
 def _evaluated(
-    invocation: Invocation, result: TrainingResult, after: _Afterwards
+    invocation: Invocation, result: TrainingResult, after: Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
     from cli.vision.evaluate import score_tables, warn_of_training_images
     from site_agent.datasets import dataset_digest
@@ -361,12 +319,6 @@ def _evaluated(
     }
     model = ScoredModel(result.model_path.name, digest, scores)
     return plain, [f"on {after.test_path} (kept in {kept}):", *score_tables([model])]
-
-
-def _plain_record(record: TrainingRecord) -> dict[str, Any]:
-    """Return what the metadata file says, without a mark of each image."""
-    plain = record.to_dict()
-    return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
 
 
 def _left_out_lines(problems: Any) -> list[str]:

@@ -221,7 +221,7 @@ def train_ert(
                 "estimated_memory_bytes": needed,
             },
             training_scores=facts.get("training_scores", {}),
-            versions=program_versions(facts["dlib"]),
+            versions=program_versions(dlib=facts["dlib"]),
             started_utc=started_utc,
             duration_s=round(time.monotonic() - started, 3),
             peak_memory_bytes=facts["peak_memory_bytes"],

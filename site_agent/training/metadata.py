@@ -35,16 +35,20 @@ class DataSummary:
     ignored_boxes : int
         Boxes marked to be ignored, in the file or because no window reaches them.
     parts : int
-        Landmarks a face, 0 for detectors.
+        Landmarks a face, 0 for detectors and networks.
+    persons : int
+        Networks: persons whose eyes they are.
     image_marks : tuple of str
-        `site_agent.datasets.image_marks`, by which a test on the same images is known.
+        `site_agent.datasets.image_marks`, or `sample_marks` of eye patches, by which a test on the
+        same images is known.
     """
 
     digest: str
     images: int
-    boxes: int
+    boxes: int = 0
     ignored_boxes: int = 0
     parts: int = 0
+    persons: int = 0
     image_marks: tuple[str, ...] = ()
 
 
@@ -55,7 +59,7 @@ class TrainingRecord:
     Attributes
     ----------
     kind : str
-        ``"hog-svm"`` or ``"ert"``.
+        ``"hog-svm"``, ``"ert"`` or ``"network"``.
     model_file, model_digest, model_bytes
         Name (without folder), SHA-256 and size of the model file.
     details : mapping
@@ -82,7 +86,11 @@ class TrainingRecord:
     @property
     def suggested_labels(self) -> dict[str, str]:
         """Labels for an upload, as text: counts that other sites choose and weigh models by."""
-        labels = {"images": str(self.data.images), "boxes": str(self.data.boxes)}
+        labels = {"images": str(self.data.images)}
+        if self.data.boxes:
+            labels["boxes"] = str(self.data.boxes)
+        if self.data.persons:
+            labels["subjects"] = str(self.data.persons)
         if self.data.parts:
             labels["parts"] = str(self.data.parts)
         if "closed_eyes" in self.details:
@@ -167,11 +175,11 @@ def temporary_beside(output: Path) -> Path:
     return folder / f".{output.name}.{os.getpid()}.partial"
 
 
-def program_versions(dlib_version: str) -> dict[str, str]:
-    """Versions of what takes part in a training."""
+def program_versions(**libraries: str) -> dict[str, str]:
+    """Return the versions of what takes part in a training."""
     return {
         "poolctl": _installed("poolctl"),
-        "dlib": dlib_version,
+        **libraries,
         "numpy": _installed("numpy"),
         "python": platform.python_version(),
     }

@@ -10,7 +10,7 @@ from tests.cli.test_conventions import ALL_COMMANDS
 TEXT, FLAG = "text", "flag"
 
 SHARED = {
-    "--base": ("ADDRESS or FILE|ADDRESS or FILE", "the model that rounds begin with"),
+    "--base": ("ADDRESS or FILE|ADDRESS or FILE", "the model to go on from"),
     "--config": ("FILE", "a configuration file"),
     "--contact": (TEXT, "of a site"),
     "--copy": (FLAG, "also copy the images"),
@@ -43,7 +43,10 @@ SHARED = {
     "--overlay": (FLAG, "write the video with landmarks"),
     "--parts": ("A,B,... or text", "landmarks by name, number or group"),
     "--person-pattern": ("REGEX", "who is on an image, by its name"),
-    "--persons": ("CSV or A,B,...", "who is on an image, as a table; persons by name"),
+    "--persons": (
+        "CSV or A,B,... or text",
+        "who is on an image, as a table; persons by name",
+    ),
     "--pool-wide": (FLAG, "a role for all sites"),
     "--port": (TEXT, "to listen on"),
     "--purpose": ("WORD", "what a merge is for"),
@@ -58,6 +61,7 @@ SHARED = {
     "--rounds": (TEXT, "of refinement"),
     "--seconds": (TEXT, "length of a recording"),
     "--seed": (TEXT, "of everything that is drawn at random"),
+    "--sessions": ("FEWEST-MOST or A,B,...", "of persons"),
     "--set": ("NAME=VALUE", "one setting"),
     "--settings": ("FILE", "settings"),
     "--site": ("SITE", "one site by name"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from site_agent.datasets.gaze.angles import angular_errors_deg
 from site_agent.datasets.gaze.check import check_gaze
-from site_agent.datasets.gaze.digest import gaze_digest, join_digests
+from site_agent.datasets.gaze.digest import gaze_digest, join_digests, person_digests, sample_marks
 from site_agent.datasets.gaze.generic_layout import TABLE_NAME, write_samples
 from site_agent.datasets.gaze.layouts import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import (
@@ -14,11 +14,13 @@ from site_agent.datasets.gaze.records import (
     GazeSamples,
     join_samples,
 )
+from site_agent.datasets.gaze.sessions import HELD_OUT, held_out_sessions, select_sessions
 from site_agent.datasets.gaze.sheets import draw_gaze, write_gaze_sheet
 from site_agent.datasets.gaze.statistics import PersonStatistics, gaze_statistics
 
 __all__ = [
     "EYES",
+    "HELD_OUT",
     "PATCH_SHAPE",
     "TABLE_NAME",
     "GazeDataset",
@@ -29,10 +31,14 @@ __all__ = [
     "draw_gaze",
     "gaze_digest",
     "gaze_statistics",
+    "held_out_sessions",
     "is_gaze_data",
     "join_digests",
     "join_samples",
     "open_gaze",
+    "person_digests",
+    "sample_marks",
+    "select_sessions",
     "write_gaze_sheet",
     "write_samples",
 ]

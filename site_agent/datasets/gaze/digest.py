@@ -10,6 +10,8 @@ import numpy as np
 
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples
 
+_MARK_DIGITS = 12
+
 
 def gaze_digest(dataset: GazeDataset) -> str:
     """Hash the contents of a gaze data set: patches, angles, persons, sessions, frames, eyes.
@@ -26,6 +28,23 @@ def join_digests(persons: Mapping[str, str]) -> str:
     """Return the digest of a data set whose persons have these digests."""
     text = json.dumps(["poolctl-gaze/1", sorted(persons.items())], separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def person_digests(samples: GazeSamples) -> dict[str, str]:
+    """Return the digest of each person's samples."""
+    persons = np.unique(samples.person).tolist()
+    return {name: person_digest(samples[samples.person == name]) for name in persons}
+
+
+def sample_marks(samples: GazeSamples) -> tuple[str, ...]:
+    """Return a short mark of each patch, by which a test on the same patches is known.
+
+    A mark is a part of a hash; the patch cannot be recovered from it.
+    """
+    return tuple(
+        hashlib.sha256(b"poolctl-patch/1" + patch.tobytes()).hexdigest()[:_MARK_DIGITS]
+        for patch in samples.patches
+    )
 
 
 def person_digest(samples: GazeSamples) -> str:

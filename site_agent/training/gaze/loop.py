@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -61,6 +61,10 @@ def train_epoch(
     data: GazeTensors,
     batch_size: int,
     generator: torch.Generator,
+    *,
+    shift_px: int = 0,
+    mixed_precision: bool = False,
+    progress: Callable[[float], None] = lambda _share: None,
 ) -> float:
     """Train once on all samples, and return the mean loss.
 
@@ -70,18 +74,32 @@ def train_epoch(
     Parameters
     ----------
     generator : torch.Generator
-        On the CPU; it orders the samples.
+        On the CPU; it orders the samples and shifts them.
+    shift_px : int
+        Each patch is shifted by up to so many pixels in both directions, as where the corners of
+        the eyes were found not quite exactly.
+    mixed_precision : bool
+        Compute the network in bfloat16.
+    progress : function of float
+        Called with the share done after each step.
     """
     module.train()
     order = torch.randperm(len(data), generator=generator).to(data.patches.device)
     total = torch.zeros((), device=data.patches.device)
+    done = 0
     for batch in _batches(order, batch_size):
         optimiser.zero_grad(set_to_none=True)
-        found = module(data.patches[batch], data.head[batch])
-        loss = functional.l1_loss(found, data.gaze[batch])
+        patches = data.patches[batch]
+        if shift_px:
+            patches = _shifted(patches, shift_px, generator)
+        with torch.autocast(patches.device.type, torch.bfloat16, enabled=mixed_precision):
+            found = module(patches, data.head[batch])
+        loss = functional.l1_loss(found.float(), data.gaze[batch])
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         total += loss.detach() * len(batch)
+        done += len(batch)
+        progress(done / len(data))
     return float(total) / max(1, len(data))
 
 
@@ -108,3 +126,14 @@ def _batches(order: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     yield from parts
+
+
+def _shifted(patches: torch.Tensor, most: int, generator: torch.Generator) -> torch.Tensor:
+    """Shift each patch by its own number of pixels; edges are repeated."""
+    count, _, height, width = patches.shape
+    by = torch.randint(0, 2 * most + 1, (2, count, 1), generator=generator).to(patches.device)
+    rows = torch.arange(height, device=patches.device) + by[0]
+    columns = torch.arange(width, device=patches.device) + by[1]
+    larger = functional.pad(patches, (most, most, most, most), mode="replicate")[:, 0]
+    each = torch.arange(count, device=patches.device)[:, None, None]
+    return larger[each, rows[:, :, None], columns[:, None, :]].unsqueeze(1)

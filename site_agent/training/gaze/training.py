@@ -1,0 +1,371 @@
+"""Training of a gaze network on one site's data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aggregators.formats import file_digest, write_model
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import (
+    GazeDataset,
+    GazeSamples,
+    angular_errors_deg,
+    held_out_sessions,
+    join_digests,
+    join_samples,
+    person_digests,
+    sample_marks,
+)
+from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
+from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.training.gaze.settings import GazeSettings
+from site_agent.training.metadata import (
+    DataSummary,
+    TrainingRecord,
+    TrainingResult,
+    program_versions,
+    publish,
+    temporary_beside,
+    utc_now,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from site_agent.training.gaze.checkpoint import TrainingState
+    from site_agent.training.gaze.loop import GazeTensors
+
+_FEWEST_SAMPLES = 2
+# Of the whole time, what reading the patches takes; only for the progress bar.
+_READING_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class GazeTrainingData:
+    """What a network is trained on, read from disk.
+
+    Attributes
+    ----------
+    training, validation : GazeSamples
+        Whole sessions.
+    digests : mapping of str to str
+        Digest of all samples of each person.
+    """
+
+    training: GazeSamples
+    validation: GazeSamples
+    digests: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the persons' data, as `gaze_digest` of a data set of them alone."""
+        return join_digests(self.digests)
+
+
+def read_training_data(
+    dataset: GazeDataset, settings: GazeSettings, progress: Progress = no_progress
+) -> GazeTrainingData:
+    """Read the samples of the persons that the settings name, and hold sessions out.
+
+    Raises
+    ------
+    TrainingDataError
+        Fewer than 2 samples are left to train on.
+    InvalidInputError
+        A person that the data set does not have.
+    AnnotationFileError
+        A file is damaged or missing.
+    """
+    persons = settings.persons or dataset.persons
+    parts = []
+    for done, person in enumerate(persons):
+        progress(done / len(persons), f"read person {person}")
+        parts.append(dataset.read([person]))
+    samples = join_samples(parts)
+    held = held_out_sessions(samples, settings.validation)
+    if (count := len(samples) - int(held.sum())) < _FEWEST_SAMPLES:
+        found = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"
+        raise TrainingDataError(dataset.path, [(0, found)])
+    return GazeTrainingData(samples[~held], samples[held], person_digests(samples))
+
+
+def train_gaze(
+    dataset: GazeDataset,
+    output: Path | str,
+    settings: GazeSettings | None = None,
+    progress: Progress = no_progress,
+    *,
+    base: Path | str | None = None,
+) -> TrainingResult:
+    """Train a gaze network and write it as a safetensors file.
+
+    The state is kept in a file beside the output after each epoch. Called again with the same data,
+    settings and base, an interrupted training goes on; the result is that of an uninterrupted one.
+
+    Parameters
+    ----------
+    output : Path or str
+        Put in place only when it is complete; ``<output>.training.json`` lies beside it.
+    progress : callable
+        Called with the fraction done and a text; an exception that it raises stops the training.
+    base : Path or str, optional
+        The network to go on from; by default one with random parameters.
+
+    Raises
+    ------
+    TrainingDataError, AnnotationFileError
+        As `read_training_data`.
+    TrainingFailedError
+        The loss is not finite, or the output cannot be written.
+    InvalidInputError
+        An unknown architecture, a base of another one, or no CUDA device where one is asked for.
+    """
+    settings = settings or GazeSettings()
+    output = Path(output)
+    temporary = temporary_beside(output)
+    started_utc, started_s = utc_now(), time.monotonic()
+    start = start_network(settings, base)
+    device = find_device(settings.device)
+    data = read_training_data(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
+    recipe = _Recipe(
+        settings,
+        recorded_settings(settings, base),
+        device,
+        data.digest,
+        checkpoint_path(output),
+        started_utc,
+        started_s,
+    )
+    try:
+        trained, outcome = _train(start, data, recipe, part_of(progress, _READING_SHARE, 1.0))
+        write_model(trained, temporary)
+        result = publish(temporary, output, _record(output, temporary, data, recipe, outcome))
+    finally:
+        temporary.unlink(missing_ok=True)
+    recipe.checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
+    """Return the network that a training begins with.
+
+    Raises
+    ------
+    InvalidInputError
+        As `train_gaze`.
+    """
+    from site_agent.networks import new_network, read_network
+
+    if base is None:
+        return new_network(settings.architecture or "gaze-lenet", settings.seed)
+    network = read_network(base)
+    found = network.metadata.get("architecture", "no architecture")
+    if settings.architecture not in (None, found):
+        raise InvalidInputError(f"{base}: found {found}, expected {settings.architecture}")
+    return network
+
+
+def find_device(device: str) -> str:
+    """Return cpu or cuda.
+
+    Raises
+    ------
+    InvalidInputError
+        cuda is asked for, and there is no such device.
+    """
+    import torch
+
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise InvalidInputError("device is cuda, and torch finds no CUDA device")
+    return "cuda"
+
+
+def recorded_settings(settings: GazeSettings, base: Path | str | None) -> dict[str, Any]:
+    """Return what the metadata file says of the settings, with the base's digest."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    return plain | {"base_digest": None if base is None else file_digest(base)}
+
+
+def checkpoint_path(output: Path) -> Path:
+    """Where an unfinished training keeps its state."""
+    return output.with_name(f".{output.name}.checkpoint")
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How a network is trained, where, and when that began."""
+
+    settings: GazeSettings
+    recorded: Mapping[str, Any]
+    device: str
+    data_digest: str
+    checkpoint: Path
+    started_utc: str
+    started_s: float
+
+    @property
+    def threads(self) -> int:
+        return self.settings.threads or os.cpu_count() or 1
+
+    @property
+    def mixed_precision(self) -> bool:
+        import torch
+
+        return self.device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+    @property
+    def key(self) -> str:
+        """A name of everything that the result depends on."""
+        parts = [self.recorded, self.data_digest, self.device, self.threads]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _train(
+    start: StateDict, data: GazeTrainingData, recipe: _Recipe, progress: Progress
+) -> tuple[StateDict, dict[str, Any]]:
+    """Return the trained network, and what came out besides."""
+    import torch
+
+    from site_agent.networks import from_module, to_module
+    from site_agent.training.gaze.checkpoint import TrainingState
+    from site_agent.training.gaze.loop import repeatable, to_tensors
+
+    settings, device = recipe.settings, recipe.device
+    module = to_module(start).to(device)
+    generator = torch.Generator().manual_seed(settings.seed)
+    state = TrainingState(module, _optimiser(module, settings), generator)
+    resumed_at = state.epoch if state.load(recipe.checkpoint, recipe.key) else 0
+    # Some operations have no deterministic form on CUDA.
+    with repeatable(recipe.threads) if device == "cpu" else nullcontext():
+        tensors = to_tensors(data.training, device)
+        while state.epoch < settings.epochs and not _is_over(state, settings):
+            share = state.epoch / settings.epochs
+            report = part_of(progress, share, share + 1 / settings.epochs)
+            _train_one_epoch(state, tensors, data.validation, recipe, report)
+            state.save(recipe.checkpoint, recipe.key)
+    module.load_state_dict(state.best)
+    outcome = {
+        "architecture": start.metadata["architecture"],
+        "device": device,
+        "threads": recipe.threads,
+        "mixed_precision": recipe.mixed_precision,
+        "epochs": state.epoch,
+        "resumed_at_epoch": resumed_at,
+        "best_epoch": state.best_epoch,
+        "losses": state.losses,
+        "validation_errors_deg": state.errors_deg,
+    }
+    return from_module(module, start.metadata["architecture"]), outcome
+
+
+def _optimiser(module: nn.Module, settings: GazeSettings) -> torch.optim.Optimizer:
+    import torch
+
+    from site_agent.training.gaze.loop import sgd
+
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimiser == "sgd":
+        return sgd(module, rate, settings.momentum, decay)
+    return torch.optim.Adam(module.parameters(), lr=rate, weight_decay=decay)
+
+
+def _train_one_epoch(
+    state: TrainingState,
+    tensors: GazeTensors,
+    validation: GazeSamples,
+    recipe: _Recipe,
+    progress: Progress,
+) -> None:
+    from site_agent.networks import predict_gaze
+    from site_agent.training.gaze.loop import train_epoch
+
+    settings = recipe.settings
+    words = f"epoch {state.epoch + 1} of {settings.epochs}"
+    if state.errors_deg:
+        words += f", validation error {min(state.errors_deg):.2f} degrees"
+    for group in state.optimiser.param_groups:
+        done = state.epoch / settings.epochs
+        group["lr"] = settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
+    loss = train_epoch(
+        state.module,
+        state.optimiser,
+        tensors,
+        settings.batch_size,
+        state.generator,
+        shift_px=settings.shift_px,
+        mixed_precision=recipe.mixed_precision,
+        progress=lambda share: progress(share, words),
+    )
+    state.epoch += 1
+    if not np.isfinite(loss):
+        raise TrainingFailedError(
+            f"the loss is {loss} in epoch {state.epoch}: lower the learning rate "
+            f"({settings.learning_rate:g})"
+        )
+    state.losses.append(loss)
+    if len(validation):
+        found = predict_gaze(state.module, validation.patches, validation.head, recipe.device)
+        errors = angular_errors_deg(found, validation.gaze)
+        state.errors_deg.append(float(errors.mean()))
+    if not len(validation) or state.errors_deg[-1] < min(state.errors_deg[:-1], default=math.inf):
+        state.keep_network()
+
+
+def _is_over(state: TrainingState, settings: GazeSettings) -> bool:
+    return bool(state.errors_deg) and state.epoch - state.best_epoch >= settings.patience
+
+
+def _record(
+    output: Path, file: Path, data: GazeTrainingData, recipe: _Recipe, outcome: Mapping[str, Any]
+) -> TrainingRecord:
+    import torch
+
+    validation = data.validation
+    named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
+    errors = outcome["validation_errors_deg"]
+    warnings: tuple[str, ...] = ()
+    if recipe.settings.validation and not len(validation):
+        warnings = ("no person has two sessions: nothing was held out, and all epochs were run",)
+    return TrainingRecord(
+        kind="network",
+        model_file=output.name,
+        model_digest=file_digest(file),
+        model_bytes=file.stat().st_size,
+        data=DataSummary(
+            digest=data.digest,
+            images=len(data.training),
+            persons=len(data.digests),
+            image_marks=sample_marks(data.training),
+        ),
+        settings=recipe.recorded,
+        details={
+            "person_digests": dict(data.digests),
+            "validation_sessions": sorted({f"{person}/{name}" for person, name in named}),
+            "validation_images": len(validation),
+            "validation_error_deg": min(errors) if errors else None,
+            **outcome,
+        },
+        training_scores={},
+        versions=program_versions(torch=str(torch.__version__)),
+        started_utc=recipe.started_utc,
+        duration_s=round(time.monotonic() - recipe.started_s, 3),
+        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024),
+        warnings=warnings,
+    )
