@@ -10,6 +10,7 @@ from tests.cli.test_conventions import ALL_COMMANDS
 TEXT, FLAG = "text", "flag"
 
 SHARED = {
+    "--architecture": ("NAME or text", "of a network"),
     "--base": ("ADDRESS or FILE|ADDRESS or FILE", "the model to go on from"),
     "--config": ("FILE", "a configuration file"),
     "--contact": (TEXT, "of a site"),

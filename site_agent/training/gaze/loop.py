@@ -14,6 +14,9 @@ from torch.nn import functional
 from site_agent.datasets.gaze import GazeSamples
 from site_agent.networks.prediction import to_inputs
 
+# How much the contrast curve changes, of what the gradient does.
+_CURVE_SHARE = 0.25
+
 
 @dataclass(frozen=True)
 class GazeTensors:
@@ -63,6 +66,7 @@ def train_epoch(
     generator: torch.Generator,
     *,
     shift_px: int = 0,
+    light: float = 0.0,
     mixed_precision: bool = False,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> float:
@@ -74,10 +78,13 @@ def train_epoch(
     Parameters
     ----------
     generator : torch.Generator
-        On the CPU; it orders the samples and shifts them.
+        On the CPU; it orders the samples, and shifts and relights them.
     shift_px : int
         Each patch is shifted by up to so many pixels in both directions, as where the corners of
         the eyes were found not quite exactly.
+    light : float
+        Each patch gets a gradient of brightness and another contrast curve, at random with this
+        standard deviation, in units of the patch's own; 0: none.
     mixed_precision : bool
         Compute the network in bfloat16.
     progress : function of float
@@ -92,6 +99,8 @@ def train_epoch(
         patches = data.patches[batch]
         if shift_px:
             patches = _shifted(patches, shift_px, generator)
+        if light:
+            patches = _relit(patches, light, generator)
         with torch.autocast(patches.device.type, torch.bfloat16, enabled=mixed_precision):
             found = module(patches, data.head[batch])
         loss = functional.l1_loss(found.float(), data.gaze[batch])
@@ -137,3 +146,13 @@ def _shifted(patches: torch.Tensor, most: int, generator: torch.Generator) -> to
     larger = functional.pad(patches, (most, most, most, most), mode="replicate")[:, 0]
     each = torch.arange(count, device=patches.device)[:, None, None]
     return larger[each, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+
+
+def _relit(patches: torch.Tensor, deviation: float, generator: torch.Generator) -> torch.Tensor:
+    """Light each patch from another side, and change its middle tones."""
+    count, _, height, width = patches.shape
+    drawn = deviation * torch.randn((3, count, 1, 1, 1), generator=generator)
+    across, down, curve = drawn.to(patches.device)
+    x = torch.linspace(-1, 1, width, device=patches.device)
+    y = torch.linspace(-1, 1, height, device=patches.device)[:, None]
+    return patches + across * x + down * y + _CURVE_SHARE * curve * (patches.square() - 1)

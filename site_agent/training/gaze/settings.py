@@ -41,8 +41,11 @@ class GazeSettings:
         Samples in a step.
     shift_px : int
         Shift each patch at random by up to so many pixels.
+    light : float
+        Change the light of each patch at random: the standard deviation of a gradient from edge
+        to middle, in units of the patch's own; 0: none.
     seed : int
-        Of the first parameters, of the order of samples and of the shifts.
+        Of the first parameters, of the order of samples, of shifts and light.
     device : str
         auto is CUDA where there is one, with mixed precision, and the CPU otherwise. Only on the
         CPU equal settings give equal bytes.
@@ -61,6 +64,7 @@ class GazeSettings:
     weight_decay: float = 0.0
     batch_size: int = 64
     shift_px: int = 1
+    light: float = 0.4
     seed: int = 0
     device: Device = "auto"
     threads: int = 0
@@ -76,6 +80,7 @@ class GazeSettings:
         for name, value in (
             ("validation", self.validation),
             ("momentum", self.momentum),
+            ("light", self.light),
             ("weight_decay", self.weight_decay),
         ):
             if not 0 <= value < 1:

@@ -309,6 +309,7 @@ def _train_one_epoch(
         settings.batch_size,
         state.generator,
         shift_px=settings.shift_px,
+        light=settings.light,
         mixed_precision=recipe.mixed_precision,
         progress=lambda share: progress(share, words),
     )
