@@ -155,4 +155,6 @@ def _relit(patches: torch.Tensor, deviation: float, generator: torch.Generator) 
     across, down, curve = drawn.to(patches.device)
     x = torch.linspace(-1, 1, width, device=patches.device)
     y = torch.linspace(-1, 1, height, device=patches.device)[:, None]
-    return patches + across * x + down * y + _CURVE_SHARE * curve * (patches.square() - 1)
+    curved = _CURVE_SHARE * curve * (patches.square() - 1)
+    relit: torch.Tensor = patches + across * x + down * y + curved
+    return relit
