@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -217,36 +218,52 @@ class FedAdagrad(_Adaptive):
 
 @dataclass(frozen=True, eq=False)
 class _Stepping:
-    """Streams a method's steps over the entries of a network."""
+    """Streams a method's steps over the entries of a network.
+
+    Attributes
+    ----------
+    means : dict of str to float64
+        The mean updates, flattened, of entries that were computed: network and moments need
+        them, and reading all sites again would take as long. They take twice the room of a
+        network in float32.
+    """
 
     method: _FedOpt
     updates: Updates
     options: Any
     weights: Float64
     state: StateDict | None
+    means: dict[str, Float64] = field(default_factory=dict)
 
     def change(self, name: str, block: slice, rows: Float64) -> Float64:
         """Return the change of a block of the base."""
-        return self._step(name, block, rows)[0]
+        if not np.isfinite(rows).all():
+            rows = np.where(np.isfinite(rows), rows, np.nan)
+            require_numbers(self.updates, name, rows)
+        mean = weighted_mean(rows, self.weights)
+        if name.endswith(_STATISTICS):
+            return mean
+        if name not in self.means:
+            self.means[name] = np.empty(math.prod(self.updates.infos[name].shape))
+        self.means[name][block] = mean
+        return self._step(name, block)[0]
 
     def moment(self, moment: str, name: str) -> NDArray[np.generic]:
         """Return a new moment of an entry."""
+        if name not in self.means:
+            for block in self.updates.blocks(name):
+                self.change(name, block, self.updates.rows(name, block))
         info = self.updates.infos[name]
         stored_as = np.float64 if numpy_type(info.dtype) is np.float64 else np.float32
         entry = np.empty(info.shape, dtype=stored_as)
         flat = entry.reshape(-1)
         for block in self.updates.blocks(name):
-            flat[block] = self._step(name, block, self.updates.rows(name, block))[1][moment]
+            flat[block] = self._step(name, block)[1][moment]
         return entry
 
-    def _step(self, name: str, block: slice, rows: Float64) -> tuple[Float64, Moments]:
-        if not np.isfinite(rows).all():
-            rows = np.where(np.isfinite(rows), rows, np.nan)
-            require_numbers(self.updates, name, rows)
-        delta = weighted_mean(rows, self.weights)
-        if name.endswith(_STATISTICS):
-            return delta, {}
-        return self.method.step(delta, self._moments(name, block), self.options)
+    def _step(self, name: str, block: slice) -> tuple[Float64, Moments]:
+        moments = self._moments(name, block)
+        return self.method.step(self.means[name][block], moments, self.options)
 
     def _moments(self, name: str, block: slice) -> Moments:
         if self.state is None:
@@ -266,13 +283,13 @@ def _require_fitting(
 ) -> None:
     """Raise `IncompatibleModelsError` unless a state was made with the base, by this method."""
     found = state.model
-    for field, wanted, theirs in (
+    for what, wanted, theirs in (
         ("method", method, found.method),
         ("base", base.digest, found.network_digest),
     ):
         if wanted != theirs:
             raise IncompatibleModelsError(
-                field,
+                what,
                 wanted[:16],
                 theirs[:16],
                 first_name=base.name,

@@ -2,8 +2,9 @@
 
 Sites give whole networks, or contributions to a base. A method's arithmetic is a function of
 one block of one entry: an array (sites, numbers) in float64. Entries are computed when they are
-read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites. The
-files of the inputs must stay in place until the result is written.
+read, and a block of all sites takes 1 MiB, so memory does not grow with networks or sites (with
+networks it does for FedOpt, which keeps the mean update). The files of the inputs must stay in
+place until the result is written.
 """
 
 from __future__ import annotations
