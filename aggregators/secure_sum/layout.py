@@ -40,7 +40,9 @@ class SumEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    dtype: str
+    dtype: Literal[
+        "BOOL", "I8", "U8", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "I64", "U64", "F64"
+    ]
     shape: tuple[_Count, ...]
     content: str = Field(default="", description="In base64.")
 
@@ -113,7 +115,7 @@ def network_layout(base: StateDict, base_digest: str) -> SumLayout:
         entries.append(
             SumEntry(
                 name=name,
-                dtype=info.dtype,
+                dtype=info.dtype,  # type: ignore[arg-type]
                 shape=info.shape,
                 content=base64.b64encode(content).decode(),
             )

@@ -75,7 +75,7 @@ class CharterTerms(BaseModel):
         return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Charter:
     """A charter and the SHA-256 of its file, in hexadecimal."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -152,10 +153,12 @@ def sign_message(message: Message, key: PrivateKey) -> bytes:
     return sign(payload_type(message.phase), content, key).model_dump_json().encode()
 
 
+@lru_cache(maxsize=1 << 14)
 def verify_post(post: Post, charter: Charter) -> Signed | None:
     """Return a post's message, or None where its sender did not sign it for this place.
 
     Such a post says nothing about any member: the board, or whoever may write to it, made it.
+    Boards are read again and again, so what was verified is remembered.
     """
     keys = charter.labs if post.phase in LAB_PHASES else charter.servers
     if post.sender not in keys or post.phase not in BODIES:

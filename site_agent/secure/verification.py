@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest
 from aggregators.methods.networks.contribution_file import write_network_contribution
 from aggregators.methods.refitting import write_contribution
@@ -146,13 +147,18 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
         text = f"{error}; some lab gave an input out of range"
         raise SecureSumError((Fault("result", "refusal", (), text),)) from error
     weight = int(weights.sum())
-    if layout.kind == "network":
-        settings = {"secure_sum": view.session, "labs": len(labs)}
-        write_network_contribution(combined_network(layout, mean, weight, settings), target)
-    elif layout.kind == "leaf-sums":
-        write_contribution(combined_leaves(layout, mean, weights), target)
-    else:
-        write_whole(target, to_bytes(from_signed(weights)))
+    try:
+        if layout.kind == "network":
+            settings = {"secure_sum": view.session, "labs": len(labs)}
+            write_network_contribution(combined_network(layout, mean, weight, settings), target)
+        elif layout.kind == "leaf-sums":
+            write_contribution(combined_leaves(layout, mean, weights), target)
+        else:
+            write_whole(target, to_bytes(from_signed(weights)))
+    except (AggregatorError, ValueError) as error:
+        # The labs agreed to this layout, so it is not the fault of a server.
+        text = f"the layout is that of no contribution: {error}"
+        raise SecureSumError((Fault("result", "refusal", (), text),)) from error
     digest = hashlib.sha256(to_bytes(total)).hexdigest()
     return WrittenResult(target, digest, file_digest(target), weight, labs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -65,9 +64,11 @@ class Parties:
     charter: Charter
     board: Board
     clock: Clock = field(default_factory=Clock)
+    servers: dict[str, type[Server]] = field(default_factory=dict)
+    """Those that misbehave."""
 
     def server(self, name: str, board: Board | None = None) -> Server:
-        return Server(
+        return self.servers.get(name, Server)(
             self.folder / name, name, self.charter.digest, board or self.board, clock=self.clock
         )
 
@@ -123,14 +124,10 @@ class Parties:
                 return
         raise AssertionError(phase)
 
-    def reasons(self, session: str) -> dict[str, str]:
+    def reasons(self, session: str) -> set[str]:
         """Return why servers declared a session void."""
-        posts = self.board.posts(session)
-        return {
-            post.sender: json.loads(read_payload(post))["body"]["reason"]
-            for post in posts
-            if post.phase == "void"
-        }
+        payloads = [read_payload(x) for x in self.board.posts(session) if x.phase == "void"]
+        return {json.loads(payload)["body"]["reason"] for payload in payloads}
 
 
 def create_parties(
@@ -171,7 +168,3 @@ def signed_again(post: Post, key: PrivateKey, **changes: Any) -> Post:
     """Return a post with a changed message, signed by `key`."""
     message = Message.model_validate_json(read_payload(post)).model_copy(update=changes)
     return Post(post.session, post.phase, post.sender, sign_message(message, key))
-
-
-def text(numbers: bytes) -> str:
-    return base64.b64encode(numbers).decode()

@@ -1,0 +1,99 @@
+"""From a contribution's file to the vector that a lab shares, for rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aggregators.errors import FormatError
+from aggregators.formats import file_digest, read_model
+from aggregators.methods.networks.contribution_file import read_network_contribution
+from aggregators.methods.refitting import read_contribution
+from aggregators.models import Int64, LeafContribution, StateDict
+from aggregators.secure_sum.encoding import BitBudget
+from aggregators.secure_sum.field import NUMBER_BYTES, UInt64
+from aggregators.secure_sum.layout import (
+    SumLayout,
+    encode_leaves,
+    encode_network,
+    leaf_presence_layout,
+    leaf_sums_layout,
+    network_layout,
+)
+from site_agent.errors import InvalidInputError
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedContribution:
+    """What a lab shares.
+
+    Attributes
+    ----------
+    layout : SumLayout
+        The same at all labs of a round.
+    numbers : uint64, shape (size of the layout,)
+    """
+
+    layout: SumLayout
+    numbers: UInt64
+
+
+def encode_network_file(contribution: Path, base: Path, budget: BitBudget) -> EncodedContribution:
+    """Return the differences from the base that a contribution's file holds, and its samples.
+
+    Raises
+    ------
+    FormatError
+        The file is no contribution to a network.
+    IncompatibleModelsError
+        It was made to another base.
+    ConversionError
+        A number is out of the charter's range; names the entry.
+    """
+    network = _read_network(base)
+    layout = network_layout(network, file_digest(base))
+    numbers = encode_network(layout, read_network_contribution(contribution), network, budget)
+    return EncodedContribution(layout, numbers)
+
+
+def encode_leaf_presence(contribution: Path, budget: BitBudget) -> EncodedContribution:
+    """Return which leaves a lab reaches, for the first of the two sessions of a leaf refinement."""
+    found = read_contribution(contribution)
+    layout = leaf_presence_layout(found)
+    return EncodedContribution(layout, encode_leaves(layout, found, budget))
+
+
+def encode_leaf_sums(
+    contribution: Path, labs_per_leaf: Int64, least: int, budget: BitBudget
+) -> EncodedContribution:
+    """Return the weighted changes of the leaves that enough labs reach, for the second session.
+
+    Parameters
+    ----------
+    labs_per_leaf : int64, shape (leaves,)
+        The result of the first session (`read_presence`).
+    least : int
+        The charter's `least_labs`.
+    """
+    found: LeafContribution = read_contribution(contribution)
+    layout = leaf_sums_layout(leaf_presence_layout(found), labs_per_leaf, least)
+    return EncodedContribution(layout, encode_leaves(layout, found, budget))
+
+
+def read_presence(path: Path) -> Int64:
+    """Return how many labs reach each leaf, from the result of a first session."""
+    content = path.read_bytes()
+    if len(content) % NUMBER_BYTES:
+        raise InvalidInputError(f"{path}: not the result of a session that counts labs by leaf")
+    return np.frombuffer(content, dtype="<i8").astype(np.int64)
+
+
+def _read_network(path: Path) -> StateDict:
+    found = read_model(path)
+    if not isinstance(found, StateDict):
+        raise FormatError("base", offset=0, found="another model", expected="a network").about(
+            str(path)
+        )
+    return found
