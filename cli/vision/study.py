@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,15 +21,16 @@ from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import first_lines
 from cli.frame.settings_options import SettingsOptions
+from cli.vision import study_gaze
 from cli.vision.face_files import ImagesOption, read_face_file, reading_from
-from site_agent.studies.protocol import StudyKind, StudySettings
+from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
     from site_agent.studies import StepOutcome, StudyOutcome, StudyTable
 
-app = group("Compare sub-models of several sites: alone, merged, refined.")
+app = group("Compare models of several sites: alone, merged, refined, federated.")
 
 _LEFT_OUT = (
     "seed",
@@ -161,16 +162,32 @@ _add_study(
 )
 
 
+command(
+    app,
+    "gaze",
+    examples=study_gaze.EXAMPLES,
+    parameters=study_gaze.GAZE_SETTINGS.parameters(),
+)(study_gaze.study_gaze)
+
+
 @command(app, "settings", examples=["study settings landmarks > settings.toml"])
 def show_settings(
     _invocation: Invocation,
-    kind: Annotated[StudyKind, typer.Argument(help="The kind of study.", show_default=False)],
+    kind: Annotated[
+        Literal["landmarks", "detectors", "gaze"],
+        typer.Argument(help="The kind of study.", show_default=False),
+    ],
 ) -> Reply:
     """Print a settings file with every setting of a study, its default and what it does.
 
     Change what you need, delete the rest, and give the file to 'poolctl study' with --settings.
     """
-    return (LANDMARK_SETTINGS if kind == "landmarks" else DETECTOR_SETTINGS).reply()
+    shown: dict[str, SettingsOptions[Any]] = {
+        "landmarks": LANDMARK_SETTINGS,
+        "detectors": DETECTOR_SETTINGS,
+        "gaze": study_gaze.GAZE_SETTINGS,
+    }
+    return shown[kind].reply()
 
 
 @dataclass(frozen=True, kw_only=True)

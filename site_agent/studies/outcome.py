@@ -176,7 +176,7 @@ def _markdown(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> str:
     kind = "landmark models" if table.kind == "landmarks" else "detectors"
     lines = [f"# Study of {kind}: {table.name}, {len(run.data.parts)} parts", ""]
     names = table.headline
-    lines += _table_lines(
+    lines += table_lines(
         ["Dataset", *(_WORDS[name] for name in names)],
         [
             [f"{table.name}-{line.row.name}", *(_cell(line, name) for name in names)]
@@ -215,7 +215,7 @@ def _more_lines(table: StudyTable) -> list[str]:
         cells += ["" if math.isnan(value) else f"{value:+.1f} %" for value in compared]
         size = f"{line.size_bytes / 1e6:.2f}" if line.model else ""
         rows.append([line.row.name, *cells, size, f"{line.took_s:.1f}" if line.model else ""])
-    return _table_lines(header, rows)
+    return table_lines(header, rows)
 
 
 def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
@@ -227,7 +227,7 @@ def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
     return [
         "## To repeat it",
         "",
-        *_table_lines(["part", "pictures", "faces", "digest", "from"], parts),
+        *table_lines(["part", "pictures", "faces", "digest", "from"], parts),
         "",
         f"Seed {run.settings.seed}; {versions}. All settings and whole digests: `study.json`.",
         "The recipe beside a merged model makes the same bytes again (`poolctl merge --replay`).",
@@ -238,7 +238,7 @@ def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
     ]
 
 
-def _table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
     return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
                     for row in rows]  # fmt: skip

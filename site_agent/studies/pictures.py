@@ -67,7 +67,7 @@ def _chosen(table: StudyTable) -> list[tuple[str, Any]]:
 
 def _draw_growing(path: Path, table: StudyTable) -> None:
     names = table.headline
-    figure = _figure(6.4 * len(names), 4.8)
+    figure = new_figure(6.4 * len(names), 4.8)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, metric in zip(panels, names, strict=True):
         for place, (group, look) in enumerate(_LOOKS.items()):
@@ -120,7 +120,7 @@ def _bars(lines: Sequence[TableLine], metric: str) -> list[list[float]] | None:
 def _draw_models(path: Path, table: StudyTable) -> None:
     lines = [line for line in table.lines if line.scores]
     names = table.headline
-    figure = _figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))
+    figure = new_figure(4.6 + 3.4 * len(names), 1.4 + _LINE_INCHES * len(lines))
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     places = range(len(lines))
     for axes, metric in zip(panels, names, strict=True):
@@ -157,7 +157,8 @@ def _draw_model(axes: Axes, place: int, line: TableLine, metric: str) -> None:
     )
 
 
-def _figure(width_inches: float, height_inches: float) -> Figure:
+def new_figure(width_inches: float, height_inches: float) -> Figure:
+    """Return an empty figure that is drawn without a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,0 +1,137 @@
+"""``poolctl study gaze``: gaze networks trained alone, in one place, and federated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.frame.errors import StudyIncompleteError, UsageError
+from cli.frame.options import DryRunOption
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import first_lines
+from cli.frame.settings_options import SettingsOptions
+from site_agent.named_settings import list_settings, setting_text
+from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
+
+if TYPE_CHECKING:
+    from site_agent.studies.gaze import GazeOutcome, Run
+
+GAZE_SETTINGS = SettingsOptions(
+    GazeStudySettings(), "study settings gaze", ("protocols", "seeds", "folds", "passes")
+)
+EXAMPLES = [
+    "study gaze --drawn --quick -o study/",
+    "study gaze MPIIGaze/ -o study/ --workers 2",
+    "study gaze eyes/ -o study/ --folds 0 --protocols persons",
+    "study gaze --drawn --quick --tune -o tuning/",
+]
+
+
+def study_gaze(
+    invocation: Invocation,
+    dataset: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
+    ] = None,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
+    ],
+    drawn: Annotated[bool, typer.Option("--drawn", help="Draw the eyes, instead of DATA.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A smaller study, of less than an hour on two cores."),
+    ] = False,
+    preset: Annotated[
+        Literal["paper", "tuned"],
+        typer.Option(help="How methods train: as the paper says, or as tuned for --quick."),
+    ] = "tuned",
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune", help="Compare candidates for tuned settings instead, with other seeds."
+        ),
+    ] = False,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Number of parallel runs; 0: one for each core.")
+    ] = 0,
+    redo: Annotated[bool, typer.Option("--redo", help="Repeat finished runs.")] = False,
+    dry_run: DryRunOption = False,
+    **settings: Any,
+) -> Reply:
+    """Repeat the protocol of the paper on federated gaze estimation.
+
+    Trains networks of each person alone, of all data in one place, by FedAvg and by adaptive
+    federated learning; tests on held-out sessions and on held-out persons; adds noise to the
+    images of some sites; lets some sites send hostile updates, and combines by robust rules.
+
+    FOLDER gets table.md, a CSV file for each table, pictures, the result of each run, and
+    study.json (settings, digests, versions). After an interruption, run the same command again to
+    continue.
+    """
+    from site_agent.datasets.gaze import open_gaze
+    from site_agent.studies.gaze import conduct_gaze_study, look_at_gaze_study
+
+    if (dataset is None) != drawn:
+        raise UsageError("give DATA, or --drawn without DATA")
+    base = make_settings(preset=preset, quick=quick)
+    chosen = GAZE_SETTINGS.take(settings, base)
+    repeat = ["poolctl", "study", "gaze", str(dataset.absolute()) if dataset else "--drawn"]
+    repeat += ["--quick"] * quick + ["--tune"] * tune + ["--preset", preset, "-o", "again/"]
+    repeat += _changes(base, chosen)
+    if tune:
+        chosen = for_tuning(chosen)
+    data = None if dataset is None else open_gaze(dataset)
+    if dry_run:
+        return _plan(look_at_gaze_study(data, chosen, tune=tune))
+    try:
+        with invocation.progress(f"study {output.name}") as report:
+            done = conduct_gaze_study(
+                output, data, chosen, tune=tune, workers=workers, redo=redo, repeat=repeat,
+                on_run=lambda run, took_s: invocation.note(f"{run.key}  ({took_s:.1f} s)"),
+                progress=report,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        invocation.note("Finished runs are kept; run the same command again to continue.")
+        raise
+    _check_complete(done)
+    return _reply(done, output)
+
+
+def _changes(base: GazeStudySettings, chosen: GazeStudySettings) -> list[str]:
+    """Return the words that change the settings from `base`."""
+    before = list_settings(base)
+    return [
+        word
+        for name, setting in list_settings(chosen).items()
+        if setting.value != before[name].value
+        for word in ("--set", f"{name}={setting_text(setting.value)}")
+    ]
+
+
+def _plan(runs: tuple[Run, ...]) -> Reply:
+    rows = [[run.protocol, run.method, run.group, str(run.seed)] for run in runs]
+    table = TableText(["protocol", "method", "group", "seed"], rows)
+    return Reply({"runs": runs}, [f"would do {len(runs)} runs", table], [run.key for run in runs])
+
+
+def _check_complete(done: GazeOutcome) -> None:
+    if done.failed:
+        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
+        raise StudyIncompleteError(
+            f"{len(done.failed)} of {len(done.runs)} runs failed; the others are finished and "
+            f"listed in {done.files[0]}:\n" + "\n".join(lines)
+        )
+
+
+def _reply(done: GazeOutcome, folder: Path) -> Reply:
+    data = {
+        "folder": folder,
+        "runs": {"done": len(done.results) - done.kept, "kept": done.kept},
+        "findings": done.findings,
+        "files": done.files,
+    }
+    tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
+    return Reply(data, [tables, *(f"written {path}" for path in done.files)], [str(folder)])

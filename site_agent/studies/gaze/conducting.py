@@ -1,0 +1,247 @@
+"""A whole gaze study: what is not done yet is done, and then the tables are written.
+
+::
+
+    STUDY/study.json       settings, persons with digests, versions
+    STUDY/runs/KEY.json    the result of each run, with the digest of what it depends on
+    STUDY/*.csv, *.md, *.png
+    STUDY/.study/          the samples for the workers, and the lock
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from site_agent.datasets.gaze import GazeDataset
+from site_agent.errors import InvalidInputError
+from site_agent.runs.progress import Progress, part_of
+from site_agent.runs.worker_pool import run_jobs
+from site_agent.runs.worker_process import processor_count
+from site_agent.studies.gaze.protocol import Run, plan_runs, plan_tuning
+from site_agent.studies.gaze.report import write_report, write_tuning
+from site_agent.studies.gaze.samples import (
+    StudySamples,
+    draw_samples,
+    read_samples,
+    write_samples,
+)
+from site_agent.studies.gaze.settings import GazeStudySettings
+from site_agent.studies.gaze.working import RunJob
+from site_agent.studies.model_study import holding
+from site_agent.studies.step_records import StudyFolder, write_json
+
+SCHEMA = "poolctl-gaze-study/1"
+_READING = 0.02
+
+
+@dataclass(frozen=True)
+class GazeOutcome:
+    """What a study has left.
+
+    Attributes
+    ----------
+    results : mapping of str to dict
+        What `do_run` returned, by the key of the run.
+    failed : mapping of str to str
+        Why runs failed, by key.
+    files : tuple of Path
+        Tables and pictures.
+    findings : tuple of str
+    """
+
+    runs: tuple[Run, ...]
+    results: Mapping[str, Mapping[str, Any]]
+    failed: Mapping[str, str]
+    kept: int
+    files: tuple[Path, ...]
+    findings: tuple[str, ...]
+
+
+def look_at_gaze_study(
+    dataset: GazeDataset | None,
+    settings: GazeStudySettings,
+    *,
+    tune: bool = False,
+) -> tuple[Run, ...]:
+    """Return the runs of a study; nothing is written."""
+    if dataset is not None:
+        persons: Sequence[str] = dataset.persons
+    else:
+        persons = [f"p{number:02d}" for number in range(settings.drawn.drawn_persons)]
+    return plan_tuning(persons, settings) if tune else plan_runs(persons, settings)
+
+
+def conduct_gaze_study(
+    folder: Path,
+    dataset: GazeDataset | None,
+    settings: GazeStudySettings,
+    *,
+    tune: bool = False,
+    workers: int = 0,
+    redo: bool = False,
+    repeat: Sequence[str] = (),
+    on_run: Callable[[Run, float], None] = lambda _run, _took_s: None,
+    progress: Progress,
+) -> GazeOutcome:
+    """Do all runs of a study, and write its tables and pictures.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where absent. A study that was interrupted goes on in it.
+    dataset : GazeDataset or None
+        None: eyes are drawn.
+    tune : bool
+        Compare the candidates for tuned settings instead.
+    workers : int
+        Runs at once; 0: as many as processors.
+    redo : bool
+        Repeat finished runs, too.
+    repeat : sequence of str
+        The words of the command, for whoever reads the folder.
+    on_run : callable
+        Called with each finished run and its duration in seconds.
+
+    Raises
+    ------
+    InvalidInputError, BusyError, AnnotationFileError
+        Nothing can be begun. Runs that fail raise nothing: `GazeOutcome.failed` has them.
+    """
+    place = StudyFolder(folder)
+    runs = look_at_gaze_study(dataset, settings, tune=tune)
+    with holding(place):
+        reading = part_of(progress, 0, _READING)
+        if dataset is None:
+            samples = draw_samples(settings, reading)
+        else:
+            samples = read_samples(dataset, settings, reading)
+        digests = _digests(runs, samples, settings)
+        (folder / "runs").mkdir(exist_ok=True)
+        kept_samples = place.hidden / "samples.npz"
+        write_samples(samples, kept_samples)
+        _describe(folder, samples, settings, repeat)
+        records = _Records(folder / "runs", digests)
+        done = {} if redo else {run.key: found for run in runs if (found := records.read(run))}
+        waiting = [run for run in runs if run.key not in done]
+        doing = part_of(progress, _READING, 1)
+        work = _Work(kept_samples, settings, waiting, records, on_run, doing)
+        run_jobs(
+            work.next_job,
+            workers or processor_count(),
+            work.on_event,
+            module="site_agent.studies.gaze.worker",
+            advice="run the study again with fewer workers",
+        )
+        results = {**done, **work.results}
+        write = write_tuning if tune else write_report
+        files, findings = write(folder, runs, results, repeat)
+    return GazeOutcome(runs, results, work.failed, len(done), tuple(files), tuple(findings))
+
+
+class _Records:
+    """The results of runs in a folder."""
+
+    def __init__(self, folder: Path, digests: Mapping[str, str]) -> None:
+        self._folder, self._digests = folder, digests
+
+    def read(self, run: Run) -> dict[str, Any] | None:
+        """Return the result of a run, None unless it is there and what is wanted now."""
+        try:
+            found = json.loads((self._folder / f"{run.key}.json").read_text(encoding="utf-8"))
+            return dict(found["result"]) if found["digest"] == self._digests[run.key] else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, run: Run, result: Mapping[str, Any], took_s: float) -> None:
+        content = {
+            "schema": SCHEMA, "digest": self._digests[run.key], "run": asdict(run),
+            "took_s": round(took_s, 2), "result": result,
+        }  # fmt: skip
+        write_json(self._folder / f"{run.key}.json", content)
+
+
+@dataclass
+class _Work:
+    """Hands out runs, and takes what comes back."""
+
+    samples: Path
+    settings: GazeStudySettings
+    waiting: list[Run]
+    records: _Records
+    on_run: Callable[[Run, float], None]
+    progress: Progress
+    total: int = 0
+    results: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    started_s: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.total = len(self.waiting)
+
+    def next_job(self) -> RunJob | None:
+        if not self.waiting:
+            return None
+        run = self.waiting.pop(0)
+        self.started_s[run.key] = time.monotonic()
+        return RunJob(run, self.samples, self.settings)
+
+    def on_event(self, job: RunJob, event: dict[str, Any]) -> None:
+        run = job.run
+        ended = len(self.results) + len(self.failed)
+        if "progress" in event:
+            self.progress(ended / self.total, f"{ended} of {self.total} runs  {run.key}")
+            return
+        if "failed" in event:
+            self.failed[run.key] = str(event["failed"])
+            return
+        took_s = time.monotonic() - self.started_s[run.key]
+        self.results[run.key] = event["done"]
+        self.records.write(run, event["done"], took_s)
+        self.on_run(run, took_s)
+
+
+def _digests(
+    runs: Sequence[Run], samples: StudySamples, settings: GazeStudySettings
+) -> dict[str, str]:
+    names = (
+        "architecture", "passes", "individual_passes", "cohort", "learning_rate_decay",
+        "noise_sd", "hostile_sites",
+    )  # fmt: skip
+    shared = {"schema": SCHEMA, "versions": _versions()}
+    shared |= {name: getattr(settings, name) for name in names}
+    persons = samples.digests
+    return {run.key: run.digest(persons, shared) for run in runs}
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("poolctl", "torch", "numpy")}
+
+
+def _describe(
+    folder: Path,
+    samples: StudySamples,
+    settings: GazeStudySettings,
+    repeat: Sequence[str],
+) -> None:
+    """Write ``study.json``; refuse a folder that holds a study of another kind."""
+    file = folder / "study.json"
+    if file.exists() and SCHEMA not in file.read_text(encoding="utf-8", errors="replace"):
+        raise InvalidInputError(f"{folder} holds another study; choose another folder with -o")
+    content = {
+        "schema": SCHEMA,
+        "settings": asdict(settings),
+        "persons": {
+            name: {"samples": len(own), "digest": samples.digests[name]}
+            for name, own in samples.persons.items()
+        },
+        "versions": {**_versions(), "python": platform.python_version()},
+        "repeat": list(repeat),
+    }
+    write_json(file, content)

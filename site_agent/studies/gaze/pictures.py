@@ -1,0 +1,177 @@
+"""Pictures of a gaze study, as in the paper: its figures 2, 3 and 4, and hostile updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from site_agent.studies.gaze.protocol import Run
+from site_agent.studies.gaze.results import (
+    MethodScores,
+    Results,
+    estimate,
+    matrix,
+    method_scores,
+    number,
+    robust_errors,
+)
+from site_agent.studies.gaze.settings import ATTACKS, FEDERATED, RULES
+from site_agent.studies.pictures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
+_COLOURS = {
+    "individual": "#000000", "data-centre": "#0072b2", "fedavg": "#d55e00", "adaptive": "#009e73",
+    "median": "#cc79a7", "trimmed-mean": "#56b4e9", "krum": "#e69f00",
+}  # fmt: skip
+_LABELS = {"fedavg": "FedAvg", "data-centre": "data centre", "trimmed-mean": "trimmed mean"}
+_DEGREES = "mean angle error (degrees)"
+
+
+def draw_pictures(folder: Path, runs: Sequence[Run], results: Results) -> list[Path]:
+    """Draw all pictures for which there are results, and return their files."""
+    files = []
+    if found := matrix(runs, results):
+        files.append(folder / "matrix.png")
+        _draw_matrix(files[-1], found)
+    if scores := method_scores(runs, results):
+        files.append(folder / "persons.png")
+        _draw_persons(files[-1], scores)
+    if curves := list(_curves(runs, results)):
+        files.append(folder / "curves.png")
+        _draw_curves(files[-1], curves)
+    for protocol, draw in (("noise", _draw_noise), ("hostile", _draw_hostile)):
+        if errors := robust_errors(runs, results, protocol):
+            files.append(folder / f"{protocol}.png")
+            draw(files[-1], errors)
+    return files
+
+
+def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
+    rows = sorted({pair[0] for pair in errors})
+    columns = sorted({pair[1] for pair in errors})
+    values = np.array([[errors[row, column] for column in columns] for row in rows])
+    figure = new_figure(2.2 + 0.42 * len(columns), 1.6 + 0.36 * len(rows))
+    axes = figure.subplots()
+    shown = axes.imshow(values, cmap="viridis_r", aspect="auto")
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for row, line in enumerate(values):
+        for column, value in enumerate(line):
+            colour = "white" if value > middle else "black"
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=7,
+                      color=colour)  # fmt: skip
+    axes.set_xticks(range(len(columns)), columns, fontsize=8, rotation=90)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set(xlabel="tested on (diagonal: own held-out sessions)", ylabel="trained on")
+    figure.colorbar(shown, label=_DEGREES)
+    figure.savefig(path, format="png")
+
+
+def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
+    figure = new_figure(11, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 1))
+    specific = [each for each in scores if each.protocol == "person-specific"]
+    for place, each in enumerate(specific):
+        names, values = list(each.persons), list(each.persons.values())
+        where = np.arange(len(names)) + (place - (len(specific) - 1) / 2) * 0.2
+        left.bar(where, values, 0.18, color=_COLOURS[each.method], label=_label(each.method))
+        left.set_xticks(range(len(names)), names, fontsize=8, rotation=90)
+    constant = np.mean([each.constant_error for each in specific])
+    left.axhline(constant, color="0.4", linestyle=":", linewidth=1, label="constant mean")
+    left.set(ylabel=_DEGREES, title="person-specific", ylim=(0, 1.2 * left.get_ylim()[1]))
+    left.legend(fontsize=8, ncols=5)
+    independent = [each for each in scores if each.protocol == "person-independent"]
+    for place, each in enumerate(independent):
+        half = 0.0 if math.isnan(each.error.half) else each.error.half
+        right.bar(place, each.error.mean, yerr=half, capsize=4, color=_COLOURS[each.method])
+    if independent:
+        constant = np.mean([each.constant_error for each in independent])
+        right.axhline(constant, color="0.4", linestyle=":", linewidth=1)
+    labels = [_label(each.method) for each in independent]
+    right.set_xticks(range(len(labels)), labels, fontsize=8, rotation=20)
+    right.set(title="person-independent", ylim=(0, None))
+    for axes in (left, right):
+        axes.grid(visible=True, axis="y", color="0.9", linewidth=0.6)
+        axes.set_axisbelow(True)
+    figure.savefig(path, format="png")
+
+
+def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the mean learning curve of each federated method: round, training, test."""
+    for method in FEDERATED:
+        found = [
+            [[point[0], number(point[1]), number(point[2])] for point in results[run.key]["curve"]]
+            for run in runs
+            if run.method == method
+            and run.protocol == "person-independent"
+            and run.key in results
+            and not results[run.key]["failed"]
+        ]
+        if found:
+            yield method, np.mean(found, axis=0)
+
+
+def _draw_curves(path: Path, curves: Sequence[tuple[str, np.ndarray]]) -> None:
+    figure = new_figure(6.4, 4.4)
+    axes = figure.subplots()
+    for method, points in curves:
+        look: dict[str, Any] = {"color": _COLOURS[method], "marker": ".", "linewidth": 1.2}
+        axes.plot(points[:, 0], points[:, 1], linestyle="--", label=f"{_label(method)}, training",
+                  **look)  # fmt: skip
+        axes.plot(points[:, 0], points[:, 2], label=f"{_label(method)}, test persons", **look)
+    axes.set(xlabel="round", ylabel=_DEGREES, title="person-independent, mean over folds and seeds")
+    _finish(axes)
+    figure.savefig(path, format="png")
+
+
+def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> None:
+    figure = new_figure(6.4, 4.4)
+    axes = figure.subplots()
+    for method in FEDERATED:
+        found = {
+            float(group.removesuffix("percent")): estimate(list(own.values()))
+            for (name, group), own in errors.items()
+            if name == method
+        }
+        if found:
+            halves = [0.0 if math.isnan(each.half) else each.half for each in found.values()]
+            axes.errorbar(list(found), [each.mean for each in found.values()], yerr=halves,
+                          capsize=3, marker="o", color=_COLOURS[method],
+                          label=_label(method))  # fmt: skip
+    axes.set(xlabel="sites with noisy training images (%)", ylabel=_DEGREES, ylim=(0, None))
+    _finish(axes)
+    figure.savefig(path, format="png")
+
+
+def _draw_hostile(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> None:
+    figure = new_figure(7.2, 4.4)
+    axes = figure.subplots()
+    for place, rule in enumerate(RULES):
+        values = [estimate(list(errors.get((rule, name), {0: math.nan}).values())).mean
+                  for name in ATTACKS]  # fmt: skip
+        where = np.arange(len(ATTACKS)) + (place - 1.5) * 0.2
+        tall = [value if math.isfinite(value) else math.nan for value in values]
+        axes.bar(where, tall, 0.18, color=_COLOURS[rule], label=_label(rule))
+        for x, value in zip(where, values, strict=True):
+            if math.isinf(value):
+                axes.text(x, 0.5, "diverged", rotation=90, ha="center", fontsize=8)
+    axes.set_xticks(range(len(ATTACKS)), [name.replace("none", "no attack") for name in ATTACKS])
+    axes.set(ylabel=_DEGREES)
+    _finish(axes)
+    figure.savefig(path, format="png")
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(visible=True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=8)
+
+
+def _label(method: str) -> str:
+    return _LABELS.get(method, method)

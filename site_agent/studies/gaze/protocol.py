@@ -1,0 +1,218 @@
+"""The protocol of a gaze study: which networks are trained on whom, and whom they are tested on.
+
+A study is a table of runs that need nothing of each other. ``person-specific`` holds out whole
+sessions of each person, ``person-independent`` whole persons; the network of one person alone
+(``individual``) gives both, by its own held-out sessions and by the other persons. ``noise`` and
+``hostile`` have a fixed number of persons as sites, all in every round, and test on the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from site_agent.errors import InvalidInputError
+from site_agent.studies.gaze.settings import (
+    ATTACKS,
+    CANDIDATES,
+    FEDERATED,
+    METHODS,
+    RULES,
+    GazeStudySettings,
+    TrainingSettings,
+)
+
+Protocol = Literal["individual", "person-specific", "person-independent", "noise", "hostile"]
+
+HELD_OUT_SHARE = 0.2
+"""Share of the sessions that person-specific holds out."""
+_TUNING_STEP = 3
+_FOLD_STREAM, _SESSION_STREAM, _SITE_STREAM, _NOISY_STREAM = 0xF01D, 0x5E55, 0x517E, 0x0153
+
+
+@dataclass(frozen=True)
+class Run:
+    """One network that is trained and tested.
+
+    Attributes
+    ----------
+    group : str
+        With protocol, method and seed the name of the run: a fold, a person, a share, an attack.
+    method : str
+        One of `METHODS`; of ``hostile`` one of `RULES`.
+    train, test : tuple of str
+        Persons. Where a person is in both, whole sessions of hers are held out.
+    noisy, hostile : tuple of str
+        Those of `train` whose training images are noisy, or whose updates are hostile.
+    """
+
+    protocol: Protocol
+    method: str
+    group: str
+    seed: int
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    training: TrainingSettings
+    noisy: tuple[str, ...] = ()
+    hostile: tuple[str, ...] = ()
+    attack: str = "none"
+
+    @property
+    def key(self) -> str:
+        """The name of its result's file, without the ending."""
+        return f"{self.protocol}_{self.method}_{self.group}_seed{self.seed}"
+
+    def digest(self, persons: Mapping[str, str], shared: Mapping[str, Any]) -> str:
+        """Return what tells whether an earlier result may be used.
+
+        Parameters
+        ----------
+        persons : mapping of str to str
+            Digest of each person's samples.
+        shared : mapping
+            What all runs share: settings and versions of programs.
+        """
+        involved = {name: persons[name] for name in (*self.train, *self.test)}
+        content = {"run": asdict(self), "persons": involved, "shared": dict(shared)}
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:
+    """Return all runs of a study, long ones first.
+
+    Raises
+    ------
+    InvalidInputError
+        There are too few persons for what was asked for.
+    """
+    planner = _Planner(tuple(persons), settings)
+    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
+    robust = range(settings.first_seed, settings.first_seed + settings.robust_seeds)
+    runs: list[Run] = []
+    if "persons" in settings.protocols:
+        runs += [run for seed in seeds for run in planner.independent(seed)]
+        runs += [run for seed in seeds for run in planner.specific(seed)]
+    if "noise" in settings.protocols:
+        runs += [run for seed in robust for run in planner.noise(seed)]
+    if "hostile" in settings.protocols:
+        runs += [run for seed in robust for run in planner.hostile(seed)]
+    if "persons" in settings.protocols:
+        runs += [run for seed in seeds for run in planner.individual(seed)]
+    return tuple(runs)
+
+
+def plan_tuning(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:
+    """Return the runs that compare the candidates of each method, person-independent.
+
+    All candidates of all methods have the same test persons, one fold, and the same training
+    persons; of the networks of one person alone, those of every third person.
+    """
+    test = folds_of(persons, settings.folds, settings.first_seed)[0]
+    train = tuple(name for name in persons if name not in test)
+    runs = []
+    for method in reversed(METHODS):
+        for number, values in enumerate(CANDIDATES[method]):
+            training = TrainingSettings(**values)
+            run = Run("person-independent", method, f"candidate{number}", settings.first_seed,
+                      train, test, training)  # fmt: skip
+            if method != "individual":
+                runs.append(run)
+                continue
+            runs += [
+                replace(run, protocol="individual", group=f"{run.group}-{name}", train=(name,))
+                for name in train[::_TUNING_STEP]
+            ]
+    return tuple(runs)
+
+
+@dataclass(frozen=True)
+class _Planner:
+    persons: tuple[str, ...]
+    settings: GazeStudySettings
+
+    def individual(self, seed: int) -> Iterator[Run]:
+        for name in self.persons:
+            yield Run("individual", "individual", name, seed, (name,), self.persons,
+                      self.settings.training.of("individual"))  # fmt: skip
+
+    def specific(self, seed: int) -> Iterator[Run]:
+        for method in METHODS[1:]:
+            yield Run("person-specific", method, "all", seed, self.persons, self.persons,
+                      self.settings.training.of(method))  # fmt: skip
+
+    def independent(self, seed: int) -> Iterator[Run]:
+        for number, test in enumerate(folds_of(self.persons, self.settings.folds, seed), 1):
+            train = tuple(name for name in self.persons if name not in test)
+            for method in METHODS[1:]:
+                yield Run("person-independent", method, f"fold{number}", seed, train, test,
+                          self.settings.training.of(method))  # fmt: skip
+
+    def noise(self, seed: int) -> Iterator[Run]:
+        sites, test = self._sites(seed)
+        order = _drawn(sites, _NOISY_STREAM, seed)
+        for share in self.settings.noise_shares:
+            noisy = tuple(sorted(order[: round(share * len(sites))]))
+            for method in FEDERATED:
+                yield Run("noise", method, f"{100 * share:g}percent", seed, sites, test,
+                          self.settings.training.of(method), noisy=noisy)  # fmt: skip
+
+    def hostile(self, seed: int) -> Iterator[Run]:
+        sites, test = self._sites(seed)
+        training = self.settings.training.of("fedavg")
+        hostile = tuple(sorted(_drawn(sites, _NOISY_STREAM, seed)[: self.settings.hostile_sites]))
+        for attack in ATTACKS:
+            for rule in RULES:
+                yield Run("hostile", rule, attack, seed, sites, test, training,
+                          hostile=() if attack == "none" else hostile, attack=attack)  # fmt: skip
+
+    def _sites(self, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        count = self.settings.robust_sites
+        if len(self.persons) <= count:
+            raise InvalidInputError(
+                f"{len(self.persons)} persons; expected more than {count} for noise and hostile "
+                "(robust_sites), since the others are the test"
+            )
+        order = _drawn(self.persons, _SITE_STREAM, seed)
+        return tuple(sorted(order[:count])), tuple(sorted(order[count:]))
+
+
+def folds_of(persons: Sequence[str], folds: int, seed: int) -> tuple[tuple[str, ...], ...]:
+    """Cut persons into folds of about equal size, at random; 0: one fold for each person.
+
+    Raises
+    ------
+    InvalidInputError
+        Fewer persons than folds, or fewer than 3 persons.
+    """
+    count = folds or len(persons)
+    if len(persons) < max(3, count) or count < 2:
+        raise InvalidInputError(f"{len(persons)} persons; expected at least 3, and 2 to all folds")
+    order = _drawn(persons, _FOLD_STREAM, seed)
+    return tuple(tuple(sorted(order[number::count])) for number in range(count))
+
+
+def held_out_sessions(person: str, sessions: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Draw the sessions of a person that are held out: a fifth of them, at least one.
+
+    Raises
+    ------
+    InvalidInputError
+        The person has one session only.
+    """
+    if len(sessions) < 2:
+        raise InvalidInputError(f"person {person} has one session; expected at least 2")
+    count = max(1, round(HELD_OUT_SHARE * len(sessions)))
+    number = int.from_bytes(hashlib.sha256(person.encode()).digest()[:4], "big")
+    random = np.random.default_rng([_SESSION_STREAM, seed, number])
+    return tuple(sorted(str(name) for name in random.choice(sorted(sessions), count, False)))
+
+
+def _drawn(names: Sequence[str], stream: int, seed: int) -> list[str]:
+    order = np.random.default_rng([stream, seed]).permutation(len(names))
+    return [names[place] for place in order]

@@ -1,0 +1,218 @@
+"""Doing one run of a gaze study: training a network, and testing it on every person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import NetworkContribution, StateDict
+from site_agent.datasets.gaze import GazeSamples, angular_errors_deg, join_samples
+from site_agent.errors import TrainingFailedError
+from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.runs.progress import Progress
+from site_agent.studies.gaze.protocol import Run
+from site_agent.studies.gaze.samples import (
+    StudySamples,
+    load_samples,
+    samples_to_test,
+    samples_to_train_on,
+)
+from site_agent.studies.gaze.settings import GazeStudySettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_POINTS = 10
+"""Of a learning curve."""
+_CURVE_SAMPLES = 200
+_ATTACK_STREAM = 0xA77
+_NOISE_FACTOR = 10.0
+_TRIM = 0.3
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """A run with all that it takes; `samples` is the file of `write_samples`."""
+
+    run: Run
+    samples: Path
+    settings: GazeStudySettings
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A network after a round; `module` is None where training has failed."""
+
+    round: int
+    module: nn.Module
+
+
+def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
+    """Train and test the network of a run.
+
+    Returns
+    -------
+    dict
+        Plain data: ``errors`` (mean angle in degrees by person; None for a network that gives no
+        finite angles), ``constant`` (the same of always predicting the mean gaze of the training
+        samples), ``samples`` (numbers tested), ``curve`` (round, error on training and on test
+        samples) and ``failed`` (why training ended early, else empty).
+    """
+    samples = _loaded(job.samples)
+    train = samples_to_train_on(samples, job.run, job.settings.noise_sd)
+    test = samples_to_test(samples, job.run)
+    everything = join_samples(list(train.values()))
+    shown = (_some(everything), _some(join_samples(list(test.values()))))
+    curve, failed, last = [], "", None
+    rounds = rounds_of(job)
+    try:
+        for last in _train(job, train, everything):
+            tell(last.round / (rounds + 1), f"round {last.round} of {rounds}")
+            if last.round * _POINTS // rounds > (last.round - 1) * _POINTS // rounds:
+                errors = [_mean_error(last.module, part) for part in shown]
+                curve.append([last.round, *errors])
+    except TrainingFailedError as error:
+        failed = str(error)
+    mean = everything.gaze.mean(axis=0)
+    return {
+        "errors": {
+            name: None if last is None else _mean_error(last.module, own)
+            for name, own in test.items()
+        },
+        "constant": {
+            name: float(angular_errors_deg(np.broadcast_to(mean, own.gaze.shape), own.gaze).mean())
+            for name, own in test.items()
+        },
+        "samples": {name: len(own) for name, own in test.items()},
+        "curve": curve,
+        "failed": failed,
+    }
+
+
+def rounds_of(job: RunJob) -> int:
+    """Return how many rounds a run takes; an epoch in one place counts as one."""
+    alone = job.run.protocol == "individual"
+    passes = job.settings.individual_passes if alone else job.settings.passes
+    return max(1, passes // job.run.training.epochs)
+
+
+def _train(
+    job: RunJob, sites: Mapping[str, GazeSamples], everything: GazeSamples
+) -> Iterator[_Trained]:
+    if job.run.method in ("individual", "data-centre"):
+        return _train_in_one_place(job, everything)
+    return _train_in_rounds(job, sites)
+
+
+def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[_Trained]:
+    import torch
+
+    from site_agent.networks import new_network, to_module
+    from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
+
+    run, local = job.run, _local_training(job)
+    module = to_module(new_network(job.settings.architecture, run.seed))
+    optimiser = sgd(module, local.learning_rate, local.momentum, local.weight_decay)
+    generator = torch.Generator().manual_seed(run.seed)
+    data = to_tensors(samples)
+    with repeatable():
+        for number in range(1, rounds_of(job) + 1):
+            for group in optimiser.param_groups:
+                group["lr"] = local.learning_rate_in(number)
+            for _ in range(local.epochs):
+                loss = train_epoch(module, optimiser, data, local.batch_size, generator)
+            if not np.isfinite(loss):
+                raise TrainingFailedError(f"the loss is {loss} in epoch {number}")
+            yield _Trained(number, module)
+
+
+def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[_Trained]:
+    from site_agent.federated.in_process import run_rounds
+    from site_agent.networks import new_network, to_module
+
+    run = job.run
+
+    def corrupt(site: str, number: int, made: NetworkContribution) -> NetworkContribution:
+        if site not in run.hostile:
+            return made
+        random = np.random.default_rng([_ATTACK_STREAM, run.seed, number, run.train.index(site)])
+        return attacked(made, run.attack, random)
+
+    base = new_network(job.settings.architecture, run.seed)
+    for held in run_rounds(base, sites, federation_plan(job), corrupt=corrupt):
+        yield _Trained(held.number, to_module(held.model.network))
+
+
+def federation_plan(job: RunJob) -> FederationPlan:
+    """Return the plan of a federated run."""
+    run, training = job.run, job.run.training
+    options: dict[str, Any] = _local_training(job).shared()
+    method = run.method
+    if method == "adaptive":
+        method = "fedadam"
+        options |= {
+            "eta": training.eta, "tau": training.tau, "beta1": training.beta,
+            "beta2": training.beta, "root": "sqrt(v+tau)", "mean": "sites",
+        }  # fmt: skip
+    elif method == "trimmed-mean":
+        options["trim"] = _TRIM
+    elif method == "krum":
+        options["hostile"] = job.settings.hostile_sites
+    cohort = 1.0 if run.protocol in ("noise", "hostile") else job.settings.cohort
+    return make_plan(method, options, rounds=rounds_of(job), cohort=cohort)
+
+
+def attacked(
+    contribution: NetworkContribution, attack: str, random: np.random.Generator
+) -> NetworkContribution:
+    """Return a hostile update in place of an honest one.
+
+    ``noise`` is Gaussian, of ten times the standard deviation of each tensor of the honest
+    update; ``sign-flip`` its negative; ``x50`` fifty times it.
+    """
+    tensors = {}
+    for name, stored in contribution.network.tensors.items():
+        value = stored.astype(np.float64)
+        if attack == "noise":
+            deviation = _NOISE_FACTOR * float(value.std())
+            changed = random.normal(0, deviation, value.shape)
+        else:
+            changed = value * (-1.0 if attack == "sign-flip" else 50.0)
+        tensors[name] = changed.astype(stored.dtype)
+    return replace(contribution, network=StateDict(tensors, dict(contribution.network.infos)))
+
+
+def _local_training(job: RunJob) -> LocalTraining:
+    training = job.run.training
+    return LocalTraining(
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        learning_rate_decay=job.settings.learning_rate_decay,
+        seed=job.run.seed,
+    )
+
+
+def _mean_error(module: nn.Module, samples: GazeSamples) -> float | None:
+    from site_agent.networks import predict_gaze
+
+    found = predict_gaze(module, samples.patches, samples.head)
+    if not np.isfinite(found).all():
+        return None
+    return round(float(angular_errors_deg(found, samples.gaze).mean()), 6)
+
+
+def _some(samples: GazeSamples) -> GazeSamples:
+    step = max(1, len(samples) // _CURVE_SAMPLES)
+    return samples[::step]
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path) -> StudySamples:
+    return load_samples(path)

@@ -1,0 +1,110 @@
+"""``poolctl study gaze``: its results, interruptions, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, start_process, wait_until
+
+# A network that is trained once on a few samples learns little: this is about the study.
+TINY = (
+    "--folds", 2, "--seeds", 1, "--passes", 1, "--protocols", "persons",
+    *(word for each in ("individual_passes=1", "drawn_persons=4", "frames=12", "amount=1",
+                        "fedavg.epochs=1", "adaptive.epochs=1") for word in ("--set", each)),
+)  # fmt: skip
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_an_interrupted_study_goes_on_and_can_be_repeated(
+    tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "study"
+    words = ("study", "gaze", "--drawn", "--quick", *TINY, "--workers", 2)
+    process = start_process(*words, "-o", study)
+    wait_until(lambda: len(list((study / "runs").glob("*.json"))) >= 3)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Finished runs are kept; run the same command again" in told
+    assert "Traceback" not in told
+    assert not (study / "table.md").exists()
+    there = len(list((study / "runs").glob("*.json")))
+
+    data = poolctl(*words, "-o", study, "--json").data
+    assert data["runs"]["kept"] >= there
+    assert data["runs"]["kept"] + data["runs"]["done"] == 13
+    lines = read(study / "methods.csv")
+    assert [line["method"] for line in lines] == 2 * [
+        "individual", "data-centre", "fedavg", "adaptive",
+    ]  # fmt: skip
+    for line in lines:
+        assert 0 < float(line["error_deg"]) < 90
+        assert float(line["best_person_deg"]) <= float(line["worst_person_deg"])
+    assert len(read(study / "matrix.csv")) == 16
+    assert (study / "persons.png").stat().st_size > 1000
+    text = (study / "table.md").read_text()
+    assert "| person-independent | adaptive |" in text
+
+    assert poolctl(*words, "-o", study, "--json").data["runs"] == {"done": 0, "kept": 13}
+    repeat = json.loads((study / "study.json").read_text())["repeat"]
+    assert repeat[:5] == ["poolctl", "study", "gaze", "--drawn", "--quick"]
+    monkeypatch.chdir(study)
+    plan = poolctl(*repeat[1:], "--dry-run", "--json").data
+    assert len(plan["runs"]) == 13
+    assert {"drawn.frames=12", "passes=1"} < set(repeat)
+
+
+def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
+    study = tmp_path / "study"
+    assert poolctl("study", "gaze", "-o", study).code == 2
+    assert poolctl("study", "gaze", tmp_path, "--drawn", "-o", study).code == 2
+    unknown = poolctl("study", "gaze", "--drawn", "-o", study, "--protocols", "person", "--json")
+    assert "expected some of persons, noise, hostile" in unknown.error["message"]
+    few = poolctl("study", "gaze", "--drawn", "-o", study, "--set", "drawn_persons=9", "--json")
+    assert "9 persons; expected more than 10" in few.error["message"]
+    assert not study.exists()
+    study.mkdir()
+    (study / "study.json").write_text('{"schema": "poolctl-model-study/1"}')
+    other = poolctl("study", "gaze", "--drawn", "--quick", *TINY, "-o", study, "--json")
+    assert "holds another study" in other.error["message"]
+
+
+def test_a_plan_is_told_and_nothing_written(tmp_path: Path, poolctl: Run) -> None:
+    study = tmp_path / "study"
+    words = ("study", "gaze", "--drawn", "--quick", "-o", study, "--dry-run")
+    assert "person-independent" in poolctl(*words).out
+    tuned = poolctl(*words, "--preset", "tuned", "--json").data["runs"]
+    paper = poolctl(*words, "--preset", "paper", "--json").data["runs"]
+    assert len(tuned) == len(paper)
+    assert {run["training"]["learning_rate"] for run in paper} == {1e-5}
+    assert all(run["seed"] >= 1000 for run in poolctl(*words, "--tune", "--json").data["runs"])
+    assert not study.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_a_quick_study_has_methods_that_learn_and_rules_that_stand(
+    tmp_path: Path, poolctl: Run
+) -> None:
+    """It takes 20 to 60 minutes on two cores."""
+    study = tmp_path / "study"
+    poolctl("study", "gaze", "--drawn", "--quick", "-o", study, "--json").data  # noqa: B018
+    for line in read(study / "methods.csv"):
+        assert float(line["better_percent"]) >= 40, line
+    times = {
+        (line["rule"], line["attack"]): float(line["times_own_clean"])
+        for line in read(study / "hostile.csv")
+    }
+    for attack in ("noise", "sign-flip", "x50"):
+        for rule in ("median", "trimmed-mean", "krum"):
+            assert times[rule, attack] <= 1.2, (rule, attack)
+    assert times["fedavg", "x50"] > 1.2
