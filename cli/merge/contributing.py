@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.frame.addresses import size_words
-from cli.frame.errors import UsageError
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.interruptions import goes_on_when_repeated
 from cli.frame.options import DespiteWithdrawalOption, DryRunOption, YesOption, command, single
 from cli.frame.output import Invocation, Reply
@@ -25,7 +25,11 @@ from cli.vision.face_files import (
 )
 
 if TYPE_CHECKING:
-    from site_agent.refinement.rounds import Contributed
+    from pool_server.wire.rounds import RoundResponse
+    from site_agent.datasets import FaceDataset
+    from site_agent.datasets.gaze import GazeDataset
+    from site_agent.rounds.contract import DataChoice
+    from site_agent.rounds.contributing import Contributed
 
 app = single()
 
@@ -43,6 +47,7 @@ a base that was built with care. Approve a base only if you know who made it and
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml --dry-run",
         "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
+        "rounds contribute 4f1d2c3b4a596877 --data eyes/ --persons p01,p02",
     ],
 )
 def contribute(
@@ -54,13 +59,18 @@ def contribute(
     data: Annotated[
         list[Path],
         typer.Option(
-            metavar="FACES",
-            help="Your annotated faces; repeatable, and then used as one data set.",
+            metavar="DATA",
+            help="Your annotated faces (repeatable, and then used as one data set); for networks "
+            "a folder with gaze data.",
             show_default=False,
         ),
     ],
     site: Annotated[str, typer.Option(metavar="SITE", help="The site. Default: your own.")] = "",
     parts: PartsOption = "",
+    persons: Annotated[
+        str,
+        typer.Option(metavar="A,B,...", help="Persons of the gaze data. Default: all of them."),
+    ] = "",
     approve_base: Annotated[
         str,
         typer.Option(
@@ -85,19 +95,19 @@ def contribute(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Fit the round's model to your faces, and send the changes.
+    """Fit the round's model to your faces or gaze data, and send the changes.
 
-    Only the changes of the leaves and their sample counts are sent, never faces or images. A base
-    built for the purpose could make even these show your faces; so it has to be made of models of
-    your own and of sites that you trust ('poolctl rounds trust'). With --dry-run everything is
-    computed, and nothing sent. After an interruption, run the command again to continue.
+    Only changes of the model and sample counts are sent, never images. A base built for the
+    purpose could make even these show your data; so it has to be made of models of your own and
+    of sites that you trust ('poolctl rounds trust'). With --dry-run everything is computed, and
+    nothing sent. After an interruption, run the command again to continue.
     """
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust.sites import trusted_sites
-    from site_agent.refinement.rounds import contribute_to_round
-    from site_agent.refinement.rules import ContributionRules
+    from site_agent.rounds.contract import DataChoice
+    from site_agent.rounds.contributing import contribute_to_round
+    from site_agent.rounds.rules import ContributionRules
 
-    faces = read_joined_faces(data, reading_from(images), same_parts=not parts)
     if approve_base:
         invocation.warn(_DANGER)
         invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
@@ -113,14 +123,13 @@ def contribute(
             min_faces=min_faces,
             faces_per_leaf=faces_per_leaf,
         )
+        choice = DataChoice(part_words(parts), part_words(persons), seed, threads)
         done = contribute_to_round(
             pool,
             round_id,
-            faces,
+            _read_data(pool.rounds.get(round_id), data, images, choice),
+            choice,
             site=site,
-            parts=part_words(parts),
-            seed=seed,
-            threads=threads,
             despite_withdrawal=despite_withdrawal,
             rules=rules,
             send=not dry_run,
@@ -145,8 +154,8 @@ def trust(
 ) -> Reply:
     """List or extend the sites whose trained models may be in a base that you contribute to.
 
-    Trust a site if you believe that it trains its models from faces as usual, and does not build
-    one that photographs yours. Nobody is trusted at first, not even the pool.
+    Trust a site if you believe that it trains its models as usual, and does not build one that
+    photographs your faces. Nobody is trusted at first, not even the pool.
     """
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust.sites import set_trusted_sites, trusted_sites
@@ -164,28 +173,41 @@ def trust(
     return Reply({"pool": host, "sites": chosen}, chosen or "you trust no other site yet", chosen)
 
 
+def _read_data(
+    found: RoundResponse, data: list[Path], images: Path | None, choice: DataChoice
+) -> FaceDataset | GazeDataset:
+    """Read what the method of a round is computed from."""
+    from site_agent.datasets.gaze import open_gaze
+    from site_agent.rounds.methods import find_site_part
+
+    if find_site_part(found.method).data == "faces":
+        if choice.persons:
+            raise UsageError(f"--persons is for gaze data; the round is held by {found.method}")
+        return read_joined_faces(data, reading_from(images), same_parts=not choice.parts)
+    if choice.parts or images is not None:
+        raise UsageError(f"--parts and --images are for faces; the round is held by {found.method}")
+    if len(data) > 1:
+        raise UsageError("--data: expected one folder with gaze data; --persons chooses from it")
+    if not data[0].exists():
+        raise InputMissingError(f"{data[0]}: no such folder; expected gaze data")
+    return open_gaze(data[0])
+
+
 def _told(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
     found = done.round
-    if not done.leaves_sent:
-        sums = f"of {done.leaves} leaves none is reached by enough of your faces"
-    else:
-        sums = (
-            f"changes of {done.leaves_sent} of {done.leaves} leaves, each a sum over at least "
-            f"{found.options['min_faces']} faces"
-        )
     size = size_words(done.size_bytes)
     if dry_run and done.site in found.contributions():
         return [f"{done.site} has contributed {size} already; nothing more would be sent"]
     if dry_run:
         return [
-            f"would send {size} to the pool {endpoint}: {sums}",
+            f"would send {size} to the pool {endpoint}: {done.words}",
             "the pool reads them and combines those of all sites; the other sites get the result",
         ]
     waiting = ", ".join(found.sites("waiting"))
     return [
         f"{done.site} has contributed {size} "
         f"({size_words(done.sent_bytes) + ' sent' if done.sent_bytes else 'the pool had it'})",
-        *([sums] if done.leaves else []),
+        *([done.words] if done.words else []),
         f"waiting for {waiting} until {found.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         if waiting
         else f"all sites have contributed; combine with: poolctl rounds finish {found.round_id}",

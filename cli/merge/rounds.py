@@ -1,4 +1,4 @@
-"""``poolctl rounds``: sites refine one model together, each on faces that stay at home."""
+"""``poolctl rounds``: sites train one model together, each on data that stay at home."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cli.merge.refine import ThinOption
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
 
-app = group("Refine a model together with other sites.")
+app = group("Refine or train a model together with other sites.")
 
 _RoundArgument = Annotated[
     str, typer.Argument(metavar="ROUND", help="As 'poolctl rounds ls' shows it.")
@@ -41,13 +41,16 @@ _RoundArgument = Annotated[
         "rounds start --base site-a/merged-68 --sites site-a,site-b,site-c --deadline 7d",
         "rounds start --base site-a/merged-68@3 --sites site-a,site-b --deadline 2026-12-01 "
         "--rounds 3 --starts 20",
+        "rounds start --base site-a/gaze --sites site-a,site-b,site-c --deadline 1d --rounds 30 "
+        "--method fedadam --option eta=0.01 --option epochs=2",
     ],
 )
 def start(
     invocation: Invocation,
     *,
     base: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The merged model.", show_default=False)
+        str,
+        typer.Option(metavar="ADDRESS", help="The model to train.", show_default=False),
     ],
     sites: Annotated[
         list[str],
@@ -86,11 +89,15 @@ def start(
     description: Annotated[str, typer.Option(help="A description.")] = "",
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Ask sites to refine a model: each fits its leaves to its own faces and sends the changes.
+    """Ask sites to train a model: each fits it to its own data and sends the changes.
 
-    ADDRESS is usually the result of 'poolctl merge wba-cascade --step 1.1'. When all sites have
+    With leaf-refit, ADDRESS is usually the result of 'poolctl merge wba-cascade --step 1.1'. The
+    other methods, such as fedavg, fedadam or median, train gaze networks; --option then sets both
+    the method and the training (epochs, batch_size, learning_rate ...). When all sites have
     contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
     """
+    from site_agent.rounds.methods import find_site_part
+
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
@@ -100,7 +107,7 @@ def start(
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
     if dry_run:
-        text = f"would ask {', '.join(names)} to refine {base} until {_moment(moment)}"
+        text = f"would ask {', '.join(names)} to train {base} until {_moment(moment)}"
         return Reply(plan | {"started": False, "rounds": rounds}, text)
     with invocation.pool() as pool:
         started = pool.rounds.start(
@@ -115,7 +122,8 @@ def start(
         )
     text = (
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
-        f"each site: poolctl rounds contribute {started.round_id} --data FACES"
+        f"each site: poolctl rounds contribute {started.round_id} --data "
+        f"{find_site_part(started.method).data.upper()}"
     )
     return Reply(started, text, [started.round_id])
 
@@ -211,7 +219,7 @@ def finish(
     in time are listed and left out. Only the pool reads contributions. If you have a key, the
     result is signed with it.
     """
-    from site_agent.refinement.rounds import finish_round
+    from site_agent.rounds.finishing import finish_round
 
     with invocation.pool() as pool:
         address = pool.address(name) if name else ""
@@ -298,6 +306,7 @@ def _description(found: RoundResponse) -> list[TableText]:
         ("description", found.description),
         ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
         ("result", found.result),
+        ("optimiser's state", f"sha256 {found.state_digest}" if found.state_digest else ""),
         ("after round", found.predecessor),
         ("next round", found.successor),
     ]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pool_server.errors import RefusedError, RoundRefusedError
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from pool_server.database.records import ModelVersionRecord
 
 ONE_SHOT = "one-shot"
-OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -92,26 +89,6 @@ class RoundMethod:
             The contribution does not fit.
         """
         raise NotImplementedError
-
-
-def checked_options(
-    options_type: type[OptionsT], options: Mapping[str, Any], known: Collection[str]
-) -> OptionsT:
-    """Return options of one type; `known` are the names that a message lists.
-
-    Raises
-    ------
-    RoundRefusedError
-        One is unknown or invalid.
-    """
-    try:
-        return options_type.model_validate(dict(options))
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(step) for step in problem["loc"])
-        raise RoundRefusedError(
-            f"option {name}: {problem['msg']}; the options are {', '.join(sorted(known))}"
-        ) from error
 
 
 def require_settings(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:

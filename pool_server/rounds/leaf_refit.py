@@ -11,7 +11,6 @@ from pool_server.errors import RefusedError, RoundRefusedError
 from pool_server.rounds.contract import (
     ONE_SHOT,
     RoundMethod,
-    checked_options,
     require_same_base,
     require_settings,
 )
@@ -31,7 +30,8 @@ class LeafRefitRounds(RoundMethod):
     alone: ClassVar[str] = "poolctl refine"
 
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        from aggregators.methods.refitting import RefitSettings
+        from aggregators.errors import OptionError
+        from aggregators.methods.refitting import refit_settings
 
         if "seed" in options:
             raise RoundRefusedError(
@@ -43,8 +43,10 @@ class LeafRefitRounds(RoundMethod):
                 hint="Leave it out; --mode level-by-level holds one round for each level.",
             )
         first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
-        known = set(RefitSettings.model_fields) - {"seed", "mode", "level"}
-        return checked_options(RefitSettings, {**options, **first, "mode": mode}, known).shared()
+        try:
+            return refit_settings(**{**options, **first, "mode": mode}).shared()
+        except OptionError as error:
+            raise RoundRefusedError(str(error)) from error
 
     def require_base(self, base: ModelVersionRecord) -> None:
         members = base.fingerprint.get("members", 1)

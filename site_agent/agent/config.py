@@ -18,7 +18,8 @@ from pool_server.wire.models.data_use_rules import IntendedUse, Purpose
 from pool_server.wire.names import LabelKey, LabelValue, Name
 from site_agent.datasets import ReadingOptions
 from site_agent.errors import AgentConfigError
-from site_agent.refinement.rules import ContributionRules
+from site_agent.rounds.methods import SITE_PARTS
+from site_agent.rounds.rules import ContributionRules
 
 Baseline = Literal["own", "published", "inputs"]
 AgentKind = Literal["ert", "hog-svm"]
@@ -130,7 +131,7 @@ class MergeGoal(_FacesTable):
     @model_validator(mode="after")
     def _fitting(self) -> MergeGoal:
         method = METHODS.get(self.method_name)
-        if method is None or method.kind != self.kind or method.name == "leaf-refit":
+        if method is None or method.kind != self.kind or method.name in SITE_PARTS:
             fitting = _methods_of(self.kind)
             raise ValueError(f"method|{self.method!r}|one of {', '.join(fitting)} for {self.kind}")
         if self.metric and self.metric not in METRICS[self.kind]:
@@ -184,9 +185,11 @@ class MergeGoal(_FacesTable):
 
 
 class RoundsConfig(_FacesTable):
-    """Rounds of refinement that the agent takes part in; the ``[rounds]`` table."""
+    """Rounds that the agent takes part in, with faces, gaze data or both; ``[rounds]``."""
 
-    data: Path
+    data: Path | None = None
+    gaze: Path | None = None
+    persons: list[str] = []
     started_by: list[Name] = Field(min_length=1)
     trust: list[Name] = []
     min_starts: int = Field(default=ContributionRules.min_starts, ge=1)
@@ -206,10 +209,16 @@ class RoundsConfig(_FacesTable):
             faces_per_leaf=self.faces_per_leaf,
         )
 
-    @field_validator("data", mode="before")
+    @field_validator("data", "gaze", mode="before")
     @classmethod
     def _path(cls, value: object) -> object:
         return Path(value) if isinstance(value, str) and value else value
+
+    @model_validator(mode="after")
+    def _with_data(self) -> RoundsConfig:
+        if self.data is None and self.gaze is None:
+            raise ValueError("data|nothing|annotated faces, or gaze data in 'gaze'")
+        return self
 
 
 class AgentConfig(_Table):
@@ -310,7 +319,8 @@ def _with_absolute_paths(config: AgentConfig) -> AgentConfig:
     if rounds is not None:
         rounds = rounds.model_copy(
             update={
-                "data": folder / rounds.data.expanduser(),
+                "data": _joined(folder, rounds.data),
+                "gaze": _joined(folder, rounds.gaze),
                 "images": _joined(folder, rounds.images),
             }
         )
@@ -337,7 +347,9 @@ def _checked(config: AgentConfig) -> AgentConfig:
         for place, file in enumerate(goal.own):
             _require_file(config, f"{key}.own[{place}]", file)
     if config.rounds is not None:
-        _require_file(config, "rounds.data", config.rounds.data)
+        for key, path in (("data", config.rounds.data), ("gaze", config.rounds.gaze)):
+            if path is not None:
+                _require_file(config, f"rounds.{key}", path)
         _require_folder(config, "rounds.images", config.rounds.images)
     if config.workspace.exists() and not config.workspace.is_dir():
         raise AgentConfigError(
@@ -390,4 +402,4 @@ def _known_keys(steps: tuple[int | str, ...]) -> list[str]:
 
 
 def _methods_of(kind: AgentKind) -> list[str]:
-    return [name for name, m in METHODS.items() if m.kind == kind and name != "leaf-refit"]
+    return [name for name, m in METHODS.items() if m.kind == kind and name not in SITE_PARTS]

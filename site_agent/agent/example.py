@@ -74,13 +74,13 @@ own = ["mine.dat"]
 # upload_labels = {}              # for example { population = "infant" }
 # description = ""
 
-# Rounds of refinement that other sites invite yours to. Leave the table out to take part in none.
+# Rounds that other sites invite yours to. Leave the table out to take part in none.
 [rounds]
 # Only rounds that these sites started.
 started_by = ["site-c"]
 
-# Who chooses the model that is refined chooses which sums over your faces are sent, and could
-# build one that photographs them. So it has to be made of models that your site trained, or one
+# Who chooses the base of a round chooses which sums over your data are sent, and could build one
+# that photographs your faces. So it has to be made of models that your site trained, or one
 # of these. What a refused round lacks stands in the agent's journal.
 trust = ["site-b", "site-c"]
 
@@ -97,6 +97,8 @@ data = "training.xml"
 # box_margin = 0.1
 # images = ""
 # parts = []                      # the model's landmarks, if the faces have more
+# gaze = "eyes/"                  # gaze data, for rounds of networks; with or without faces
+# persons = []                    # some of its persons; all if left out
 # seed = 0                        # of the starting shapes
 # finish = false                  # let the pool combine rounds to which all have contributed
 """

@@ -1,4 +1,4 @@
-"""Rounds that a site is invited to: contributed to once, with faces that stay at home."""
+"""Rounds that a site is invited to: contributed to once, with data that stay at home."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from site_agent.agent.config import RoundsConfig
 from site_agent.agent.context import CycleContext
 from site_agent.agent.workspace import RoundNote
 from site_agent.datasets import FaceDataset, dataset_digest, read_faces
+from site_agent.datasets.gaze import GazeDataset, gaze_digest, open_gaze
 from site_agent.errors import (
     ConflictError,
     ContributionWithheldError,
@@ -22,12 +23,14 @@ from site_agent.errors import (
     TrainingDataError,
 )
 from site_agent.pool.client import PoolClient
-from site_agent.refinement.rounds import contribute_to_round, finish_round
+from site_agent.rounds.contract import DataChoice
+from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.finishing import finish_round
+from site_agent.rounds.methods import SITE_PARTS
 
-KNOWN_METHODS = frozenset({"leaf-refit"})
 _MOST_NOTES = 1000
 
-# What another attempt with the same faces and rules would not change.
+# What another attempt with the same data and rules would not change.
 _FINAL = (ConflictError, ContributionWithheldError, ForbiddenError, PoolRefusedFileError,
           PoolRefusedRequestError, TrainingDataError, AggregatorError)  # fmt: skip
 
@@ -50,10 +53,14 @@ def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invit
 
 
 def refusal_condition(config: RoundsConfig) -> str:
-    """Return the faces and rules under which a round is refused; others may let it pass."""
-    names = {"started_by", "trust", "min_starts", "min_faces", "faces_per_leaf"}
-    faces = dataset_digest(read_faces(config.data, config.reading))
-    return f"{faces} {config.model_dump_json(include=names)}"
+    """Return the data and rules under which a round is refused; others may let it pass."""
+    names = {"started_by", "trust", "min_starts", "min_faces", "faces_per_leaf", "persons"}
+    digests = []
+    if config.data is not None:
+        digests.append(dataset_digest(read_faces(config.data, config.reading)))
+    if config.gaze is not None:
+        digests.append(gaze_digest(open_gaze(config.gaze)))
+    return f"{' '.join(digests)} {config.model_dump_json(include=names)}"
 
 
 class RoundsRun:
@@ -71,7 +78,7 @@ class RoundsRun:
         Raises
         ------
         AnnotationFileError
-            The site's faces cannot be read.
+            The site's data cannot be read.
         """
         data = ""
         for invitation in invitations(self.pool, self.context.site, self.config):
@@ -87,8 +94,11 @@ class RoundsRun:
         for key in list(self.notes)[:-_MOST_NOTES]:
             del self.notes[key]
 
-    def _faces(self) -> FaceDataset:
-        return read_faces(self.config.data, self.config.reading)
+    def _data(self, found: RoundResponse) -> FaceDataset | GazeDataset:
+        if SITE_PARTS[found.method].data == "faces" and self.config.data is not None:
+            return read_faces(self.config.data, self.config.reading)
+        assert self.config.gaze is not None, "_obstacle() lets no other round pass"
+        return open_gaze(self.config.gaze)
 
     def _answer(self, invitation: Invitation, data: str) -> None:
         key = invitation.round.round_id
@@ -115,11 +125,14 @@ class RoundsRun:
         done = contribute_to_round(
             self.pool,
             found.round_id,
-            self._faces(),
+            self._data(found),
+            DataChoice(
+                parts=tuple(self.config.parts),
+                persons=tuple(self.config.persons),
+                seed=self.config.seed,
+                threads=self.context.threads,
+            ),
             site=self.context.site,
-            parts=self.config.parts,
-            seed=self.config.seed,
-            threads=self.context.threads,
             rules=self.config.rules,
         )
         self.context.journal.write(
@@ -154,9 +167,13 @@ class RoundsRun:
 
 
 def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:
-    if found.method not in KNOWN_METHODS:
-        known = ", ".join(sorted(KNOWN_METHODS))
-        return f"is held by {found.method}; this program knows {known}"
+    if found.method not in SITE_PARTS:
+        return f"is held by {found.method}; this program knows {', '.join(SITE_PARTS)}"
+    kind, key = (
+        ("faces", "data") if SITE_PARTS[found.method].data == "faces" else ("gaze data", "gaze")
+    )
+    if getattr(config, key) is None:
+        return f"is held by {found.method} and needs {kind}, which '{key}' would name"
     if found.base_warning:
         return f"its base is {found.base_warning}"
     starter = found.created_by.partition("/")[0]

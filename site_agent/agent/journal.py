@@ -83,7 +83,7 @@ EVENTS: dict[str, EventKind] = {
         "The pool has the contribution.", ("round", "digest", "size_bytes", "sent_bytes")
     ),
     "round_refused": EventKind(
-        "A round is not taken part in, unless the faces or the [rounds] table change.",
+        "A round is not taken part in, unless the data or the [rounds] table change.",
         ("round", "reason"),
         "warning",
     ),

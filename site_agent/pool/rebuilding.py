@@ -4,8 +4,8 @@ What is left out may be an input of the recipe, or stand in the recipe of an inp
 down. Every merged input that holds it is then made again first, from its own recipe, and takes
 the old one's place with the old one's weight; an input that held nothing else is left out, too.
 
-What sites contributed to a round fits the base that they had and no other. Of a refined model whose
-base is made again, only the base is therefore made.
+What sites contributed to a round fits the base that they had and no other. Of the result of a round
+whose base is made again, only the base is therefore made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from aggregators.methods import (
 )
 from site_agent.errors import InvalidInputError
 from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.rounds.methods import SITE_PARTS
 from site_agent.runs.progress import Progress
+
+_CONTRIBUTION = ".contribution"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class RebuildPlan:
     emptied : tuple of str
         Digests of merged inputs of which nothing is left.
     unrefined : tuple of str
-        Digests of refined models of which only the base is made again.
+        Digests of results of rounds of which only the base is made again.
     """
 
     steps: tuple[Step, ...]
@@ -90,10 +93,13 @@ class Family:
     ----------
     recipes : dict of str to Recipe
         By the digest of what they make; without the root's.
+    round_files : set of str
+        Digests of contributions and optimiser's states.
     """
 
     root: Recipe
     recipes: dict[str, Recipe] = field(default_factory=dict)
+    round_files: set[str] = field(default_factory=set)
 
     @classmethod
     def collect(cls, root: Recipe, sources: RecipeSources) -> Family:
@@ -106,6 +112,8 @@ class Family:
         while waiting:
             digest = waiting.pop()
             recipe = sources.recipe_of(digest)
+            if recipe is None and sources.round_file(digest):
+                family.round_files.add(digest)
             if recipe is None:
                 continue
             family.recipes[digest] = recipe
@@ -156,14 +164,14 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
     gone: set[str] = set(without)
     steps: list[Step] = []
     for digest in _inputs_first(family, changed):
-        recipe = _without_refinement(family, family.recipes[digest], changed)
+        recipe = _without_rounds(family, family.recipes[digest], changed)
         step = _step(digest, recipe, gone, touched)
         if step.kept or step.rebuilt:
             steps.append(step)
         else:
             gone.add(digest)
     old = family.root.output.digest if family.root.output is not None else ""
-    last = _step(old, _without_refinement(family, family.root, changed), gone, touched)
+    last = _step(old, _without_rounds(family, family.root, changed), gone, touched)
     if not last.kept and not last.rebuilt:
         raise InvalidInputError(
             "nothing is left to merge: every input of the recipe is left out, or holds nothing "
@@ -176,7 +184,7 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
         steps=needed,
         left_out=tuple(_named(digest, entries[digest]) for digest in dict.fromkeys(without)),
         emptied=tuple(sorted(gone - set(without))),
-        unrefined=tuple(s.old for s in needed if s.recipe.method != recipes[s.old].method),
+        unrefined=tuple(s.old for s in needed if s.recipe.inputs != recipes[s.old].inputs),
     )
 
 
@@ -263,14 +271,22 @@ def plan_replay(recipe: Recipe) -> RebuildPlan:
     return RebuildPlan(steps=(Step(old, recipe, (), ()),), left_out=())
 
 
-def _without_refinement(family: Family, recipe: Recipe, changed: Collection[str]) -> Recipe:
-    """Return the recipe of the base in place of that of a refined model whose base changes."""
-    while recipe.method.name == "leaf-refit":
+def _without_rounds(family: Family, recipe: Recipe, changed: Collection[str]) -> Recipe:
+    """Return the recipe of the base in place of that of a round's result whose base changes."""
+    while _is_of_round(family, recipe):
         bases = [each for each in recipe.input_digests if each in changed]
         if not bases:
             break
         recipe = family.recipes[bases[0]].model_copy(update={"output": recipe.output})
     return recipe
+
+
+def _is_of_round(family: Family, recipe: Recipe) -> bool:
+    """Return whether a recipe combines contributions; most methods of rounds also merge models."""
+    return recipe.method.name in SITE_PARTS and any(
+        entry.digest in family.round_files or (entry.file_name or "").endswith(_CONTRIBUTION)
+        for entry in recipe.inputs
+    )
 
 
 def _step(digest: str, recipe: Recipe, gone: Collection[str], touched: Collection[str]) -> Step:

@@ -15,7 +15,7 @@ SHARED = {
     "--config": ("FILE", "a configuration file"),
     "--contact": (TEXT, "of a site"),
     "--copy": (FLAG, "also copy the images"),
-    "--data": ("FOLDER or FACES", "of a pool on SQLite; what a site contributes"),
+    "--data": ("FOLDER or DATA", "of a pool on SQLite; what a site contributes"),
     "--database-url": ("URL", "of a pool"),
     "--dataset-name": ("NAME", "what data are called in tables"),
     "--despite-withdrawal": (FLAG, "go on although the base was withdrawn"),

@@ -1,4 +1,4 @@
-"""Rounds in which sites refine a model together."""
+"""Rounds in which sites train a model together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HASHING_SHARE = 0.1
 
 
 class Rounds:
-    """Rounds; `site_agent.refinement.rounds` does what a site does at home."""
+    """Rounds; `site_agent.rounds` does what a site does at home."""
 
     def __init__(self, connection: PoolConnection) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class Rounds:
         rounds: int = 1,
         description: str = "",
     ) -> RoundResponse:
-        """Ask sites to refine a model together.
+        """Ask sites to train a model together.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import PoolUnreachableError
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_base, refine_sites
-from site_agent.refinement.rounds import contribute_to_round
+from site_agent.rounds.contributing import contribute_to_round
 from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.pool_server.rounds.round_driver import contribution_bytes

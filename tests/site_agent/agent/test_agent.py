@@ -36,7 +36,7 @@ from site_agent.errors import (
 )
 from site_agent.evaluation import evaluate_landmarks
 from site_agent.pool.client import PoolClient
-from site_agent.refinement.rounds import contribute_to_round
+from site_agent.rounds.contributing import contribute_to_round
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
@@ -348,7 +348,7 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
         again = contribute_to_round(client, key, faces)
         assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
-        with pytest.raises(ConflictError, match="not from these faces"):
+        with pytest.raises(ConflictError, match="not from these data"):
             contribute_to_round(client, key, read_faces(folder))
 
 

@@ -17,7 +17,7 @@ from aggregators.methods.refitting.settings import RefitSettings
 from aggregators.models import LeafContribution, ShapePredictor
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import PoolAnswerError
-from site_agent.refinement.accounting import Accounting
+from site_agent.rounds.accounting import Accounting
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.live_pool import LivePool, live_pool
 from tests.site_agent.pool.test_answers import LyingPool

@@ -7,7 +7,10 @@ only to a base that it can account for:
 - a merge of such models: signed by a trusted site, or made again here from its recipe, byte for
   byte (what a trusted site merged without publishing it is taken as its own), or
 - the result of an earlier round. What sites contributed to that is not for others to read, so it
-  cannot be made again; but its trees have to be those of the round's base, which is accounted for.
+  cannot be made again. Of leaf refinement, its trees have to be those of the round's base, which
+  is accounted for. Of networks nothing shows: the pool is believed in what it combined within a
+  series whose first base is accounted for, and a result of another series is the merge of the
+  site that has published it.
 
 That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
 """
@@ -15,8 +18,7 @@ That a model comes from a site is believed as far as signatures show it (``POOL_
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection
-from dataclasses import fields
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,15 +33,16 @@ from site_agent.errors import (
 from site_agent.pool.addresses import parse_address
 from site_agent.pool.answers import require_field, require_same
 from site_agent.pool.recipe_sources import RecipeSources
+from site_agent.rounds.methods import SITE_PARTS
 from site_agent.runs.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from aggregators.methods import Recipe, RecipeInput
-    from aggregators.methods.refitting import RefitSettings
     from pool_server.wire.models.models import ModelVersionResponse
     from pool_server.wire.rounds import RoundResponse
     from site_agent.pool.client import PoolClient
-    from site_agent.refinement.rules import ContributionRules
+    from site_agent.rounds.contract import SitePart
+    from site_agent.rounds.rules import ContributionRules
 
 _UNAVAILABLE = (NotFoundError, ForbiddenError, WithdrawnError)
 
@@ -47,15 +50,16 @@ _UNAVAILABLE = (NotFoundError, ForbiddenError, WithdrawnError)
 def require_allowed(
     pool: PoolClient,
     found: RoundResponse,
-    settings: RefitSettings,
+    part: SitePart,
     rules: ContributionRules,
     progress: Progress = no_progress,
 ) -> None:
     """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base."""
-    version = pool.version(found.base)
-    require_field(version, "digest", found.base_digest)
+    first = found if part.shows_origin else _first_of_series(pool, found)
+    version = pool.version(first.base)
+    require_field(version, "digest", first.base_digest)
     address = version.address.removeprefix("pool://")
-    reasons, hint = rules.objections_to_options(settings), ""
+    reasons, hint = part.objections(rules), ""
     if not rules.approves(version):
         accounting = Accounting(pool, rules.trusted, progress)
         if problems := accounting.problems_of(version):
@@ -66,6 +70,14 @@ def require_allowed(
                 hint = f"if you trust what they train: poolctl rounds trust {sites}; {hint}"
     if reasons:
         raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+
+
+def _first_of_series(pool: PoolClient, found: RoundResponse) -> RoundResponse:
+    while found.predecessor is not None:
+        before = pool.rounds.get(found.predecessor)
+        require_same(before.result_digest, found.base_digest)
+        found = before
+    return found
 
 
 class Accounting:
@@ -113,7 +125,8 @@ class Accounting:
         ]
         if problems:
             return list(dict.fromkeys(problems))
-        of_round = recipe.method.name in UNREADABLE_INPUTS and bool(known)
+        part = SITE_PARTS.get(recipe.method.name)
+        of_round = part is not None and part.shows_origin and bool(known)
         complete = len(known) == len(recipe.inputs)
         if not of_round and (signed or (vouching and not complete)):
             return []
@@ -170,7 +183,7 @@ class Accounting:
             paths = self._fetch(base.digest), self._fetch(digest)
         except _UNAVAILABLE as error:
             return [f"{name} cannot be compared with the base of its round: {error}"]
-        if UNREADABLE_INPUTS[recipe.method.name](*paths):
+        if SITE_PARTS[recipe.method.name].same_origin(*paths):
             return []
         return [f"{name} has other trees than {self._name_of(base)}, the base of its round"]
 
@@ -184,23 +197,3 @@ class Accounting:
         version = self._pool.version(address)
         require_field(version, "digest", digest)
         return version
-
-
-def has_same_trees(base_path: Path, refined_path: Path) -> bool:
-    """Return whether a refined landmark model differs from its (thinned) base in leaves alone."""
-    import numpy as np
-
-    from aggregators.methods.refitting import thinned_base
-    from site_agent.refinement.one_machine import read_base
-
-    refined = read_base(refined_path)
-    base = thinned_base(read_base(base_path), int(refined.trees_per_level.max()))
-    return refined.leaves.shape == base.leaves.shape and all(
-        np.array_equal(getattr(base, item.name), getattr(refined, item.name))
-        for item in fields(base)
-        if item.name != "leaves"
-    )
-
-
-UNREADABLE_INPUTS: dict[str, Callable[[Path, Path], bool]] = {"leaf-refit": has_same_trees}
-"""Methods of rounds, and how a result is compared with its base; a new one is one line."""

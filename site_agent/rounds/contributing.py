@@ -1,0 +1,226 @@
+"""Taking part in a round: what a site computes at home, and what it sends.
+
+Before anything is computed the site's own rules are asked (`site_agent.rounds.rules`), and
+where the base comes from (`site_agent.rounds.accounting`).
+
+A contribution takes minutes to compute. It is written to the workspace before anything is sent
+and stays there until the pool has taken it, so that a killed process goes on with the upload::
+
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.contribution   not taken yet
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of what was taken
+
+<inputs> stands for the data, the settings and the rules that it was made with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aggregators.formats import file_digest
+from pool_server.wire.rounds import RoundResponse
+from site_agent.errors import ConflictError
+from site_agent.pool import profiles
+from site_agent.pool.answers import require_field
+from site_agent.rounds.accounting import require_allowed
+from site_agent.rounds.contract import DataChoice
+from site_agent.rounds.finishing import require_sound_base
+from site_agent.rounds.methods import find_site_part
+from site_agent.rounds.rules import ContributionRules
+from site_agent.runs.progress import Progress, part_of
+
+if TYPE_CHECKING:
+    from site_agent.pool.client import PoolClient
+    from site_agent.rounds.contract import SiteData
+
+_FETCHED, _COMPUTED = 0.1, 0.8
+"""Shares of a progress bar up to which the base is fetched, and the contribution computed."""
+
+
+@dataclass(frozen=True)
+class Contributed:
+    """What a site gave.
+
+    Attributes
+    ----------
+    sent_bytes : int
+        What this call sent; 0 where the pool had it, or nothing was to be sent.
+    computed : bool
+        False where an earlier call had computed it.
+    words, leaves, leaves_sent, fewest_samples, samples
+        As `site_agent.rounds.contract.Made`; empty and 0 where the pool had taken it before.
+    left_out : tuple of (line, text)
+        Faces that lack landmarks, by their lines in the annotation file.
+    """
+
+    round: RoundResponse
+    site: str
+    digest: str
+    size_bytes: int
+    sent_bytes: int
+    computed: bool
+    words: str = ""
+    leaves: int = 0
+    leaves_sent: int = 0
+    fewest_samples: int = 0
+    samples: int = 0
+    left_out: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    contribution: Path
+    taken: Path
+
+
+def contribute_to_round(
+    pool: PoolClient,
+    round_id: str,
+    data: SiteData,
+    choice: DataChoice | None = None,
+    *,
+    site: str = "",
+    despite_withdrawal: bool = False,
+    rules: ContributionRules | None = None,
+    send: bool = True,
+    progress: Progress | None = None,
+) -> Contributed:
+    """Compute what one site contributes to a round from its data, and send it.
+
+    Of leaf refinement only the changes of leaves and the numbers of samples they rest on leave
+    the site; of networks, the differences after training and the number of samples. The same
+    call again goes on where it was killed: what was computed is not computed again, what was sent
+    is not sent again, and a contribution that was taken is told as such.
+
+    Parameters
+    ----------
+    data : FaceDataset, GazeDataset or Path
+        What the round's method is computed from, or where it is, in any known format.
+    choice : DataChoice, optional
+        Which of the data are used.
+    site : str
+        One's own where empty.
+    despite_withdrawal : bool
+        Go on although the base was withdrawn, or holds something that was.
+    rules : ContributionRules, optional
+        What the site asks of the round; by default it trusts models of its own alone.
+    send : bool
+        Compute the contribution, and send it.
+
+    Raises
+    ------
+    ContributionWithheldError
+        The rules of the site speak against it; nothing was sent.
+    ConflictError
+        The round takes nothing any more, or the site has contributed something else.
+    TrainingDataError, AnnotationFileError, ImageFileError
+        The data cannot be used.
+    PoolClientError
+        After `PoolUnreachableError` the same call goes on.
+    """
+    tell = progress or (lambda _fraction, _text: None)
+    found = pool.rounds.get(round_id)
+    site = site or pool.whoami().site
+    part = find_site_part(found.method).prepare(pool, found, site, data, choice or DataChoice())
+    rules = (rules or ContributionRules()).including(site)
+    kept = _kept_files(pool, found, site, part.inputs(rules))
+    if (taken := _find_taken(found, site, kept)) is not None:
+        return _brought_back(pool, kept, taken)
+    computed = not kept.contribution.is_file()
+    left_out: tuple[tuple[int, str], ...] = ()
+    if computed:
+        _require_open(found, site)
+        require_sound_base(found, despite_withdrawal=despite_withdrawal)
+    require_allowed(pool, found, part, rules, tell)
+    if computed:
+        base = _fetch_base(pool, found, part_of(tell, 0.0, _FETCHED))
+        kept.contribution.parent.mkdir(parents=True, exist_ok=True)
+        computing = part_of(tell, _FETCHED, _COMPUTED)
+        left_out = part.compute(base, kept.contribution, rules, computing)
+    done = Contributed(
+        found,
+        site,
+        file_digest(kept.contribution),
+        kept.contribution.stat().st_size,
+        sent_bytes=0,
+        computed=computed,
+        left_out=left_out,
+        **vars(part.describe(kept.contribution)),
+    )
+    if not send:
+        return done
+    sent_bytes = pool.rounds.send_contribution(
+        round_id,
+        kept.contribution,
+        site,
+        despite_withdrawal=despite_withdrawal,
+        progress=part_of(tell, _COMPUTED, 1.0),
+    )
+    kept.taken.write_text(done.digest, encoding="ascii")
+    return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)
+
+
+def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
+    base = pool.version(found.base)
+    require_field(base, "digest", found.base_digest)
+    return pool.fetch(base, progress=progress).path
+
+
+def _kept_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Kept:
+    words = json.dumps([found.base_digest, *inputs], sort_keys=True)
+    name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+    folder = pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / found.round_id
+    return _Kept(folder / f"{name}.contribution", folder / f"{name}.taken")
+
+
+def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | None:
+    """Return the contribution of the same data and settings that the pool has taken already."""
+    there = found.contributions().get(site)
+    if there is None:
+        return None
+    known = kept.taken.read_text(encoding="ascii") if kept.taken.is_file() else ""
+    if not known and kept.contribution.is_file():
+        # Killed between the pool's answer and the note of it.
+        known = file_digest(kept.contribution)
+    if known != there.digest:
+        raise ConflictError(
+            f"site {site!r} has contributed to round {found.round_id} on "
+            f"{there.created_at:%Y-%m-%d %H:%M} UTC (by {there.created_by}), not from these data "
+            "and settings",
+            hint=f"to send another, take it back: poolctl rounds take-back {found.round_id}",
+            code="contribution_exists",
+        )
+    return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
+
+
+def _brought_back(pool: PoolClient, kept: _Kept, done: Contributed) -> Contributed:
+    """Send what the pool has taken again, as long as its storage may have lost it since."""
+    if not kept.contribution.is_file():
+        return done
+    if done.round.state in {"finished", "cancelled"}:
+        kept.contribution.unlink(missing_ok=True)
+        return done
+    sent_bytes = pool.rounds.send_contribution(done.round.round_id, kept.contribution, done.site)
+    return replace(done, sent_bytes=sent_bytes)
+
+
+def _require_open(found: RoundResponse, site: str) -> None:
+    """Refuse before minutes of computing what the pool would refuse afterwards."""
+    if site not in [each.site for each in found.participants]:
+        raise ConflictError(
+            f"site {site!r} was not asked to take part in round {found.round_id}",
+            hint="poolctl rounds ls lists your rounds",
+        )
+    if found.state in {"finished", "cancelled"}:
+        following = f"; the next one is {found.successor}" if found.successor else ""
+        raise ConflictError(f"round {found.round_id} is {found.state}{following}")
+    if found.state != "open":
+        raise ConflictError(
+            f"round {found.round_id} takes no contributions any more: its deadline "
+            f"{found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+            code="round_closed",
+        )

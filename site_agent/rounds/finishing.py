@@ -1,0 +1,101 @@
+"""The end of a round: the pool combines what was contributed, and the site signs the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.names import ModelAddress
+from pool_server.wire.rounds import RoundResponse
+from site_agent.errors import ConflictError, PoolAnswerError
+from site_agent.pool.client import PoolClient, parse_address
+
+
+@dataclass(frozen=True)
+class FinishedRound:
+    """How a round ended.
+
+    Attributes
+    ----------
+    left_out : tuple of str
+        Sites that did not contribute in time.
+    ended_here : bool
+        False where somebody else had ended the round.
+    """
+
+    round: RoundResponse
+    version: ModelVersionResponse
+    left_out: tuple[str, ...]
+    ended_here: bool
+
+
+def finish_round(
+    pool: PoolClient,
+    round_id: str,
+    *,
+    upload_to: str | ModelAddress = "",
+    early: bool = False,
+    despite_withdrawal: bool = False,
+) -> FinishedRound:
+    """Have the pool combine what was contributed to a round, and publish the result.
+
+    Where this profile has a key of the site, the result is signed with it. The signature says
+    that the pool gave this result to the site, which cannot combine the contributions itself.
+
+    Parameters
+    ----------
+    upload_to : str or ModelAddress
+        Where the result goes; one's own site and the base's name where empty.
+    early : bool
+        Do not wait for sites that have not contributed; for who started the round, and admins.
+    despite_withdrawal : bool
+        Go on although the base was withdrawn, or holds something that was.
+
+    Raises
+    ------
+    ConflictError
+        Sites are waited for, the round expired or was cancelled, or the base was withdrawn.
+    """
+    found = pool.rounds.get(round_id)
+    address = parse_address(str(upload_to)) if upload_to else None
+    ended_here = found.state != "finished"
+    if ended_here:
+        require_sound_base(found, despite_withdrawal=despite_withdrawal)
+        if early and found.state == "open" and not found.ready:
+            found = pool.rounds.close(round_id)
+        _require_ready(found)
+        who = pool.whoami()
+        address = address or ModelAddress(who.site, parse_address(found.base).name)
+        found = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
+        ended_here = found.ended_by == f"{who.site}/{who.token_name}"
+    if found.result is None:
+        raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
+    version = pool.version(found.result)
+    if ended_here and version.signed_by is None and pool.signatures.signing_key(version.site):
+        pool.signatures.sign(version.address)
+        version = pool.version(found.result)
+    left_out = tuple(found.sites("late", "missing", "waiting"))
+    return FinishedRound(found, version, left_out, ended_here)
+
+
+def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> None:
+    if found.base_warning and not despite_withdrawal:
+        raise ConflictError(
+            f"the base {found.base} of round {found.round_id} is {found.base_warning}",
+            hint="--despite-withdrawal goes on; the result is then flagged",
+            code="base_withdrawn",
+        )
+
+
+def _require_ready(found: RoundResponse) -> None:
+    if found.ready:
+        return
+    if found.state in {"expired", "cancelled"}:
+        raise ConflictError(f"round {found.round_id} is {found.state}; it has no result")
+    waiting = ", ".join(found.sites("waiting"))
+    raise ConflictError(
+        f"round {found.round_id} waits for {waiting} until {found.deadline:%Y-%m-%d %H:%M} UTC",
+        hint=f"who started it may go on without them: "
+        f"poolctl rounds finish {found.round_id} --early",
+        code="round_open",
+    )

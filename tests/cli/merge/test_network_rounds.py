@@ -1,0 +1,152 @@
+"""``poolctl rounds`` with networks: three sites train one on their gaze data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest, read_model
+from aggregators.methods import merge, read_recipe, recipe_path
+from aggregators.methods.networks import state_path
+from aggregators.models import StateDict
+from site_agent import PoolClient
+from site_agent.datasets.gaze import open_gaze, write_samples
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.plan import make_plan
+from tests.cli.conftest import Run
+from tests.cli.merge.test_rounds import Site
+from tests.site_agent.federated.small_sites import samples_at
+from tests.site_agent.live_pool import LivePool, live_pool
+
+SITES = ("site-a", "site-b", "site-c")
+OPTIONS = {"eta": 0.01, "epochs": 2, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        with PoolClient(running.url, running.admin_token) as admin:
+            admin.sites.create("site-c")
+            running.tokens["site-c"] = admin.tokens.create("site-c", "laptop").secret
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gaze(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return gaze data of each site; site-a has two persons."""
+    folder = tmp_path_factory.mktemp("gaze")
+    for number, site in enumerate(SITES):
+        samples = [samples_at(number, 16 + 2 * number)]
+        samples += [samples_at(9)] if site == "site-a" else []
+        write_samples(folder / site, samples)
+    return {site: folder / site for site in SITES}
+
+
+@pytest.fixture
+def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(pool, poolctl, monkeypatch)
+
+
+def start(poolctl: Run, base: str, *words: object) -> str:
+    asked = ("rounds", "start", "--base", base, "--sites", ",".join(SITES), "--deadline", "1h")
+    return poolctl(*asked, *words, "-q").out.strip()
+
+
+def test_three_rounds_of_fedadam_equal_merge_by_hand(
+    site: Site, gaze: dict[str, Path], tmp_path: Path
+) -> None:
+    poolctl, base = site.be("site-a"), tmp_path / "base.safetensors"
+    assert poolctl("federated", "init", "-o", base).code == 0
+    assert poolctl("upload", base, "--name", "gaze").code == 0
+    words = [word for item in OPTIONS.items() for word in ("--option", "=".join(map(str, item)))]
+    key = start(poolctl, "site-a/gaze", "--method", "fedadam", "--rounds", 3, *words)
+    untrusted = site.be("site-b")("rounds", "contribute", key, "--data", gaze["site-b"], "--json")
+    assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")
+    assert "poolctl rounds trust site-a" in untrusted.error["hint"]
+    assert poolctl("rounds", "trust", "site-a").code == 0
+
+    samples = {name: open_gaze(path).read() for name, path in gaze.items()}
+    samples["site-a"] = open_gaze(gaze["site-a"]).read(["p00"])
+    network = read_model(base)
+    assert isinstance(network, StateDict)
+    plan = make_plan("fedadam", OPTIONS, rounds=3)
+    inputs = [base]
+    for held in run_rounds(network, samples, plan):
+        for name in SITES:
+            chosen = ("--persons", "p00") if name == "site-a" else ()
+            contributing = ("rounds", "contribute", key, "--data", gaze[name], *chosen)
+            if name == "site-c":
+                tried = site.be(name)(*contributing, "--dry-run").out
+                assert "differences of the network after training on 20 samples" in tried
+            done = site.be(name)(*contributing, "--json").data
+            assert done["samples"] == len(samples[name])
+            assert done["digest"] == held.update_digests[name], "as in one process"
+            assert poolctl(*contributing, "--json").data["sent_bytes"] == 0
+        # The site that publishes a result has not to be trusted by those that go on with it.
+        ended = poolctl("rounds", "finish", key, "--name", "site-c/stepped", "--json").data["round"]
+        files = sorted((tmp_path / "home" / "cache" / "rounds").rglob(f"{key}/*.contribution"))
+        output = tmp_path / f"round-{held.number}.safetensors"
+        made = merge("fedadam", [*inputs, *files], options={"eta": 0.01}, output=output)
+        assert ended["result_digest"] == made.digest == held.model.digest
+        recipe = read_recipe(recipe_path(output)).output
+        assert recipe is not None
+        assert ended["state_digest"] == recipe.state == file_digest(state_path(output))
+        assert f"sha256 {ended['state_digest']}" in poolctl("rounds", "info", key).out
+        inputs, key = [output, state_path(output)], ended["successor"]
+    lineage = poolctl("models", "lineage", "site-c/stepped").out
+    assert "the optimiser's state after a round, which the pool keeps" in lineage
+    lost = poolctl("merge", "--replay", "site-c/stepped", "-o", tmp_path / "again.safetensors")
+    assert "only the pool could combine it" in lost.err
+
+
+def test_data_and_options_of_other_methods_are_refused(
+    site: Site, gaze: dict[str, Path], tmp_path: Path
+) -> None:
+    poolctl, base = site.be("site-a"), tmp_path / "base.safetensors"
+    assert poolctl("federated", "init", "--seed", 1, "-o", base).code == 0
+    assert poolctl("upload", base, "--name", "other").code == 0
+    asked = ("rounds", "start", "--base", "site-a/other", "--sites", "site-a,site-b")
+    refused = poolctl(*asked, "--deadline", "1h", "--method", "median", "--starts", 5, "--json")
+    assert refused.code == 2
+    assert "no option 'starts'" in refused.error["message"]
+    key = start(poolctl, "site-a/other", "--method", "median")
+    words = ("rounds", "contribute", key, "--json", "--data")
+    for given, found in [
+        ((tmp_path / "none",), "no such folder; expected gaze data"),
+        ((base,), "is not gaze data"),
+        ((gaze["site-a"], "--data", gaze["site-b"]), "one folder with gaze data"),
+        ((gaze["site-a"], "--parts", "eyes"), "--parts and --images are for faces"),
+        ((gaze["site-a"], "--persons", "p00,p77"), "has no person p77"),
+    ]:
+        outcome = poolctl(*words, *given)
+        assert outcome.code == 2 or "gaze data" in found, outcome.err
+        assert found in outcome.error["message"]
+
+
+def test_what_holds_a_withdrawn_model_is_made_again_without_its_round(
+    site: Site, gaze: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    poolctl = site.be("site-a")
+    for seed, name in ((2, "good"), (3, "bad")):
+        path = Path(f"{name}.safetensors")
+        assert poolctl("federated", "init", "--seed", seed, "-o", path).code == 0
+        assert poolctl("upload", path, "--name", name).code == 0
+    merging = ("merge", "fedavg", "good.safetensors", "bad.safetensors", "-o", "both.safetensors")
+    assert poolctl(*merging).code == 0
+    assert poolctl("upload", "both.safetensors", "--name", "both").code == 0
+    key = start(poolctl, "site-a/both", "--method", "fedavg")
+    for name in SITES[:2]:
+        trusting = site.be(name)("rounds", "trust", "site-a")
+        assert trusting.code == 0
+        done = poolctl("rounds", "contribute", key, "--data", gaze[name])
+        assert done.code == 0, done.err
+    poolctl = site.be("site-a")
+    assert poolctl("rounds", "finish", key, "--early", "--name", "site-a/trained").code == 0
+    again = ("merge", "--replay", "site-a/trained", "--without", "site-a/bad@1")
+    done = poolctl(*again, "-o", "successor.safetensors")
+    assert done.code == 0, done.err
+    assert "it is not refined" in done.out
+    assert file_digest(Path("successor.safetensors")) == file_digest(Path("good.safetensors"))
