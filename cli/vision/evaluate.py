@@ -20,11 +20,26 @@ from cli.vision.face_files import (
     reading_from,
     words_of,
 )
+from cli.vision.gaze_scores import (
+    PersonsOption,
+    SessionsOption,
+    gaze_tables,
+    read_gaze_samples,
+    warn_of_training_samples,
+)
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
     from site_agent.datasets import FaceDataset
-    from site_agent.evaluation import DetectionScores, LandmarkScores, ScoredModel
+    from site_agent.evaluation import (
+        DetectionScores,
+        EvaluationSettings,
+        GazeScores,
+        LandmarkScores,
+        ScoredModel,
+    )
+
+    Scores = DetectionScores | LandmarkScores | GazeScores
 
 app = single()
 
@@ -47,6 +62,7 @@ _SHORT_NAMES = {
         "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
         "evaluate whole.dat eyes.dat test.xml --parts eyes",
         "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
+        "evaluate gaze.safetensors eyes/ --sessions held-out -o scores/",
     ],
 )
 def evaluate(
@@ -54,9 +70,9 @@ def evaluate(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL... FACES...",
-            help="Models (files or addresses), then annotations: imglab XML, COCO JSON, "
-            "or a folder of .pts files; several are used as one data set.",
+            metavar="MODEL... DATA...",
+            help="Models (files or addresses), then annotations (imglab XML, COCO JSON, "
+            "or a folder of .pts files; several are used as one data set) or gaze data.",
         ),
     ],
     *,
@@ -133,8 +149,10 @@ def evaluate(
         typer.Option(metavar="NAME", help="With --post: the part of the data, for example test."),
     ] = "",
     images: ImagesOption = None,
+    persons: PersonsOption = "",
+    sessions: SessionsOption = "",
 ) -> Reply:
-    """Score detectors and landmark models on annotated images.
+    """Score detectors and landmark models on annotated images, and networks on gaze data.
 
     Detectors: recall, precision, average precision. Landmark models: mean error relative to the
     eye distance, share of faces with an error above 0.08 (failures), the errors of the eyes and of
@@ -143,37 +161,59 @@ def evaluate(
     --json and --output add the median error, the share above 0.10 and the area under the error
     curve (to 0.08). Brackets are 95 % intervals from resampling images. A model of some of the 68
     landmarks is recognised by its mean shape or its training record; otherwise give --parts. A
-    warning names models that were trained on the test images. With --post the scores are sent to
-    the pool, with the data's digest and name; images and their file names are not.
+    warning names models that were trained on the test images. Networks: angular errors in degrees,
+    of all samples and of persons, beside the constant mean gaze; intervals from resampling persons.
+    With --post the scores are sent to the pool, with the data's digest and name; images and their
+    file names are not.
     """
     from aggregators.formats import file_digest
-    from site_agent.datasets import dataset_digest
-    from site_agent.evaluation import EvaluationSettings, ScoredModel, evaluate_models, write_report
+    from site_agent.datasets.gaze import is_gaze_data, join_digests, person_digests
+    from site_agent.evaluation import (
+        EvaluationSettings,
+        ScoredModel,
+        evaluate_networks,
+        write_report,
+    )
     from site_agent.pool.resources.evaluations import DatasetWords
 
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
-    model_words, dataset_paths = _models_and_faces(words)
-    dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
+    model_words, dataset_paths = _models_and_data(words)
+    settings = EvaluationSettings(
+        upsample, threshold, normaliser, resamples, seed, part_words(parts)
+    )
+    on_gaze = any(is_gaze_data(path) for path in dataset_paths)
+    if (persons or sessions) and not on_gaze:
+        raise UsageError("--persons and --sessions go with gaze data")
+    if on_gaze:
+        _refuse_face_options(settings, per_image=per_image)
+        samples, digests = read_gaze_samples(invocation, dataset_paths, persons, sessions)
+    else:
+        dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
     files = model_files(invocation, model_words)
-    _refuse_networks(files)
+    _require_networks(files, wanted=on_gaze)
     if post:
         # Before hours of work, not after them.
         DatasetWords("", dataset_name, split)
         with invocation.pool() as pool:
             pool.whoami()
-    settings = EvaluationSettings(
-        upsample, threshold, normaliser, resamples, seed, part_words(parts)
-    )
-    with invocation.progress("evaluate") as report:
-        paths = [file.path for file in files]
-        found = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
-    measured = dataset_digest(dataset)
+    paths = [file.path for file in files]
+    found: Sequence[Scores]
+    if on_gaze:
+        with invocation.progress("evaluate") as report:
+            found = evaluate_networks(
+                paths, samples, resamples=resamples, seed=seed, progress=report
+            )
+        measured = join_digests(person_digests(samples))
+        trained_on = warn_of_training_samples(invocation, paths, samples, digests)
+    else:
+        found, measured, trained_on = _scored_on_faces(
+            invocation, paths, dataset, settings, workers
+        )
     models = [
         ScoredModel(file.word, file_digest(file.path), scores)
         for file, scores in zip(files, found, strict=True)
     ]
-    trained_on = warn_of_training_images(invocation, paths, dataset, measured)
     for file, model, count in zip(files, models, trained_on, strict=True):
         if save and file.version is not None:
             invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
@@ -213,24 +253,41 @@ def evaluate(
         "files": written,
         "posted": posted,
     }
-    text: list[TableText | str] = [*score_tables(models)]
+    text = gaze_tables(models) if on_gaze else list(score_tables(models))
     text += [f"written {path}" for path in written]
     text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
     return Reply(data, text, words_per_model)
 
 
-def _models_and_faces(words: Sequence[str]) -> tuple[list[str], list[Path]]:
+def _models_and_data(words: Sequence[str]) -> tuple[list[str], list[Path]]:
     """Take the words apart: the last ones that can be annotations are."""
     first = len(words) - 1
-    while first > 1 and _can_be_faces(words[first - 1]):
+    while first > 1 and _can_be_data(words[first - 1]):
         first -= 1
     if first < 1:
-        raise UsageError("expected MODEL... FACES.XML, for example: merged.dat test.xml")
+        raise UsageError("expected MODEL... DATA, for example: merged.dat test.xml")
     return list(words[:first]), [Path(word) for word in words[first:]]
 
 
-def _can_be_faces(word: str) -> bool:
-    return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts"}
+def _can_be_data(word: str) -> bool:
+    return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts", ".csv"}
+
+
+def _scored_on_faces(
+    invocation: Invocation,
+    models: Sequence[Path],
+    dataset: FaceDataset,
+    settings: EvaluationSettings,
+    workers: int,
+) -> tuple[Sequence[Scores], str, list[int]]:
+    """Return the scores, the data set's digest, and how many of its images each model learned."""
+    from site_agent.datasets import dataset_digest
+    from site_agent.evaluation import evaluate_models
+
+    with invocation.progress("evaluate") as report:
+        found = evaluate_models(models, dataset, settings, workers=workers, progress=report)
+    digest = dataset_digest(dataset)
+    return found, digest, warn_of_training_images(invocation, models, dataset, digest)
 
 
 def warn_of_training_images(
@@ -274,20 +331,31 @@ def _post(
     return posted
 
 
-def _refuse_networks(files: Sequence[ModelFile]) -> None:
-    from aggregators.formats import NETWORK_FORMATS, recognise
+def _require_networks(files: Sequence[ModelFile], *, wanted: bool) -> None:
+    from aggregators.formats import recognise
 
     for file in files:
-        if recognise(file.path).name in NETWORK_FORMATS:
-            raise UsageError(f"{file.word}: networks cannot be evaluated on faces")
+        if (recognise(file.path).name == "safetensors") != wanted:
+            what = "only networks can" if wanted else "networks cannot"
+            raise UsageError(
+                f"{file.word}: {what} be evaluated on {'gaze data' if wanted else 'faces'}"
+            )
 
 
-def _plain(scores: DetectionScores | LandmarkScores, per_image: bool) -> dict[str, Any]:
-    from site_agent.evaluation import DetectionScores
+def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> None:
+    faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
+    if any(each not in (None, 0.0, ()) for each in faces) or per_image:
+        raise UsageError("--upsample, --threshold, --normaliser, --parts, --per-image: for faces")
+
+
+def _plain(scores: Scores, per_image: bool) -> dict[str, Any]:
+    from site_agent.evaluation import DetectionScores, LandmarkScores
 
     if isinstance(scores, DetectionScores):
         return scores.to_dict(per_image=per_image)
-    return scores.to_dict(per_face=per_image)
+    if isinstance(scores, LandmarkScores):
+        return scores.to_dict(per_face=per_image)
+    return scores.to_dict()
 
 
 def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:

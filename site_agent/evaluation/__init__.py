@@ -1,8 +1,9 @@
-"""Scores of detectors and landmark models on annotated data."""
+"""Scores of detectors, landmark models and gaze networks on annotated data."""
 
 from __future__ import annotations
 
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
+from site_agent.evaluation.gaze import GazeScores, evaluate_networks
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.evaluation.model_runs import (
@@ -16,6 +17,7 @@ from site_agent.evaluation.report import ScoredModel, write_report
 __all__ = [
     "DetectionScores",
     "EvaluationSettings",
+    "GazeScores",
     "LandmarkScores",
     "Normaliser",
     "ScoredModel",
@@ -23,6 +25,7 @@ __all__ = [
     "evaluate_landmarks",
     "evaluate_model",
     "evaluate_models",
+    "evaluate_networks",
     "normaliser_for",
     "write_report",
 ]

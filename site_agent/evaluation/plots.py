@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Float64 = NDArray[np.float64]
 
 # Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
-_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKS = ("o", "s", "^", "D", "v", "X", "P", "*", "<", ">", "h")
 _MARKS_PER_LINE = 8
@@ -41,7 +41,7 @@ def plot_precision_recall(
 
     The large hollow mark is where the detector stands at its threshold.
     """
-    figure, axes = _figure(title)
+    figure, axes = new_figure(title)
     for number, (name, scores) in enumerate(models):
         _, precision, recall = scores.precision_recall()
         style = _style(number)
@@ -72,7 +72,7 @@ def plot_cumulative_errors(
 
     Vertical lines stand at the errors above which a face counts as failed.
     """
-    figure, axes = _figure(title)
+    figure, axes = new_figure(title)
     largest = max(FAILURE_THRESHOLDS[-1], *(_shown_error(scores) for _, scores in models))
     for number, (name, scores) in enumerate(models):
         errors, part = scores.cumulative_errors()
@@ -115,7 +115,7 @@ def plot_landmark_errors(
     models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
 ) -> None:
     """Draw the mean error of each landmark; all models have the same landmarks."""
-    figure, axes = _figure(title)
+    figure, axes = new_figure(title)
     names = models[0][1].names
     places = np.arange(len(names))
     for number, (name, scores) in enumerate(models):
@@ -144,7 +144,7 @@ def plot_errors_over_rounds(
     constant_deg : float
         Mean error of the constant predictor, drawn as a level.
     """
-    figure, axes = _figure(title)
+    figure, axes = new_figure(title)
     for number, (name, mean, worst) in enumerate(methods):
         rounds = np.arange(1, len(mean) + 1)
         style = _style(number)
@@ -161,11 +161,12 @@ def plot_errors_over_rounds(
     figure.savefig(path, format="png")
 
 
-def _figure(title: str) -> tuple[Figure, Axes]:
+def new_figure(title: str, width: float = 8.0, height: float = 5.5) -> tuple[Figure, Axes]:
+    """Return a figure of this size in inches, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 5.5), dpi=110, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.grid(visible=True, color="0.9", linewidth=0.6)
@@ -177,7 +178,7 @@ def _figure(title: str) -> tuple[Figure, Axes]:
 
 def _style(number: int) -> dict[str, Any]:
     return {
-        "color": _COLOURS[number % len(_COLOURS)],
+        "color": COLOURS[number % len(COLOURS)],
         "linestyle": _DASHES[number % len(_DASHES)],
         "marker": _MARKS[number % len(_MARKS)],
         "linewidth": 1.4,

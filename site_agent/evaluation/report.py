@@ -13,6 +13,8 @@ from typing import Any
 
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.gaze import GazeScores
+from site_agent.evaluation.gaze_plots import plot_directions, plot_persons
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.plots import (
     plot_cumulative_errors,
@@ -29,7 +31,7 @@ class ScoredModel:
 
     name: str
     digest: str
-    scores: DetectionScores | LandmarkScores
+    scores: DetectionScores | LandmarkScores | GazeScores
 
 
 def write_report(
@@ -45,7 +47,8 @@ def write_report(
     ``scores.json``, ``scores.csv`` (a row a model), ``scores.md``; for detectors
     ``precision_recall.png`` and ``precision_recall.csv``; for landmark models
     ``cumulative_error.png``, ``landmark_error.png`` (where all have the same landmarks) and
-    ``landmark_error.csv``.
+    ``landmark_error.csv``; for gaze networks ``persons.png``, ``directions.png`` and
+    ``persons.csv``.
 
     Parameters
     ----------
@@ -65,6 +68,9 @@ def write_report(
     landmarks = [
         (model.name, model.scores) for model in models if isinstance(model.scores, LandmarkScores)
     ]
+    networks = [
+        (model.name, model.scores) for model in models if isinstance(model.scores, GazeScores)
+    ]
     legends = short_names([model.name for model in models])
     written = [folder / "scores.json", folder / "scores.csv", folder / "scores.md"]
     title = f"{dataset_name} ({{}} faces in {{}} images)"
@@ -77,8 +83,8 @@ def write_report(
         if detectors:
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
-            named = [(legends[name], scores) for name, scores in detectors]
-            plot_precision_recall(named, plot, title=title.format(first.faces, first.images))
+            curves = [(legends[name], scores) for name, scores in detectors]
+            plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
             _write_rows(table, _curve_rows(detectors))
             written += [plot, table]
         if landmarks:
@@ -92,11 +98,36 @@ def write_report(
                 plot = folder / "landmark_error.png"
                 plot_landmark_errors(shown, plot, title=title.format(*counts))
                 written.append(plot)
+        if networks:
+            named = [(legends[name], scores) for name, scores in networks]
+            written += _write_gaze(folder, named, dataset_name)
     except OSError as error:
         raise EvaluationError(
             f"{error.filename or folder} cannot be written: {error.strerror}"
         ) from error
     return written
+
+
+def _write_gaze(
+    folder: Path, models: Sequence[tuple[str, GazeScores]], dataset_name: str
+) -> list[Path]:
+    table, bars, directions = (
+        folder / name for name in ("persons.csv", "persons.png", "directions.png")
+    )
+    rows: list[list[object]] = [
+        ["model", "person", "samples", "mean_error_deg", "constant_error_deg"]
+    ]
+    rows += [
+        [name, each.person, each.samples, each.mean_error_deg, each.constant_error_deg]
+        for name, scores in models
+        for each in scores.persons
+    ]
+    _write_rows(table, rows)
+    first = models[0][1]
+    title = f"{dataset_name} ({first.images} samples of {len(first.persons)} persons)"
+    plot_persons(models, bars, title=title)
+    plot_directions(models, directions, title=title)
+    return [table, bars, directions]
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
@@ -124,8 +155,10 @@ def report_data(
     for model in models:
         if isinstance(model.scores, DetectionScores):
             plain = model.scores.to_dict(per_image=per_image)
-        else:
+        elif isinstance(model.scores, LandmarkScores):
             plain = model.scores.to_dict(per_face=per_image)
+        else:
+            plain = model.scores.to_dict()
         items.append({"model": model.name, "digest": model.digest, **plain})
     data = {
         "schema": SCHEMA,
@@ -140,7 +173,7 @@ def report_data(
 def markdown(models: Sequence[ScoredModel], dataset_name: str, dataset_digest: str) -> str:
     """Return tables for a paper or a model's card: one for each kind of model."""
     lines = [f"Scores on {dataset_name} (data set {dataset_digest[:12]}), with 95 % intervals.", ""]
-    for kind in (DetectionScores, LandmarkScores):
+    for kind in (DetectionScores, LandmarkScores, GazeScores):
         some = [model for model in models if isinstance(model.scores, kind)]
         if not some:
             continue
@@ -159,7 +192,7 @@ def markdown(models: Sequence[ScoredModel], dataset_name: str, dataset_digest: s
     return "\n".join(lines)
 
 
-def _cell(scores: DetectionScores | LandmarkScores, name: str) -> str:
+def _cell(scores: DetectionScores | LandmarkScores | GazeScores, name: str) -> str:
     value = scores.metrics.get(name)
     if value is None:
         return ""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from site_agent.datasets import FaceDataset, image_marks
+from site_agent.datasets.gaze import GazeSamples, sample_marks
 from site_agent.training.metadata import read_training_metadata
 
 _DEEPEST = 8
@@ -49,7 +53,7 @@ def training_overlap(
     own = image_marks(dataset) if marks is None else marks
     learned: set[int] = set()
     names = []
-    for name, record in _records(model_file, _DEEPEST):
+    for name, record in training_records(model_file):
         data = record.get("data")
         if not isinstance(data, dict):
             continue
@@ -62,8 +66,14 @@ def training_overlap(
     return TrainingOverlap(len(learned), len(own), tuple(names)) if learned else None
 
 
-def _records(model_file: Path, depth: int) -> list[tuple[str, dict[str, object]]]:
-    """Return the training records of a model, or of those that it was merged from, by file name."""
+def training_records(
+    model_file: Path, depth: int = _DEEPEST
+) -> list[tuple[str, dict[str, object]]]:
+    """Return the training records of a model, or of those that it was merged from, by file name.
+
+    Of a merged model the records of its inputs are read where they lie in the same folder, down to
+    `depth` merges.
+    """
     if (record := read_training_metadata(model_file)) is not None:
         return [(model_file.name, record)]
     try:
@@ -75,5 +85,61 @@ def _records(model_file: Path, depth: int) -> list[tuple[str, dict[str, object]]
     for digest, name in entries.items():
         path = model_file.with_name(Path(str(name)).name) if name and depth else None
         if path is not None and path.is_file() and file_digest(path) == digest:
-            found += _records(path, depth - 1)
+            found += training_records(path, depth - 1)
     return found
+
+
+@dataclass(frozen=True)
+class GazeOverlap:
+    """Samples of a test that a network was trained on, and persons of whom it knows others."""
+
+    samples: int
+    of: int
+    persons: tuple[str, ...]
+    learned_by: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Say it in a sentence."""
+        names = ", ".join(self.learned_by)
+        if self.samples:
+            return (
+                f"{self.samples} of the {self.of} samples are those that {names} was trained on: "
+                "the scores say nothing about other pictures"
+            )
+        return (
+            f"{names} was trained on other sessions of {', '.join(self.persons)}: errors for other "
+            "persons are larger"
+        )
+
+
+def gaze_overlap(
+    model_file: Path, samples: GazeSamples, digests: Mapping[str, str]
+) -> GazeOverlap | None:
+    """Compare a test with what the records beside a network say of its training.
+
+    Parameters
+    ----------
+    digests : mapping of str to str
+        Digest of all samples of each person, tested or not.
+    """
+    marks = sample_marks(samples)
+    learned = np.zeros(len(samples), dtype=np.bool_)
+    persons: set[str] = set()
+    names = []
+    for name, record in training_records(model_file):
+        data, details = record.get("data"), record.get("details")
+        if not isinstance(data, dict) or not isinstance(details, dict):
+            continue
+        trained = set(data.get("image_marks") or ())
+        found = np.array([mark in trained for mark in marks], dtype=np.bool_)
+        digests_trained = set((details.get("person_digests") or {}).values())
+        known = {each for each, digest in digests.items() if digest in digests_trained}
+        known &= set(samples.person.tolist())
+        if found.any() or known:
+            learned |= found
+            persons |= known
+            names.append(name)
+    if not names:
+        return None
+    return GazeOverlap(int(learned.sum()), len(samples), tuple(sorted(persons)), tuple(names))

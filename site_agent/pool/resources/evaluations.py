@@ -27,7 +27,7 @@ from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request
 
 if TYPE_CHECKING:
-    from site_agent.evaluation import DetectionScores, LandmarkScores
+    from site_agent.evaluation import DetectionScores, GazeScores, LandmarkScores
 
 _PATH = "/api/v1/evaluations"
 _DIGEST_SHOWN = 12
@@ -111,7 +111,7 @@ class Evaluations:
     def post(
         self,
         model: str,
-        scores: DetectionScores | LandmarkScores,
+        scores: DetectionScores | LandmarkScores | GazeScores,
         dataset: DatasetWords,
         *,
         protocol: str = "",
@@ -123,7 +123,7 @@ class Evaluations:
         ----------
         model : str
             Address, or ``sha256:DIGEST`` of a file that the pool has.
-        scores : DetectionScores or LandmarkScores
+        scores : DetectionScores, LandmarkScores or GazeScores
             Their metrics and intervals are sent, and how many faces and images there were.
         protocol : str
             How it was measured; `protocol_of` says it of `scores`.
@@ -183,10 +183,12 @@ class Evaluations:
         return whole
 
 
-def protocol_of(scores: DetectionScores | LandmarkScores) -> str:
+def protocol_of(scores: DetectionScores | LandmarkScores | GazeScores) -> str:
     """Return in a few words how scores were measured, so that only like is compared with like."""
-    from site_agent.evaluation import LandmarkScores
+    from site_agent.evaluation import GazeScores, LandmarkScores
 
+    if isinstance(scores, GazeScores):
+        return "angular error"
     if isinstance(scores, LandmarkScores):
         return f"{scores.normaliser}, {scores.parts} landmarks"
     return (
@@ -196,7 +198,7 @@ def protocol_of(scores: DetectionScores | LandmarkScores) -> str:
 
 
 def scores_to_send(
-    scores: DetectionScores | LandmarkScores,
+    scores: DetectionScores | LandmarkScores | GazeScores,
 ) -> Mapping[str, Mapping[str, float]]:
     """Return metrics with their intervals; nothing of single images or faces is in them."""
     sent = {}
