@@ -11,8 +11,6 @@ import base64
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +27,8 @@ from aggregators.secure_sum.sharing import (
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError
 from site_agent.secure.blame import disputed_labs
-from site_agent.secure.board import Board
 from site_agent.secure.messages import PartsBody, ShareBody, ValuesBody
-from site_agent.secure.party import Party, challenges_of, require_member
+from site_agent.secure.party import Party, challenges_of
 from site_agent.secure.seals import seal_share
 from site_agent.secure.session import Fault, Session
 from site_agent.secure.verification import Mode, WrittenResult, verify_result
@@ -40,17 +37,7 @@ from site_agent.secure.verification import Mode, WrittenResult, verify_result
 class Lab(Party):
     """A lab on one machine; see `Party`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        charter: str,
-        board: Board,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(folder, name, charter, board, clock=clock)
-        require_member(self.charter.labs, name, self._key.public, "lab")
+    role = "labs"
 
     def approve_base(self, digest: str) -> None:
         """Record that updates of this base may be summed: its user chose it, or verified it as

@@ -14,13 +14,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
 from aggregators.secure_sum.checking import challenges
 from aggregators.secure_sum.field import UInt64
-from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.pool.trust.signing import load_key
 from site_agent.secure.board import Board
@@ -33,6 +32,11 @@ from site_agent.secure.session import Session
 class Party:
     """One lab or server on one machine.
 
+    Attributes
+    ----------
+    role : str
+        ``servers`` or ``labs``.
+
     Parameters
     ----------
     folder : Path
@@ -41,7 +45,16 @@ class Party:
         Digest of a charter that was accepted in this folder.
     clock : callable
         Returns seconds since 1970.
+
+    Raises
+    ------
+    InvalidInputError
+        The charter was not accepted here, or does not name this party with its key.
+    NotFoundError
+        The folder has no key.
     """
+
+    role: ClassVar[Literal["servers", "labs"]]
 
     def __init__(
         self,
@@ -59,6 +72,11 @@ class Party:
         if key is None:
             raise NotFoundError(f"{folder}: no key of {name}", hint="poolctl secure keygen")
         self._key = key.key
+        members = self.charter.servers if self.role == "servers" else self.charter.labs
+        if members.get(name) != self._key.public:
+            raise InvalidInputError(
+                f"the {self.role} of the charter do not include {name!r} with the key in {folder}"
+            )
 
     def review(self, session: str) -> Session:
         """Return the state of a session as the board shows it."""
@@ -135,8 +153,8 @@ class Party:
 
     def _send(self, session: str, phase: str) -> None:
         entry = self.ledger.find("post", session=session, phase=phase)[0]
-        blob = self.secrets(session) / entry["blob"]
-        if entry["blob"] and blob.is_file():
+        blob = self.folder / "sessions" / session / entry["blob"]
+        if blob.is_file():
             self.board.put_blob(session, self.name, blob)
         self.board.post(session, phase, self.name, entry["envelope"].encode())
 
@@ -146,9 +164,3 @@ def challenges_of(view: Session) -> list[UInt64]:
     transcript = bytes.fromhex(view.transcripts["tag"])
     count = view.charter.terms.challenges
     return list(challenges(transcript, count, view.descriptor.layout.size))
-
-
-def require_member(keys: Mapping[str, PublicKey], name: str, key: PublicKey, what: str) -> None:
-    """Raise `InvalidInputError` unless the charter names this party with this key."""
-    if keys.get(name) != key:
-        raise InvalidInputError(f"the charter has no {what} {name!r} with the key of this folder")

@@ -26,7 +26,6 @@ from site_agent.errors import (
     SecureSumError,
 )
 from site_agent.secure.blame import find_liars
-from site_agent.secure.board import Board
 from site_agent.secure.messages import (
     CommitBody,
     KeysBody,
@@ -38,7 +37,7 @@ from site_agent.secure.messages import (
     ValuesBody,
     VoidBody,
 )
-from site_agent.secure.party import Party, challenges_of, require_member
+from site_agent.secure.party import Party, challenges_of
 from site_agent.secure.seals import create_session_key, open_share
 from site_agent.secure.session import Fault, Session
 from site_agent.secure.verification import add_openings, write_result
@@ -49,17 +48,7 @@ _MOST_REASON = 2000
 class Server(Party):
     """An aggregation server on one machine; see `Party`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        charter: str,
-        board: Board,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(folder, name, charter, board, clock=clock)
-        require_member(self.charter.servers, name, self._key.public, "server")
+    role = "servers"
 
     def act(self, session: str) -> Session:
         """Do what can be done now in a session, and return its state.

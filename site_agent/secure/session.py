@@ -8,7 +8,7 @@ believes nothing but signatures, so labs, servers and auditors use it alike.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast
@@ -22,12 +22,9 @@ from site_agent.errors import InvalidInputError
 from site_agent.secure.board import Board, Post
 from site_agent.secure.charter import Charter
 from site_agent.secure.messages import (
-    CommitBody,
     Digest,
-    OpeningBody,
     PartsBody,
     ReceiptBody,
-    ResultBody,
     ShareBody,
     Signed,
     ValuesBody,
@@ -38,16 +35,19 @@ _MOST_NUMBERS = 2**28
 _Names = Annotated[tuple[str, ...], Field(max_length=1024)]
 
 
+_Time = Annotated[float, Field(ge=0, le=2**40, allow_inf_nan=False)]
+
+
 class Deadlines(BaseModel):
     """Times in seconds since 1970 until which labs share, servers commit, labs tag, and so on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    share: float
-    commit: float
-    tag: float
-    open: float
-    answer: float
+    share: _Time
+    commit: _Time
+    tag: _Time
+    open: _Time
+    answer: _Time
 
 
 class Descriptor(BaseModel):
@@ -373,18 +373,6 @@ class Session:
                 text = f"{lab} signed several answers, or one to other messages"
                 found[lab] = Fault("blame", "proof", (lab,), text)
         return found
-
-    def commitments(self) -> Mapping[str, CommitBody]:
-        """Return the servers' commitments."""
-        return self.bodies("commit")
-
-    def openings(self) -> Mapping[str, OpeningBody]:
-        """Return the servers' openings."""
-        return self.bodies("opening")
-
-    def results(self) -> Mapping[str, ResultBody]:
-        """Return what the servers computed."""
-        return self.bodies("result")
 
 
 def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import numpy as np
@@ -72,7 +73,7 @@ def verify_result(
         return written
     if not view.has("result"):
         raise unfinished(view)
-    results = view.results()
+    results = view.bodies("result")
     first = next(iter(results.values()))
     if any(each != first for each in results.values()):
         text = f"{', '.join(results)} signed different results; verify in full"
@@ -112,12 +113,12 @@ def add_openings(view: Session, board: Board, folder: Path) -> UInt64:
     count = size + view.charter.terms.challenges
     drawn = challenges_of(view)
     total: UInt64 = np.zeros(count, dtype=np.uint64)
-    commits, checks = view.commitments(), view.bodies("check")
-    for server, opening in view.openings().items():
-        path = folder / f"opening.{server}"
-        _fetch(board, view.session, opening.blob, path)
-        content = path.read_bytes()
-        path.unlink()
+    commits, checks = view.bodies("commit"), view.bodies("check")
+    for server, opening in view.bodies("opening").items():
+        with TemporaryDirectory(dir=folder) as place:
+            path = Path(place) / "opening"
+            _fetch(board, view.session, opening.blob, path)
+            content = path.read_bytes()
         try:
             part = from_bytes(content, count)
         except ValueError as error:
@@ -166,7 +167,7 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
 def _compare_results(view: Session, written: WrittenResult) -> None:
     wrong = tuple(
         server
-        for server, each in view.results().items()
+        for server, each in view.bodies("result").items()
         if (each.sum, each.file, each.weight, tuple(sorted(each.labs)))
         != (written.sum_digest, written.file_digest, written.weight, written.labs)
     )

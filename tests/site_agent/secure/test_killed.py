@@ -60,7 +60,7 @@ def _run(parties: Parties, session: str, name: str, phase: str, moment: str) -> 
         append(entry)
 
     party.ledger.append = killed_append  # type: ignore[method-assign]
-    view = party.review(session)
+    view = party.act(session) if isinstance(party, Server) else party.review(session)
     while view.phase != "complete" and not view.is_void:
         time.sleep(0.02)
         if isinstance(party, Server):
