@@ -51,6 +51,12 @@ COMMANDS = (
         "agent", "cli.merge.agent", "Merge and refine automatically with the pool.", _SHARE
     ),
     CommandEntry("rounds", "cli.merge.rounds", "Refine a model together with other sites.", _SHARE),
+    CommandEntry(
+        "secure",
+        "cli.secure.group",
+        "Sum up updates so that no server sees or falsifies them.",
+        _SHARE,
+    ),
     CommandEntry("admin", "cli.admin.group", "Manage sites, people, tokens and backups.", _SHARE),
     CommandEntry(
         "keys", "cli.keys", "Sign your uploads, and trust the keys of other sites.", _SHARE

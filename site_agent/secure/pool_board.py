@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError, PoolAnswerError
 from site_agent.pool.resources.secure import SecureSessions
 from site_agent.secure.board import Post
+from site_agent.secure.charter import Charter
+from site_agent.secure.session import parse_descriptor
 
 
 class PoolBoard:
@@ -19,11 +20,9 @@ class PoolBoard:
     ----------
     sessions : SecureSessions
         ``pool.secure`` of a `site_agent.PoolClient`.
-    sites : sequence of str
-        The labs and servers of sessions that are opened here: sites of the pool.
-    ends_at : datetime, optional
-        When sessions that are opened here are over; the pool deletes them some time after that.
-        Needed to open sessions only, like `sites`.
+    charter : Charter, optional
+        That of sessions that are opened here: its members have the names of their sites in the
+        pool.
     round_id : str, optional
         The round that the sessions belong to.
     """
@@ -32,24 +31,23 @@ class PoolBoard:
         self,
         sessions: SecureSessions,
         *,
-        sites: Sequence[str] = (),
-        ends_at: datetime | None = None,
+        charter: Charter | None = None,
         round_id: str | None = None,
     ) -> None:
         self._sessions = sessions
-        self._sites = sites
-        self._ends_at = ends_at
+        self._charter = charter
         self._round_id = round_id
         # Messages never change, so only new ones are asked for.
         self._known: dict[str, list[Post]] = {}
         self._last: dict[str, int] = {}
 
     def open_session(self, descriptor: bytes) -> str:
-        if self._ends_at is None:
-            raise InvalidInputError("this party opens no sessions")
-        opened = self._sessions.open(
-            descriptor.decode(), self._sites, self._ends_at, self._round_id
-        )
+        if self._charter is None:
+            raise InvalidInputError("a session can be opened only under a charter")
+        found = parse_descriptor(descriptor, self._charter)
+        sites = [*found.labs, *self._charter.servers]
+        ends_at = datetime.fromtimestamp(found.deadlines.answer, UTC)
+        opened = self._sessions.open(descriptor.decode(), sites, ends_at, self._round_id)
         return _require_session(opened.session_id, descriptor)
 
     def sessions(self) -> list[str]:

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from pool_server.database.records import now_utc
+from pool_server.wire.signatures.keys import PrivateKey
 from site_agent import PoolClient
 from site_agent.errors import ConflictError, NotFoundError
 from site_agent.secure.board import Board
+from site_agent.secure.charter import create_charter
 from site_agent.secure.pool_board import PoolBoard
+from site_agent.secure.session import new_descriptor
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.site_agent.secure.parties import LAYOUT
 
-SITES = ("lab-a", "server-1")
+SITES = ("lab-0", "lab-1", "lab-2", "server-0", "server-1")
+CHARTER = create_charter(
+    "eyes",
+    {name: PrivateKey.generate().public.text for name in SITES[3:]},
+    {name: PrivateKey.generate().public.text for name in SITES[:3]},
+)
+
+
+def descriptor(attempt: int) -> bytes:
+    return new_descriptor(CHARTER, LAYOUT, time.time(), attempt=attempt).to_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +36,7 @@ def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Board]]:
     """Return the boards of a lab and of a server."""
     with pool_in_thread(tmp_path_factory.mktemp("board")) as pool:
         clients = [client_of(pool, site) for site in SITES]
-        ends_at = now_utc() + timedelta(days=1)
-        yield [
-            PoolBoard(clients[0].secure, sites=SITES, ends_at=ends_at),
-            PoolBoard(clients[1].secure),
-        ]
+        yield [PoolBoard(clients[0].secure, charter=CHARTER), PoolBoard(clients[-1].secure)]
         for client in clients:
             client.close()
 
@@ -39,32 +47,33 @@ def client_of(pool: PoolDriver, site: str) -> PoolClient:
 
 def test_what_a_lab_posts_a_server_reads(boards: list[Board]) -> None:
     lab, server = boards
-    sessions = [lab.open_session(f"descriptor {n}".encode()) for n in range(3)]
-    assert lab.open_session(b"descriptor 1") == sessions[1]
+    contents = [descriptor(attempt) for attempt in range(1, 4)]
+    sessions = [lab.open_session(content) for content in contents]
+    assert lab.open_session(contents[1]) == sessions[1]
     assert server.sessions() == sessions
-    assert server.descriptor(sessions[1]) == b"descriptor 1"
+    assert server.descriptor(sessions[1]) == contents[1]
     messages = [(f"phase-{n}", f'{{"n": {n}}}'.encode()) for n in range(25)]
     for phase, envelope in messages[:23]:
-        lab.post(sessions[0], phase, "lab-a", envelope)
+        lab.post(sessions[0], phase, "lab-0", envelope)
     assert len(server.posts(sessions[0])) == 23
     for phase, envelope in messages[22:]:
-        lab.post(sessions[0], phase, "lab-a", envelope)
+        lab.post(sessions[0], phase, "lab-0", envelope)
     found = server.posts(sessions[0])
     assert [(each.phase, each.envelope) for each in found] == messages
-    assert {(each.session, each.sender) for each in found} == {(sessions[0], "lab-a")}
+    assert {(each.session, each.sender) for each in found} == {(sessions[0], "lab-0")}
     assert lab.posts(sessions[0]) == found
     assert server.posts(sessions[1]) == []
     with pytest.raises(ConflictError):
-        lab.post(sessions[0], "phase-1", "lab-a", b"{}")
+        lab.post(sessions[0], "phase-1", "lab-0", b"{}")
 
 
 def test_a_file_arrives_whole_and_is_resumed(boards: list[Board], tmp_path: Path) -> None:
     lab, server = boards
-    session = lab.open_session(b"files")
+    session = lab.open_session(descriptor(9))
     sent, target = tmp_path / "sent", tmp_path / "received"
     sent.write_bytes(os.urandom(300_000))
-    digest = lab.put_blob(session, "lab-a", sent)
-    assert lab.put_blob(session, "lab-a", sent) == digest
+    digest = lab.put_blob(session, "lab-0", sent)
+    assert lab.put_blob(session, "lab-0", sent) == digest
     # What an interrupted download left.
     target.with_name(f"received.{digest[:16]}.part").write_bytes(sent.read_bytes()[:100_000])
     server.get_blob(session, digest, target)

@@ -1,0 +1,1 @@
+"""``poolctl secure``: sums of updates that no server sees."""

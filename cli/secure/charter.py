@@ -1,0 +1,124 @@
+"""``poolctl secure charter``: who takes part, with which keys and rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, command, group, key_value_pairs
+from cli.frame.output import Invocation, Reply, TableText
+from cli.secure.options import FolderOption, party_folder
+
+if TYPE_CHECKING:
+    from site_agent.secure.charter import Charter
+
+app = group("Agree on the labs, servers and rules of secure sums.")
+
+_FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The charter.", show_default=False)
+]
+
+
+@command(
+    app,
+    "create",
+    examples=[
+        "secure charter create eyes -o eyes.toml --server inst-1=KEY --server inst-2=KEY "
+        "--lab lab-a=KEY --lab lab-b=KEY --lab lab-c=KEY"
+    ],
+)
+def create(
+    _invocation: Invocation,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for the charter.")],
+    *,
+    server: Annotated[
+        list[str],
+        typer.Option(metavar="SITE=KEY", help="An aggregation server; at least 2."),
+    ],
+    lab: Annotated[list[str], typer.Option(metavar="SITE=KEY", help="A lab; at least 3.")],
+    rule: Annotated[
+        list[str],
+        typer.Option("--rule", metavar="NAME=NUMBER", help="A rule, for example lab_hours=12."),
+    ] = [],  # noqa: B006 (typer wants the default itself)
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ] = Path("charter.toml"),
+    force: ForceOption = False,
+) -> Reply:
+    """Write a charter from the keys that 'poolctl secure keygen' printed at each lab and server.
+
+    Send the file to all of them. Each compares the digest with the others by telephone or in a
+    meeting, and accepts it with 'poolctl secure charter accept'.
+    """
+    from aggregators.whole_file import write_whole
+    from site_agent.secure.charter import create_charter
+
+    rules: dict[str, Any] = {
+        key: float(value) if "." in value else int(value)
+        for key, value in key_value_pairs(rule, "--rule").items()
+    }
+    made = create_charter(
+        name, key_value_pairs(server, "--server"), key_value_pairs(lab, "--lab"), **rules
+    )
+    is_same = output.is_file() and output.read_bytes() == made.content
+    require_free(output, force=force or is_same)
+    write_whole(output, made.content)
+    return _described(made, output)
+
+
+@command(app, "show", examples=["secure charter show eyes.toml"])
+def show(_invocation: Invocation, file: _FileArgument) -> Reply:
+    """Show the members, the rules and the digest of a charter."""
+    from site_agent.secure.charter import read_charter
+
+    return _described(read_charter(file), file)
+
+
+@command(
+    app,
+    "accept",
+    examples=["secure charter accept eyes.toml --digest 4f1d2c3b4a5968770123"],
+)
+def accept(
+    _invocation: Invocation,
+    file: _FileArgument,
+    *,
+    digest: Annotated[
+        str,
+        typer.Option(
+            metavar="SHA256",
+            help="What the other labs and servers read out; at least 16 digits.",
+            show_default=False,
+        ),
+    ],
+    folder: FolderOption = None,
+) -> Reply:
+    """Take part under a charter, after comparing its digest with the other labs and servers."""
+    from site_agent.secure.charter import accept_charter, read_charter
+
+    charter = read_charter(file)
+    accept_charter(party_folder(folder), charter, digest)
+    text = f"accepted the charter {charter.terms.name}, sha256 {charter.digest}"
+    return Reply({"digest": charter.digest, "accepted": True}, text, [charter.digest])
+
+
+def _described(charter: Charter, file: Path) -> Reply:
+    terms = charter.terms
+    members = [
+        [each.name, kind, each.public.key_id[:16]]
+        for kind, group in (("server", terms.servers), ("lab", terms.labs))
+        for each in group
+    ]
+    rules = terms.model_dump(mode="json", exclude={"name", "servers", "labs"})
+    words = ", ".join(f"{key} {value:g}" for key, value in rules.items())
+    text: list[str | TableText] = [
+        f"charter {terms.name} in {file}",
+        TableText(["site", "role", "fingerprint of the key"], members),
+        f"rules: {words}",
+        f"sha256 {charter.digest}",
+    ]
+    data = terms.model_dump(mode="json") | {"file": str(file), "digest": charter.digest}
+    return Reply(data, text, [charter.digest])

@@ -1,0 +1,341 @@
+"""``poolctl secure``: sums of updates that no server sees or falsifies."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, LimitOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.secure import charter as charters
+from cli.secure import trial
+from cli.secure.options import (
+    FolderOption,
+    SessionArgument,
+    SiteOption,
+    chosen_charter,
+    party_folder,
+    party_name,
+    review,
+    whole_session,
+)
+
+if TYPE_CHECKING:
+    from site_agent.secure.session import Fault, Session
+
+app = group("Sum up updates so that no server sees or falsifies them.")
+
+_UNIT = """\
+# /etc/systemd/system/poolctl-secure.service
+[Unit]
+Description=Aggregation server {name} of secure sums
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+User=poolctl-secure
+StateDirectory=poolctl-secure
+StateDirectoryMode=0700
+Environment=POOL_HOME=%S/poolctl-secure
+EnvironmentFile=/etc/poolctl-secure.env
+ExecStart={program} secure serve --charter {charter} --site {name}
+Restart=always
+RestartSec=10
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@command(app, "keygen", examples=["secure keygen", "secure keygen --site server-1"])
+def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOption = None) -> Reply:
+    """Create the key with which your lab or server signs in secure sums.
+
+    The private key stays in a file that only you can read. Give the printed public key to whoever
+    writes the charter, by a way on which you recognise each other. If there is a key, it is shown.
+    """
+    from site_agent.pool.trust.signing import create_key, load_key
+
+    name, place = party_name(invocation, site), party_folder(folder)
+    made = load_key(place, name) or create_key(place, name)
+    data = {"site": name, "key": made.key.public.text, "path": str(made.path)}
+    return Reply(data, f"{name}={made.key.public.text}", [made.key.public.text])
+
+
+@command(
+    app,
+    "serve",
+    examples=["secure serve", "secure serve --site server-1 --unit > poolctl-secure.service"],
+)
+def serve(
+    invocation: Invocation,
+    *,
+    charter: Annotated[
+        str,
+        typer.Option(metavar="SHA256", help="The accepted charter. Default: the only one."),
+    ] = "",
+    site: SiteOption = "",
+    folder: FolderOption = None,
+    poll_seconds: Annotated[
+        float, typer.Option(min=0.05, max=3600, help="Time between two looks at the pool.")
+    ] = 5.0,
+    unit: Annotated[
+        bool, typer.Option("--unit", help="Print a systemd unit, and do nothing else.")
+    ] = False,
+) -> Reply | None:
+    """Run an aggregation server until stopped: at an institution of its own, never at the pool's.
+
+    The server only calls the pool; nobody needs to reach it. It can be killed at any moment and
+    started again. Its folder must not be copied or put back from a backup: the ledger in it keeps
+    the server from opening a sum twice.
+    """
+    from site_agent.secure.pool_board import PoolBoard
+    from site_agent.secure.server import Server
+    from site_agent.secure.server import serve as serve_board
+
+    place = party_folder(folder)
+    chosen = chosen_charter(place, charter)
+    name = party_name(invocation, site)
+    if unit:
+        text = _UNIT.format(name=name, charter=chosen.digest, program=_program()).rstrip()
+        return Reply({"unit": text}, text, [text])
+    stopping: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if stopping:
+            raise KeyboardInterrupt
+        stopping.append(number)
+
+    previous = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with invocation.pool() as pool:
+            server = Server(place, name, chosen.digest, PoolBoard(pool.secure))
+            invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
+            serve_board(
+                server,
+                poll_seconds=poll_seconds,
+                stop=lambda: bool(stopping),
+                report=invocation.note,
+            )
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+    return None
+
+
+@command(app, "status", examples=["secure status", "secure status 4f1d2c3b4a59"])
+def status(
+    invocation: Invocation,
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="Only this session.", show_default=False)
+    ] = "",
+    *,
+    folder: FolderOption = None,
+    limit: LimitOption = 20,
+) -> Reply:
+    """List your sessions, or show one: its phase, who is waited for, and what went wrong."""
+    from site_agent.errors import InvalidInputError
+
+    place = party_folder(folder)
+    with invocation.pool() as pool:
+        if session:
+            view = review(pool, place, whole_session(pool, session))
+            return Reply(_data(view), _description(view), [view.session])
+        items, rows = [], []
+        for each in invocation.first_of(pool.secure.list(), limit):
+            try:
+                view = review(pool, place, each.session_id)
+            except InvalidInputError as error:
+                invocation.warn(f"session {each.session_id[:16]}: {error}")
+                continue
+            items.append(_data(view) | {"round_id": each.round_id})
+            shared = f"{len(view.shares)} of {len(view.descriptor.labs)}"
+            kind, waiting = view.descriptor.layout.kind, ", ".join(view.waiting)
+            rows.append(
+                [view.session[:16], _state(view), kind, shared, waiting, each.round_id or ""]
+            )
+    columns = ["session", "phase", "sum", "labs", "waits for", "round"]
+    table = TableText(columns, rows, empty="no sessions found", shortened="waits for")
+    return Reply({"items": items}, table, [each["session"] for each in items])
+
+
+@command(
+    app,
+    "verify",
+    examples=[
+        "secure verify 4f1d2c3b4a59 -o sum.contribution",
+        "secure verify 4f1d2c3b4a59 --full",
+    ],
+)
+def verify(
+    invocation: Invocation,
+    session: SessionArgument,
+    *,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Add up all openings, and trust no server; fetches more."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the verified sum."),
+    ] = None,
+    force: ForceOption = False,
+    folder: FolderOption = None,
+) -> Reply:
+    """Verify the result of a session.
+
+    Without --full, the result counts if all servers signed it: one honest server is enough.
+    """
+    import tempfile
+
+    from site_agent.secure.pool_board import PoolBoard
+    from site_agent.secure.verification import verify_result
+
+    if output is not None:
+        require_free(output, force=force)
+    with invocation.pool() as pool, tempfile.TemporaryDirectory() as scratch:
+        view = review(pool, party_folder(folder), whole_session(pool, session))
+        target = output or Path(scratch) / "sum"
+        mode = "full" if full else "servers"
+        written = verify_result(
+            view, PoolBoard(pool.secure), target, mode="full" if full else "servers"
+        )
+    data = {
+        "session": view.session,
+        "mode": mode,
+        "sum_digest": written.sum_digest,
+        "file_digest": written.file_digest,
+        "weight": written.weight,
+        "labs": written.labs,
+        "path": None if output is None else str(output),
+    }
+    how = "from all openings" if full else "by the signatures of all servers"
+    text = [
+        f"verified {how}: the sum of {len(written.labs)} labs ({', '.join(written.labs)})",
+        f"weight {written.weight}, sha256 {written.file_digest}",
+    ]
+    return Reply(data, text, [written.file_digest])
+
+
+@command(app, "void", examples=["secure void 4f1d2c3b4a59 --reason 'lab-c lost its disk' -y"])
+def void(
+    invocation: Invocation,
+    session: SessionArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Why, for all to read.", show_default=False)],
+    site: SiteOption = "",
+    folder: FolderOption = None,
+    yes: YesOption = False,
+) -> Reply:
+    """Declare, as a server, that you have not opened a session and deleted its shares.
+
+    Once all servers have done so, the labs may begin anew, also without some of them.
+    """
+    from site_agent.errors import ConflictError
+    from site_agent.secure.pool_board import PoolBoard
+    from site_agent.secure.server import Server
+
+    place = party_folder(folder)
+    name = party_name(invocation, site)
+    with invocation.pool() as pool:
+        view = review(pool, place, whole_session(pool, session))
+        invocation.confirm(f"Give up session {view.session[:16]} for good?", assume_yes=yes)
+        server = Server(place, name, view.charter.digest, PoolBoard(pool.secure))
+        if not server.declare_void(view.session, reason):
+            raise ConflictError(f"{name} has opened session {view.session[:16]} already")
+        view = server.review(view.session)
+    left = sorted(set(view.charter.servers) - view.voids)
+    text = "all servers gave the session up" if not left else f"waiting for {', '.join(left)}"
+    return Reply(_data(view), text, [view.session])
+
+
+@command(app, "blame", examples=["secure blame 4f1d2c3b4a59"])
+def blame(
+    invocation: Invocation, session: SessionArgument, *, folder: FolderOption = None
+) -> Reply:
+    """Say who is at fault in a session that does not go on, and what shows it."""
+    import time
+
+    from site_agent.secure.blame import find_liars
+
+    with invocation.pool() as pool:
+        view = review(pool, party_folder(folder), whole_session(pool, session))
+    faults = view.faults
+    if view.phase == "blame" and view.has("blame") and not faults:
+        faults = find_liars(view, time.time())
+    waiting = ", ".join(view.waiting)
+    empty = f"nobody is at fault; phase {_state(view)}" + (waiting and f", waits for {waiting}")
+    rows = [[each.phase, each.kind, ", ".join(each.parties), each.text] for each in faults]
+    data = _data(view) | {"faults": [_fault(each) for each in faults]}
+    table = TableText(["phase", "kind", "who", "what"], rows, empty=empty)
+    return Reply(data, table, [party for each in faults for party in each.parties])
+
+
+app.add_typer(charters.app, name="charter")
+app.add_typer(trial.app)
+
+
+def _program() -> str:
+    import shutil
+
+    return shutil.which("poolctl") or str(Path(sys.argv[0]).resolve())
+
+
+def _state(view: Session) -> str:
+    return "void" if view.is_void else view.phase
+
+
+def _data(view: Session) -> dict[str, Any]:
+    return {
+        "session": view.session,
+        "phase": _state(view),
+        "charter": view.charter.digest,
+        "kind": view.descriptor.layout.kind,
+        "numbers": view.descriptor.layout.size,
+        "invited": view.descriptor.labs,
+        "shared": sorted(view.shares),
+        "roster": sorted(view.roster),
+        "waiting": view.waiting,
+        "voids": sorted(view.voids),
+        "rejected_posts": view.rejected,
+        "faults": [_fault(each) for each in view.faults],
+    }
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    return {
+        "phase": fault.phase,
+        "kind": fault.kind,
+        "parties": fault.parties,
+        "text": fault.text,
+    }
+
+
+def _description(view: Session) -> TableText:
+    found = view.descriptor
+    optional = [
+        ("received", ", ".join(sorted(view.roster))),
+        ("waits for", ", ".join(view.waiting)),
+        ("given up by", ", ".join(sorted(view.voids))),
+        ("unsigned posts", str(view.rejected or "")),
+        *(("fault", str(each)) for each in view.faults),
+    ]
+    rows = [
+        ["session", view.session],
+        ["phase", _state(view)],
+        ["sum", f"{found.layout.kind}, {found.layout.size:,} numbers, attempt {found.attempt}"],
+        ["invited", ", ".join(found.labs)],
+        ["shared", ", ".join(sorted(view.shares))],
+        *([name, value] for name, value in optional if value),
+    ]
+    return TableText(["what", "value"], rows)

@@ -1,0 +1,287 @@
+"""A secure sum on one machine: a pool, servers and labs, each a process of its own.
+
+Nothing is shared between them but the pool. Every party reaches it through a relay that counts the
+bytes at its sockets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregators.methods.networks.contribution_file import read_network_contribution
+from aggregators.secure_sum.field import from_signed, to_bytes, to_signed
+from site_agent.errors import InvalidInputError
+from site_agent.pool.client import PoolClient
+from site_agent.pool.trust.signing import create_key
+from site_agent.runs.progress import Progress, no_progress
+from site_agent.secure.byte_counting import CountingRelay
+from site_agent.secure.charter import Charter, accept_charter, create_charter
+from site_agent.secure.pool_board import PoolBoard
+from site_agent.secure.session import new_descriptor
+from site_agent.secure.trial_lab import TrialLab, encoded_vector, trial_layout, trial_vector
+
+_STOP_TIMEOUT_S = 15.0
+_LOOK_INTERVAL_S = 0.1
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """What is tried.
+
+    Attributes
+    ----------
+    parameters : int
+        Length of each lab's vector.
+    full : bool
+        Labs verify all openings, not only the signatures of the servers.
+    """
+
+    servers: int = 3
+    sites: int = 5
+    parameters: int = 1_000_000
+    full: bool = False
+    poll_seconds: float = 0.25
+    timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class PartyTraffic:
+    """What one party exchanged with the pool; `seconds` from a lab's first request to its end."""
+
+    name: str
+    sent_bytes: int
+    received_bytes: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial found.
+
+    Attributes
+    ----------
+    processes : int
+        The pool, the servers and the labs.
+    integer_sum_is_exact : bool
+        The sum that the labs verified is that of their encoded vectors.
+    largest_difference : float
+        Of the mean from the one computed in float64.
+    same_bytes : bool
+        All labs have the same file.
+    """
+
+    processes: int
+    labs: int
+    seconds: float
+    integer_sum_is_exact: bool
+    largest_difference: float
+    same_bytes: bool
+    parties: tuple[PartyTraffic, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_trial(
+    folder: Path,
+    endpoint: str,
+    admin_token: str,
+    settings: TrialSettings,
+    *,
+    server_command: Sequence[str],
+    progress: Progress = no_progress,
+) -> TrialResult:
+    """Hold one session with servers and labs as processes, and check its result.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty; each party gets a folder in it.
+    endpoint, admin_token : str
+        Of a running pool that is used for nothing else.
+    server_command : sequence of str
+        Starts ``poolctl secure serve``.
+
+    Raises
+    ------
+    InvalidInputError
+        A process ended before its time, or the session took too long.
+    """
+    servers = [f"server-{number}" for number in range(1, settings.servers + 1)]
+    labs = [f"lab-{number}" for number in range(1, settings.sites + 1)]
+    charter = _prepared_charter(folder, servers, labs)
+    with ExitStack() as stack:
+        relays = {name: stack.enter_context(CountingRelay(endpoint)) for name in servers + labs}
+        tokens = _created_tokens(endpoint, admin_token, servers + labs)
+        environments = {
+            name: os.environ
+            | {
+                "POOL_ENDPOINT": relays[name].url,
+                "POOL_TOKEN": tokens[name],
+                "POOL_HOME": str(folder / name / "home"),
+            }
+            for name in relays
+        }
+        layout = trial_layout(settings.parameters)
+        with PoolClient(endpoint, tokens[labs[0]]) as pool:
+            descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
+            session = PoolBoard(pool.secure, charter=charter).open_session(descriptor.to_bytes())
+        words = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
+        commands = {
+            name: [*server_command, *words, "--site", name, "--folder", str(folder / name)]
+            for name in servers
+        }
+        for number, name in enumerate(labs):
+            chosen = TrialLab(
+                name=name,
+                number=number,
+                parameters=settings.parameters,
+                charter=charter.digest,
+                session=session,
+                full=settings.full,
+                poll_seconds=settings.poll_seconds,
+            )
+            path = folder / name / "trial.json"
+            path.write_text(chosen.model_dump_json())
+            commands[name] = [sys.executable, "-m", "site_agent.secure.trial_lab", str(path)]
+        progress(0.1, f"{len(servers)} servers and {len(labs)} labs")
+        started_s = time.monotonic()
+        running = {
+            name: stack.enter_context(_process(command, folder / name, environments[name]))
+            for name, command in commands.items()
+        }
+        _wait_for_labs(running, labs, folder, settings.timeout_seconds, progress)
+        seconds = time.monotonic() - started_s
+    found = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
+    traffic = tuple(
+        PartyTraffic(
+            name,
+            relay.sent_bytes,
+            relay.received_bytes,
+            found[name]["seconds"] if name in found else None,
+        )
+        for name, relay in relays.items()
+    )
+    return TrialResult(
+        processes=1 + len(running),
+        labs=len(labs),
+        seconds=seconds,
+        **_checked(folder, labs, found, settings.parameters, charter),
+        parties=traffic,
+    )
+
+
+def _prepared_charter(folder: Path, servers: Sequence[str], labs: Sequence[str]) -> Charter:
+    """Make the keys of all parties, and have each accept the charter."""
+    keys = {name: create_key(folder / name, name).key.public.text for name in [*servers, *labs]}
+    charter = create_charter(
+        "trial", {name: keys[name] for name in servers}, {name: keys[name] for name in labs}
+    )
+    for name in keys:
+        accept_charter(folder / name, charter, charter.digest)
+    return charter
+
+
+def _created_tokens(endpoint: str, admin_token: str, names: Sequence[str]) -> dict[str, str]:
+    with PoolClient(endpoint, admin_token) as admin:
+        for name in names:
+            admin.sites.create(name)
+        return {name: admin.tokens.create(name, "trial").secret for name in names}
+
+
+@contextmanager
+def _process(
+    command: Sequence[str], folder: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a party while the block runs; its output goes to a log in its folder."""
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_for_labs(
+    running: dict[str, subprocess.Popen[bytes]],
+    labs: Sequence[str],
+    folder: Path,
+    timeout_s: float,
+    progress: Progress,
+) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        codes = {name: process.poll() for name, process in running.items()}
+        done = sum(codes[name] == 0 for name in labs)
+        if done == len(labs):
+            return
+        for name, code in codes.items():
+            if code is not None and (code != 0 or name not in labs):
+                with suppress(OSError):
+                    tail = (folder / name / "log").read_text()[-1500:]
+                raise InvalidInputError(f"{name} ended with code {code}:\n{tail}")
+        if time.monotonic() > deadline_s:
+            raise InvalidInputError(
+                f"{done} of {len(labs)} labs have a result after {timeout_s:g} s; see the logs in "
+                f"{folder}"
+            )
+        progress(0.1 + 0.8 * done / len(labs), f"{done} of {len(labs)} labs have a result")
+        time.sleep(_LOOK_INTERVAL_S)
+
+
+def _checked(
+    folder: Path,
+    labs: Sequence[str],
+    found: dict[str, dict[str, Any]],
+    parameters: int,
+    charter: Charter,
+) -> dict[str, Any]:
+    """Compare what the labs found with sums computed here from all vectors."""
+    total = np.zeros(parameters + 1, dtype=np.int64)
+    weighted, weights = np.zeros(parameters), 0
+    for number in range(len(labs)):
+        total += to_signed(encoded_vector(number, parameters, charter.budget))
+        values, weight = trial_vector(number, parameters)
+        weighted += weight * values.astype(np.float64)
+        weights += weight
+    expected = hashlib.sha256(to_bytes(from_signed(total))).hexdigest()
+    contribution = read_network_contribution(folder / labs[0] / "sum.contribution")
+    mean = contribution.network.tensors["vector"].astype(np.float64)
+    files = {
+        hashlib.sha256((folder / name / "sum.contribution").read_bytes()).hexdigest()
+        for name in labs
+    }
+    return {
+        "integer_sum_is_exact": all(
+            (each["sum_digest"], each["weight"], sorted(each["labs"]))
+            == (expected, weights, sorted(labs))
+            for each in found.values()
+        ),
+        "largest_difference": float(np.abs(mean - weighted / weights).max()),
+        "same_bytes": len(files) == 1,
+    }

@@ -1,0 +1,199 @@
+"""``poolctl secure`` against a real pool, from the keys to a sum, a void session and a liar."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.methods.networks.contribution_file import read_network_contribution
+from site_agent import PoolClient
+from site_agent.secure.charter import require_accepted
+from site_agent.secure.lab import Lab
+from site_agent.secure.pool_board import PoolBoard
+from site_agent.secure.server import Server
+from site_agent.secure.session import new_descriptor
+from site_agent.secure.trial_lab import encoded_vector, trial_layout, trial_vector
+from tests.cli.conftest import Run, run_process, start_process, wait_until
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+
+SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
+PARAMETERS = 50
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    with pool_in_thread(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@dataclass
+class Parties:
+    """Labs and servers with folders of their own, that the commands have set up."""
+
+    pool: PoolDriver
+    folder: Path
+    charter: str
+
+    def client(self, name: str) -> PoolClient:
+        return PoolClient(self.pool.url, self.pool.secret(name, "contributor"))
+
+    def open(self) -> str:
+        charter = require_accepted(self.folder / LABS[0], self.charter)
+        descriptor = new_descriptor(charter, trial_layout(PARAMETERS), time.time())
+        with self.client(LABS[0]) as client:
+            return PoolBoard(client.secure, charter=charter).open_session(descriptor.to_bytes())
+
+    def serve(self, session: str) -> None:
+        for _ in range(3):
+            for name in SERVERS:
+                with self.client(name) as client:
+                    board = PoolBoard(client.secure)
+                    Server(self.folder / name, name, self.charter, board).act(session)
+
+    def visit(self, session: str, *, share: bool = False) -> None:
+        for number, name in enumerate(LABS):
+            with self.client(name) as client:
+                lab = Lab(self.folder / name, name, self.charter, PoolBoard(client.secure))
+                if share:
+                    lab.approve_base(trial_layout(PARAMETERS).base_digest)
+                    numbers = encoded_vector(number, PARAMETERS, lab.charter.budget)
+                    assert lab.share(session, trial_layout(PARAMETERS), numbers)
+                else:
+                    lab.visit(session)
+
+
+@pytest.fixture
+def as_party(pool: PoolDriver, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    def change(name: str) -> None:
+        monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+        monkeypatch.setenv("POOL_TOKEN", pool.secret(name, "contributor"))
+
+    return change
+
+
+@pytest.fixture
+def parties(
+    pool: PoolDriver, tmp_path: Path, as_party: Callable[[str], None], poolctl: Run
+) -> Parties:
+    """Make keys and a charter with the commands, and accept it everywhere."""
+    keys = {}
+    for name in (*SERVERS, *LABS):
+        as_party(name)
+        made = poolctl("secure", "keygen", "--folder", tmp_path / name, "-q")
+        assert made.code == 0, made.err
+        keys[name] = made.out.strip()
+    file = tmp_path / "charter.toml"
+    words = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
+    words += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
+    created = poolctl("secure", "charter", "create", "eyes", *words, "-o", file, "--json")
+    charter = str(created.data["digest"])
+    for name in keys:
+        place = ["--folder", tmp_path / name, "--json"]
+        refused = poolctl("secure", "charter", "accept", file, "--digest", "0" * 64, *place)
+        assert refused.code == 2
+        accepted = poolctl("secure", "charter", "accept", file, "--digest", charter[:20], *place)
+        assert accepted.data["accepted"]
+    return Parties(pool, tmp_path, charter)
+
+
+def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> None:
+    file = parties.folder / "charter.toml"
+    shown = poolctl("secure", "charter", "show", file, "--json").data
+    assert shown["digest"] == parties.charter
+    assert [each["name"] for each in shown["servers"]] == [*SERVERS]
+    assert parties.charter in poolctl("secure", "charter", "show", file).out
+    words = [
+        word for each in shown["servers"] for word in ("--server", f"{each['name']}={each['key']}")
+    ]
+    words += [word for each in shown["labs"] for word in ("--lab", f"{each['name']}={each['key']}")]
+    again = poolctl("secure", "charter", "create", "eyes", *words, "-o", file, "-q")
+    assert again.out.strip() == parties.charter
+    other = poolctl("secure", "charter", "create", "other", *words, "-o", file, "--json")
+    assert other.error["code"] == "file_exists"
+    # A key that is there is shown, and not replaced.
+    place = parties.folder / LABS[0]
+    kept = poolctl("secure", "keygen", "--site", LABS[0], "--folder", place, "-q")
+    assert kept.out.strip() == shown["labs"][0]["key"]
+
+
+def test_a_sum_is_followed_and_verified(
+    parties: Parties, as_party: Callable[[str], None], poolctl: Run
+) -> None:
+    session, place = parties.open(), ["--folder", parties.folder / LABS[1]]
+    as_party(LABS[1])
+    parties.serve(session)
+    found = poolctl("secure", "status", session[:12], *place, "--json").data
+    assert (found["phase"], found["waiting"]) == ("receipt", [*SERVERS])
+    early = poolctl("secure", "verify", session, *place, "--json")
+    assert early.code != 0
+    parties.visit(session, share=True)
+    parties.serve(session)
+    parties.visit(session)
+    parties.serve(session)
+    listed = poolctl("secure", "status", *place)
+    assert session[:16] in listed.out
+    assert "complete" in listed.out
+    outputs = [parties.folder / name for name in ("signed", "full")]
+    for output, words in zip(outputs, ([], ["--full"]), strict=True):
+        verified = poolctl("secure", "verify", session, "-o", output, *words, *place, "--json")
+        assert verified.data["labs"] == [*LABS]
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    drawn = [trial_vector(number, PARAMETERS) for number in range(len(LABS))]
+    mean = np.average([values for values, _ in drawn], axis=0, weights=[w for _, w in drawn])
+    read = read_network_contribution(outputs[0])
+    assert np.abs(read.network.tensors["vector"] - mean).max() < 1e-7
+    nobody = poolctl("secure", "blame", session, *place)
+    assert "nobody is at fault" in nobody.out
+    as_party(SERVERS[0])
+    late = poolctl(
+        "secure", "void", session, "--reason", "late", "-y", "--json",
+        "--folder", parties.folder / SERVERS[0],
+    )  # fmt: skip
+    assert late.error["code"] == "conflict"
+
+
+def test_all_servers_can_give_a_session_up(
+    parties: Parties, as_party: Callable[[str], None], poolctl: Run
+) -> None:
+    session = parties.open()
+    parties.serve(session)
+    parties.visit(session, share=True)
+    states = []
+    for name in SERVERS:
+        as_party(name)
+        words = ["--reason", "a lab left", "--folder", parties.folder / name, "-y", "--json"]
+        states.append(poolctl("secure", "void", session, *words).data["phase"])
+    assert states == ["receipt", "void"]
+
+
+def test_a_server_serves_until_it_is_stopped(
+    parties: Parties, as_party: Callable[[str], None], poolctl: Run
+) -> None:
+    session, place = parties.open(), ["--folder", parties.folder / SERVERS[0]]
+    as_party(SERVERS[0])
+    unit = poolctl("secure", "serve", "--unit", *place)
+    assert f"--charter {parties.charter} --site {SERVERS[0]}" in unit.out
+    process = start_process("secure", "serve", "--poll-seconds", 0.1, *place)
+    with parties.client(LABS[0]) as client:
+        board = PoolBoard(client.secure)
+        wait_until(lambda: bool(board.posts(session)))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
+def test_a_sum_of_processes_that_share_nothing_is_exact() -> None:
+    tried = run_process(
+        "secure", "try", "--servers", 2, "--sites", 3, "--parameters", 5000, "--full", "--json"
+    ).data
+    assert tried["processes"] == 6
+    assert tried["integer_sum_is_exact"]
+    assert tried["same_bytes"]
+    assert tried["largest_difference"] < 1e-7
+    sent = {each["name"]: each["sent_bytes"] for each in tried["parties"]}
+    assert all(8 * 5000 < sent[lab] < 8 * 5000 + 150_000 for lab in ("lab-1", "lab-2", "lab-3"))
