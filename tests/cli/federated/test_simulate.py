@@ -9,7 +9,7 @@ from tests.cli.conftest import Run
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 
-def test_methods_are_compared_and_rounds_added(poolctl: Run, tmp_path: Path) -> None:
+def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_path: Path) -> None:
     table = folder_of(
         tmp_path / "gaze", samples_of("a", 12), samples_of("b", 12, 1), samples_of("c", 16, 2)
     )
@@ -27,14 +27,14 @@ def test_methods_are_compared_and_rounds_added(poolctl: Run, tmp_path: Path) -> 
     lines = shown.out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["method", "fedavg", "fedadam", "constant"]
     assert (tmp_path / "run/errors.png").read_bytes().startswith(b"\x89PNG")
-    first = file_digest(tmp_path / "run/fedavg/round-001.safetensors")
 
-    longer = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--json").data
-    (found,) = longer["methods"]
-    assert [each["number"] for each in found["rounds"]] == [1, 2]
-    assert found["rounds"][1]["base"] == first == found["rounds"][0]["result"]
-    assert set(found["rounds"][1]["errors_deg"]) == {"a", "b", "c"}
-    assert found["rounds"][1]["result"] == file_digest(found["network"])
+    again = poolctl(*words, *both, "--rounds", "1", "--json").data
+    assert [each["plan"]["method"] for each in again["methods"]] == ["fedavg", "fedadam"]
+    for each in again["methods"]:
+        (held,) = each["rounds"]
+        assert set(held["errors_deg"]) == set(again["constant_errors_deg"]) == {"a", "b", "c"}
+        assert held["result"] == file_digest(each["network"])
+        assert held["base"] == file_digest(tmp_path / "run/base.safetensors")
 
     refused = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "epochs=2")
     assert refused.code == 2

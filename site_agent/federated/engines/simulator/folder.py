@@ -22,7 +22,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -135,7 +135,7 @@ def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFold
 def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
     """Return what all methods of a run have in common, as JSON has it."""
     sites = {
-        site: [{**asdict(each), "held_out": list(each.held_out)} for each in site_data.persons]
-        for site, site_data in data.sites.items()
+        site: {"persons": list(each.persons), "samples": each.samples}
+        for site, each in data.sites.items()
     }
     return {"data": data.digest, "base": first_model(base).digest, "sites": sites}

@@ -1,0 +1,105 @@
+"""The same federation by processes on one machine and through a pool: equal digests."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from site_agent.federated.engines.simulator import SiteProcesses, divide, open_run, simulate
+from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.networks import new_network
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import PoolClient
+from site_agent.rounds.contract import DataChoice
+from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.finishing import finish_round
+from site_agent.rounds.rules import ContributionRules
+from tests.site_agent.datasets.gaze.made import folder_of, samples_of
+from tests.site_agent.live_pool import live_pool
+
+SITES = ("site-a", "site-b")
+PLANS = (
+    make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=3),
+    make_plan("fedadam", {"batch_size": 8, "seed": 5, "eta": 0.003, "mean": "sites"}, rounds=3),
+)
+
+Digests = list[tuple[str, str | None, dict[str, str]]]
+"""Of each round: the network, the state, and the sites' updates."""
+
+
+@pytest.fixture(scope="module")
+def gaze(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gaze")
+    return folder_of(folder, *(samples_of(site, 16, seed) for seed, site in enumerate(SITES)))
+
+
+@pytest.fixture(scope="module")
+def simulated(gaze: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Digests]]:
+    """Hold the rounds of all plans with a process for each site; return the base, too."""
+    data = divide(gaze, holdout="none")
+    run_folder = tmp_path_factory.mktemp("simulated") / "run"
+    with (
+        open_run(run_folder, data, new_network("gaze-lenet", 5)) as run,
+        SiteProcesses(SITES) as processes,
+    ):
+        found = [simulate(plan, run, data, processes).rounds for plan in PLANS]
+        digests = [
+            [(each.result, each.state, dict(each.updates)) for each in rounds] for rounds in found
+        ]
+        return run.base, digests
+
+
+def through_pool(
+    sites: dict[str, PoolClient], base: str, plan: FederationPlan, gaze: Path
+) -> Digests:
+    """Hold the rounds of a plan through a pool, and return the digests of each."""
+    first = sites["site-a"]
+    key = first.rounds.start(
+        base,
+        SITES,
+        datetime.now(UTC) + timedelta(hours=1),
+        method=plan.method,
+        options=plan.options,
+        rounds=plan.rounds,
+    ).round_id
+    rules = ContributionRules(trusted=frozenset(SITES))
+    found: Digests = []
+    while key:
+        sent = {
+            site: contribute_to_round(
+                pool, key, gaze, DataChoice(persons=(site,)), site=site, rules=rules
+            ).digest
+            for site, pool in sites.items()
+        }
+        ended = finish_round(first, key, upload_to=f"site-a/{plan.method}").round
+        assert ended.result_digest is not None
+        found.append((ended.result_digest, ended.state_digest, sent))
+        key = ended.successor or ""
+    return found
+
+
+def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network(
+    simulated: tuple[Path, list[Digests]],
+    gaze: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    base, expected = simulated
+    with live_pool(tmp_path / "pool") as pool, ExitStack() as stack:
+        sites = {
+            site: stack.enter_context(
+                PoolClient(pool.url, pool.tokens[site], cache=ModelCache(tmp_path / site))
+            )
+            for site in SITES
+        }
+        address = str(sites["site-a"].upload(base, "site-a/base").version.address)
+        for plan, digests in zip(PLANS, expected, strict=True):
+            held = through_pool(sites, address, plan, gaze)
+            assert len(held) == 3
+            assert held == digests
+    assert expected[0][0][2] == expected[1][0][2], "the first updates know no method"
+    assert expected[0][0][0] != expected[1][0][0]
