@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from aggregators import write_model
 from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
 from site_agent.networks import new_network
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
+from tests.conftest import PROJECT_ROOT
 from tests.site_agent.federated.small_sites import small_sites
 
 
@@ -31,12 +34,14 @@ class LiveFederation:
         write_samples(self.data, samples.values())
         write_model(new_network("gaze-lenet", 1), self.base)
         self.processes: dict[str, subprocess.Popen[str]] = {}
-        self.provision(self.kits)
+        self.port, self.jobs_sent = free_port(), 0
+        self.provision(self.kits, self.port)
 
-    def provision(self, output: Path, port: int | None = None) -> None:
+    def provision(self, output: Path, port: int) -> None:
         words = [word for site in self.sites for word in ("--site", site)]
-        address = f"localhost:{port or free_port()}"
-        made = run_process("federated", "provision", "--server", address, *words, "-o", output)
+        made = run_process(
+            "federated", "provision", "--server", f"localhost:{port}", *words, "-o", output
+        )
         assert made.code == 0, made.err
 
     def samples(self) -> dict[str, GazeSamples]:
@@ -59,6 +64,28 @@ class LiveFederation:
         process.communicate()
         wait_until(lambda: not processes_of(self.kits / name), 30)
 
+    def stop(self, name: str) -> None:
+        """Ask a command to end, as Ctrl-C does."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 0, name
+        wait_until(lambda: not processes_of(self.kits / name), 30)
+
+    def send_job(self, kind: str) -> Any:
+        """Send a job that is not ours; return its status and details."""
+        words = [self.kits / "submit", self.folder / f"{kind}-{self.jobs_sent}", self.base, kind]
+        self.jobs_sent += 1
+        module = "tests.cli.federated.send_job"
+        done = subprocess.run(
+            [sys.executable, "-m", module, *map(str, words)],
+            cwd=PROJECT_ROOT,
+            stdout=subprocess.PIPE,
+            timeout=120,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
     def submit(self, *words: object) -> Outcome:
         return run_process(*self.submission(*words), timeout_s=600)
 
@@ -76,10 +103,6 @@ class LiveFederation:
 
         wait_until(all_connected, 60)
 
-    def log(self, name: str) -> str:
-        place = self.kits / name / "log.txt"
-        return place.read_text(encoding="utf-8") if place.is_file() else ""
-
 
 @contextmanager
 def live_federation(folder: Path, count: int) -> Iterator[LiveFederation]:
@@ -87,11 +110,8 @@ def live_federation(folder: Path, count: int) -> Iterator[LiveFederation]:
     federation = LiveFederation(folder, count)
     try:
         yield federation
-        for process in federation.processes.values():
-            process.send_signal(signal.SIGTERM)
-        for name, process in federation.processes.items():
-            process.communicate(timeout=30)
-            assert process.returncode == 0, name
+        for name in list(federation.processes):
+            federation.stop(name)
         wait_until(lambda: not processes_of(folder), 30)
     finally:
         for pid in processes_of(folder):

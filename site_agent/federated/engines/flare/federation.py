@@ -200,6 +200,7 @@ def _hold_block(
                 session.abort(job)
             raise
         made = federation.add(session.download(job, Path(temporary)))
+        session.delete(job)
     refused = [line for line in details if not line.endswith(": OK")]
     return made, "; ".join([f"the job ended as {status}", *refused])
 

@@ -55,7 +55,16 @@ def run_kit(kit: Kit, environment: Mapping[str, str], on_line: Callable[[str], N
 def _read(lines: IO[bytes] | None, on_line: Callable[[str], None]) -> None:
     with contextlib.suppress(ValueError, OSError):  # closed while it is read
         for line in lines or ():
-            on_line(line.decode("utf-8", "replace").rstrip())
+            on_line(_plain(line.decode("utf-8", "replace").rstrip()))
+
+
+def _plain(line: str) -> str:
+    """Return a line of FLARE's log, or what it means."""
+    if "CERTIFICATE_VERIFY_FAILED" in line:
+        return "refused: the other side's certificate is not of this federation"
+    if "UNKNOWN_CA" in line or "CERTIFICATE_UNKNOWN" in line:
+        return "refused: this kit's certificate is not of the other side's federation"
+    return line
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

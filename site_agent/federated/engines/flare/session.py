@@ -84,6 +84,11 @@ class FederationSession:
             place = Path(self._session.download_job_result(job, str(folder.resolve())))
         return place / "workspace" / messages.RESULTS
 
+    def delete(self, job: str) -> None:
+        """Remove a finished job and its results from the server."""
+        with self._translated("delete a job"):
+            self._session.delete_job(job)
+
     def abort(self, job: str) -> None:
         """End a job; its finished rounds can be downloaded."""
         with self._translated("stop a job"):

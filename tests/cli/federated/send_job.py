@@ -1,0 +1,48 @@
+"""Send a job that is not ours: ``send_job.py KIT FOLDER BASE custom-code|other-controller|...``.
+
+It is a process of its own because FLARE leaves threads in a process that talks to its server.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from site_agent.federated.engines.flare import jobs
+from site_agent.federated.engines.flare.kits import read_kit
+from site_agent.federated.engines.flare.session import FederationSession, has_finished
+from site_agent.federated.plan import make_plan
+
+
+def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
+    kit = read_kit(kit_folder, "submitter")
+    jobs.write_job(
+        folder,
+        make_plan("fedavg", {}, rounds=1),
+        kit.sites,
+        base,
+        run="foreign",
+        first_round=1,
+        rounds=1,
+        round_limit_s=10,
+    )
+    if kind == "custom-code":
+        for app in ("server", "site"):
+            (folder / app / "custom").mkdir()
+            (folder / app / "custom" / "own.py").write_text("raise SystemExit")
+    elif kind == "other-class":
+        place = folder / "site" / "config" / "config_fed_client.json"
+        content = json.loads(place.read_text())
+        content["executors"][0]["executor"] = {"path": "subprocess.Popen", "args": {"args": "true"}}
+        place.write_text(json.dumps(content))
+    with FederationSession(kit) as session:
+        job = session.submit(folder)
+        while not has_finished((found := session.status(job))[0]):
+            time.sleep(0.5)
+    print(json.dumps({"status": found[0], "details": found[1]}))
+
+
+if __name__ == "__main__":
+    main(*(Path(word) for word in sys.argv[1:4]), sys.argv[4])
