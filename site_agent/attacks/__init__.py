@@ -1,0 +1,66 @@
+"""Attacks that measure what federated training reveals of the people whose pictures trained.
+
+All run at home, on one's own or on drawn data. Each is a function of plain data: the networks
+that leaked, samples with gaze, and what an attacker may know besides.
+"""
+
+from __future__ import annotations
+
+from site_agent.attacks.attributes import predict_from_updates
+from site_agent.attacks.leaks import (
+    ALL_SITES,
+    LEAKS,
+    Leak,
+    LeakedRound,
+    LeakLosses,
+    LeakName,
+    Losses,
+    RecordedRound,
+    apply_update,
+    leak_of,
+    leak_of_network,
+    record_rounds,
+    sample_losses,
+)
+from site_agent.attacks.membership import (
+    ShadowLosses,
+    by_person,
+    membership_scores,
+    membership_signals,
+    reference_losses,
+)
+from site_agent.attacks.reidentification import (
+    Reidentification,
+    reidentify,
+    scores_by_losses,
+    scores_by_updates,
+)
+from site_agent.attacks.scores import Separation, separation
+
+__all__ = [
+    "ALL_SITES",
+    "LEAKS",
+    "Leak",
+    "LeakLosses",
+    "LeakName",
+    "LeakedRound",
+    "Losses",
+    "RecordedRound",
+    "Reidentification",
+    "Separation",
+    "ShadowLosses",
+    "apply_update",
+    "by_person",
+    "leak_of",
+    "leak_of_network",
+    "membership_scores",
+    "membership_signals",
+    "predict_from_updates",
+    "record_rounds",
+    "reference_losses",
+    "reidentify",
+    "sample_losses",
+    "scores_by_losses",
+    "scores_by_updates",
+    "separation",
+]

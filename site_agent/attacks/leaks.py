@@ -1,0 +1,182 @@
+"""What an attacker has seen of a federation, and the losses of the networks that he has.
+
+All attacks work on the same form: in each round, a network before training and one or several
+after it. ``plain`` has one network after for each site, ``secure`` only the combined one, and
+``floor`` the final network against the first, as if all rounds were one. The first network is
+public in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.models import NetworkContribution, StateDict
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.errors import InvalidInputError
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.plan import FederationPlan
+
+Float64 = NDArray[np.float64]
+LeakName = Literal["plain", "secure", "floor", "none"]
+LEAKS: tuple[LeakName, ...] = ("plain", "secure", "floor", "none")
+ALL_SITES = "all sites"
+"""How the combined network is called among the networks after a round."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeakedRound:
+    """Networks before and after training.
+
+    Attributes
+    ----------
+    after : mapping of str to StateDict
+        By site, or one under `ALL_SITES`.
+    """
+
+    before: StateDict
+    after: Mapping[str, StateDict]
+
+
+@dataclass(frozen=True, eq=False)
+class Leak:
+    """All that an attacker has seen; `rounds` is empty if that is nothing."""
+
+    name: str
+    rounds: tuple[LeakedRound, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRound:
+    """One round of a federation: its base, what each site sent, and the result."""
+
+    base: StateDict
+    updates: Mapping[str, NetworkContribution]
+    result: StateDict
+
+
+@dataclass(frozen=True, eq=False)
+class LeakLosses:
+    """Losses of leaked networks on some samples: mean absolute error of both angles, in radians.
+
+    Attributes
+    ----------
+    sites : tuple of str
+        As in `LeakedRound.after`.
+    before : float64, shape (rounds, n)
+    after : float64, shape (sites, rounds, n)
+    """
+
+    sites: tuple[str, ...]
+    before: Float64
+    after: Float64
+
+    @property
+    def gains(self) -> Float64:
+        """How much training lowered the losses, summed over rounds: shape (sites, n)."""
+        gains: Float64 = (self.before[None] - self.after).sum(axis=1)
+        return gains
+
+    def of(self, index: NDArray[np.generic] | slice) -> LeakLosses:
+        """Return the losses on some of the samples."""
+        return LeakLosses(self.sites, self.before[:, index], self.after[:, :, index])
+
+
+class Losses:
+    """Losses of networks on fixed samples; each network is run once."""
+
+    def __init__(self, samples: GazeSamples) -> None:
+        self.samples = samples
+        self._known: dict[int, tuple[StateDict, Float64]] = {}
+
+    def of(self, network: StateDict) -> Float64:
+        """Return the loss on each sample, shape (n,)."""
+        if id(network) not in self._known:
+            self._known[id(network)] = (network, sample_losses(network, self.samples))
+        return self._known[id(network)][1]
+
+    def of_leak(self, leak: Leak) -> LeakLosses:
+        """Return the losses of all networks of a leak with at least one round."""
+        if not leak.rounds:
+            raise InvalidInputError(f"the leak {leak.name!r} holds no network")
+        sites = tuple(leak.rounds[0].after)
+        before = np.array([self.of(each.before) for each in leak.rounds])
+        after = np.array([[self.of(each.after[site]) for each in leak.rounds] for site in sites])
+        return LeakLosses(sites, before, after)
+
+
+def record_rounds(
+    base: StateDict, sites: Mapping[str, GazeSamples], plan: FederationPlan
+) -> list[RecordedRound]:
+    """Hold the rounds of a plan in memory, and keep what each site sent; raises as `run_rounds`."""
+    sent: dict[int, dict[str, NetworkContribution]] = {}
+
+    def keep(site: str, number: int, contribution: NetworkContribution) -> NetworkContribution:
+        sent.setdefault(number, {})[site] = contribution
+        return contribution
+
+    recorded = []
+    for held in run_rounds(base, sites, plan, corrupt=keep):
+        # Attacks run networks under the architecture's name, which results of merges carry too.
+        result = StateDict(held.model.network.tensors, held.model.network.infos, base.metadata)
+        recorded.append(RecordedRound(base, sent.pop(held.number), result))
+        base = result
+    return recorded
+
+
+def leak_of(name: LeakName, recorded: Sequence[RecordedRound]) -> Leak:
+    """Return what an attacker sees of a federation whose sites all took part in each round."""
+    if name == "none":
+        return Leak(name, ())
+    if name == "floor":
+        last = {ALL_SITES: recorded[-1].result}
+        return Leak(name, (LeakedRound(recorded[0].base, last),))
+    if name == "secure":
+        return Leak(
+            name, tuple(LeakedRound(each.base, {ALL_SITES: each.result}) for each in recorded)
+        )
+    rounds = tuple(
+        LeakedRound(
+            each.base,
+            {site: apply_update(each.base, sent) for site, sent in each.updates.items()},
+        )
+        for each in recorded
+    )
+    return Leak(name, rounds)
+
+
+def leak_of_network(base: StateDict, network: StateDict, name: str = "network") -> Leak:
+    """Return the leak of one network and the base that it was trained from."""
+    return Leak(name, (LeakedRound(base, {ALL_SITES: network}),))
+
+
+def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:
+    """Return the network that one site has trained, or the mean of those of several sites.
+
+    Parameters
+    ----------
+    updates : NetworkContribution
+        At least one; of differences from `base`.
+    """
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for name, info in base.infos.items():
+        values = [each.network.tensors[name] for each in updates]
+        if not info.dtype.startswith("F"):
+            tensors[name] = values[0]
+            continue
+        mean = np.mean(np.array(values), axis=0, dtype=base.tensors[name].dtype)
+        tensors[name] = np.add(base.tensors[name], mean)
+    return StateDict(tensors, dict(base.infos), base.metadata)
+
+
+def sample_losses(network: StateDict, samples: GazeSamples) -> Float64:
+    """Return the mean absolute error of yaw and pitch on each sample, in radians: shape (n,)."""
+    from site_agent.networks import predict_gaze, to_module
+
+    found = predict_gaze(to_module(network), samples.patches, samples.head)
+    losses: Float64 = np.abs(found - samples.gaze).mean(axis=1)
+    return losses

@@ -1,0 +1,196 @@
+"""Re-identification without a generator: of whom did a leaked network see pictures?
+
+The attacker has pictures of every candidate with their gaze, but not those that trained. Two
+attacks give a score to each pair of a site and a candidate:
+
+- by losses, ``score(j, p) = loss_base(p) - loss_j(p)``: how much the training of site j lowered
+  the loss on the pictures of p;
+- by updates: how alike the update of site j is to the one that the attacker gets when he trains
+  the same base with the pictures of p. It is the stronger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import StateDict
+from site_agent.attacks.leaks import ALL_SITES, Float64, Leak, LeakLosses, apply_update
+from site_agent.datasets.gaze import GazeSamples
+from site_agent.federated.local_training import train_contribution
+
+_DRAWS, _PERMUTATIONS = 200, 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Reidentification:
+    """Which person each site was taken for.
+
+    Attributes
+    ----------
+    sites : tuple of str
+    matched : float
+        Share of the sites that the best one-to-one matching gives their own person, 0 to 1;
+        where scores tie, the mean over ties broken at random.
+    top_1 : float
+        Share of the sites whose own person has the highest score of all.
+    p_value : float
+        Probability of as many matches by chance: each site given a random person.
+    scores : float64, shape (sites, persons)
+        Column j is the person of site j.
+    """
+
+    sites: tuple[str, ...]
+    matched: float
+    top_1: float
+    p_value: float
+    scores: Float64
+
+    @property
+    def chance(self) -> float:
+        return 1 / len(self.sites)
+
+
+def reidentify(scores: Float64, sites: Sequence[str], seed: int = 0) -> Reidentification:
+    """Match sites to persons by any scores; rows are sites, and column j is the person of site j.
+
+    Means of rows and columns are taken out first: a site that trained well, and a person whose
+    pictures are easy, say nothing of each other.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    scores = np.asarray(scores, dtype=np.float64)
+    centred = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    # Scores of a combined network are equal for all sites but for rounding.
+    centred = np.where(np.abs(centred) < 1e-9 * (1 + np.abs(scores).max()), 0.0, centred)
+    rng = np.random.default_rng(seed)
+    own = np.arange(len(sites))
+    matched, top = [], []
+    for _ in range(_DRAWS):
+        tied = centred + 1e-9 * (1 + np.abs(centred).max()) * rng.random(centred.shape)
+        _, persons = linear_sum_assignment(-tied)
+        matched.append(float(np.mean(persons == own)))
+        top.append(float(np.mean(tied.argmax(axis=1) == own)))
+    chance = np.array([np.mean(rng.permutation(own) == own) for _ in range(_PERMUTATIONS)])
+    # With ties, the mean p-value over the matchings that break them.
+    as_good = [np.count_nonzero(chance >= share) for share in matched]
+    p_value = (1 + np.mean(as_good)) / (1 + _PERMUTATIONS)
+    share = float(np.mean(matched))
+    return Reidentification(tuple(sites), share, float(np.mean(top)), float(p_value), centred)
+
+
+def scores_by_losses(
+    losses: LeakLosses, persons: NDArray[np.str_], sites: Sequence[str]
+) -> Float64:
+    """Return score(j, p) for sites and the persons of the same names.
+
+    Parameters
+    ----------
+    losses : LeakLosses
+        On pictures of the persons with which no site trained.
+    persons : str, shape (n,)
+        Who is on each picture.
+    sites : sequence of str
+        A site is named like its person. If only a combined network leaked, all sites have its
+        scores.
+
+    Returns
+    -------
+    float64, shape (sites, sites)
+    """
+    gains = losses.gains
+    means = np.array([gains[:, persons == name].mean(axis=1) for name in sites]).T
+    if losses.sites == (ALL_SITES,):
+        return np.repeat(means, len(sites), axis=0)
+    order = [losses.sites.index(site) for site in sites]
+    return means[order]
+
+
+def scores_by_updates(
+    leak: Leak, candidates: Mapping[str, GazeSamples], training: LocalTraining
+) -> Float64:
+    """Return how alike the update of each site is to that of each candidate.
+
+    The cosine of each tensor of weights, less the mean over sites and over candidates, is summed
+    over tensors and rounds.
+
+    Parameters
+    ----------
+    leak : Leak
+        With at least one round.
+    candidates : mapping of str to GazeSamples
+        Pictures of each person, at least 2; a site is named like its person.
+    training : LocalTraining
+        How sites train.
+
+    Returns
+    -------
+    float64, shape (candidates, candidates)
+        Rows are sites.
+    """
+    total = np.zeros((len(candidates), len(candidates)))
+    for number, leaked in enumerate(leak.rounds, 1):
+        digest = "0" * 64
+        made = [
+            apply_update(
+                leaked.before,
+                train_contribution(
+                    leaked.before, digest, own, training, site=f"as {name}", round_number=number
+                ),
+            )
+            for name, own in candidates.items()
+        ]
+        seen = [leaked.after.get(name, leaked.after.get(ALL_SITES)) for name in candidates]
+        found = [each for each in seen if each is not None]
+        total += update_cosines(leaked.before, found, made)
+    return total
+
+
+def update_cosines(
+    before: StateDict,
+    rows: Sequence[StateDict],
+    columns: Sequence[StateDict],
+    *,
+    centre: Sequence[StateDict] = (),
+) -> Float64:
+    """Return cosines between the updates of two sets of networks, summed over weight tensors.
+
+    Parameters
+    ----------
+    centre : sequence of StateDict, optional
+        The mean of their updates is taken off all. Without it, each set's own mean is taken off,
+        so that cosines are 0 where the networks of a set are all the same.
+
+    Returns
+    -------
+    float64, shape (rows, columns)
+    """
+    total = np.zeros((len(rows), len(columns)))
+    for name, info in before.infos.items():
+        if len(info.shape) > 1:
+            left, right = _updates(before, rows, name), _updates(before, columns, name)
+            common = _updates(before, centre, name).mean(axis=0) if centre else None
+            total += _directions(left, common) @ _directions(right, common).T
+    return total
+
+
+def _updates(before: StateDict, networks: Sequence[StateDict], name: str) -> NDArray[np.float32]:
+    base = np.asarray(before.tensors[name], dtype=np.float32).ravel()
+    return np.array([np.asarray(each.tensors[name]).ravel() - base for each in networks])
+
+
+def _directions(
+    updates: NDArray[np.float32], common: NDArray[np.float32] | None
+) -> NDArray[np.float32]:
+    if common is None:
+        common = updates.mean(axis=0)
+        if np.array_equal(updates, np.broadcast_to(updates[0], updates.shape)):
+            return np.zeros_like(updates)
+    centred = updates - common
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    directions: NDArray[np.float32] = centred / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return directions

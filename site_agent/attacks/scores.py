@@ -1,0 +1,99 @@
+"""How well an attack did: separation of members from others, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.attacks.leaks import Float64
+from site_agent.errors import InvalidInputError
+from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well scores separate members from others; chance is 0.5, 0.5 and 0.01.
+
+    Attributes
+    ----------
+    auc : float
+        Probability that a member scores higher than another, ties counted half.
+    balanced_accuracy : float
+        Of the guess that all above the median score are members.
+    true_positives_at_1_percent : float
+        Share of the members found where 1 % of the others are taken for members.
+    intervals : mapping of str to (low, high)
+        95 % bootstrap intervals of the three.
+    members, others : int
+    """
+
+    auc: float
+    balanced_accuracy: float
+    true_positives_at_1_percent: float
+    intervals: Mapping[str, Interval]
+    members: int
+    others: int
+
+
+def separation(
+    scores: Float64,
+    is_member: NDArray[np.bool_],
+    *,
+    groups: NDArray[np.str_] | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Separation:
+    """Return how well scores separate members from others.
+
+    Parameters
+    ----------
+    scores : float64, shape (n,)
+        Higher for members.
+    groups : str, shape (n,), optional
+        Samples of one person are not independent: intervals resample whole groups.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no members, or nobody else.
+    """
+    is_member = np.asarray(is_member, dtype=bool)
+    members, others = int(is_member.sum()), int((~is_member).sum())
+    if not members or not others:
+        raise InvalidInputError(f"found {members} members and {others} others, expected some")
+    _, group = np.unique(np.arange(len(scores)) if groups is None else groups, return_inverse=True)
+
+    def measures(counts: NDArray[np.int64]) -> dict[str, float]:
+        return _measures(scores, is_member, counts[group].astype(np.float64))
+
+    found = measures(np.ones(int(group.max()) + 1, dtype=np.int64))
+    intervals = bootstrap_intervals(measures, int(group.max()) + 1, resamples=resamples, seed=seed)
+    return Separation(**found, intervals=intervals, members=members, others=others)
+
+
+def _measures(scores: Float64, is_member: NDArray[np.bool_], counts: Float64) -> dict[str, float]:
+    levels, place = np.unique(scores, return_inverse=True)
+    member = np.bincount(place, counts * is_member, len(levels))
+    other = np.bincount(place, counts * ~is_member, len(levels))
+    members, others = member.sum(), other.sum()
+    if not members or not others:
+        names = ("auc", "balanced_accuracy", "true_positives_at_1_percent")
+        return dict.fromkeys(names, float("nan"))
+    # From the highest score down: shares of members and of others at or above it.
+    true = np.cumsum(member[::-1]) / members
+    false = np.cumsum(other[::-1]) / others
+    below = 1 - false + other[::-1] / others / 2
+    auc = float((member[::-1] / members * below).sum())
+    above = scores > np.median(scores)
+    hit = (counts * (above & is_member)).sum() / members
+    wrong = (counts * (above & ~is_member)).sum() / others
+    return {
+        "auc": auc,
+        "balanced_accuracy": float((hit + 1 - wrong) / 2),
+        "true_positives_at_1_percent": float(true[false <= 0.01].max(initial=0.0)),
+    }

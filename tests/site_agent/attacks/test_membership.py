@@ -1,0 +1,79 @@
+"""Membership attacks find what an overfitted network has seen, and nothing by random labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from site_agent.attacks import (
+    LeakLosses,
+    Losses,
+    ShadowLosses,
+    apply_update,
+    leak_of,
+    leak_of_network,
+    membership_scores,
+    predict_from_updates,
+    reference_losses,
+    separation,
+)
+from site_agent.datasets.gaze import join_samples
+from site_agent.federated.local_training import train_contribution
+from site_agent.federated.plan import make_plan
+from site_agent.networks import new_network
+from tests.site_agent.attacks.drawn_sites import persons, recorded
+from tests.site_agent.federated.small_sites import samples_at
+
+ATTACKS = {"loss now", "loss at base", "change", "shadow model", "LiRA"}
+
+
+@pytest.fixture(scope="module")
+def overfitted() -> tuple[LeakLosses, np.ndarray]:
+    """Losses on the samples that a network knows by heart, and on others."""
+    samples = samples_at(1, 32)
+    training = make_plan("fedavg", {"epochs": 40, "batch_size": 8}, rounds=1).training
+    base = new_network("gaze-lenet", 2)
+    made = train_contribution(base, "0" * 64, samples[:16], training, site="site-1", round_number=1)
+    leak = leak_of_network(base, apply_update(base, made))
+    return Losses(samples).of_leak(leak), np.arange(32) < 16
+
+
+def test_an_overfitted_network_gives_its_samples_away(
+    overfitted: tuple[LeakLosses, np.ndarray],
+) -> None:
+    losses, members = overfitted
+    scores = membership_scores(losses)
+    assert separation(scores["loss now"], members).auc > 0.95
+    draw = np.random.default_rng(0)
+    shuffled = [separation(scores["change"], draw.permutation(members), resamples=0).auc
+                for _ in range(100)]  # fmt: skip
+    assert np.mean(shuffled) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_shadow_and_references_give_two_more_attacks() -> None:
+    samples = join_samples([part for both in persons().values() for part in both])
+    members = np.concatenate(
+        [
+            np.arange(len(trains) + len(others)) < len(trains)
+            for trains, others in persons().values()
+        ]
+    )
+    losses = Losses(samples)
+    table = losses.of_leak(leak_of("secure", recorded()))
+    references = reference_losses(recorded(), losses, count=3)
+    assert references.shape == (3, len(samples))
+    scores = membership_scores(table, shadow=ShadowLosses(table, members), references=references)
+    assert set(scores) == ATTACKS
+    assert all(each.shape == (len(samples),) for each in scores.values())
+    # The regression has learnt from the very samples that it judges.
+    assert separation(scores["shadow model"], members, resamples=0).auc > 0.5
+
+
+def test_attributes_of_known_sites_are_learnt_and_a_sum_says_the_same_of_all() -> None:
+    first, sites = recorded()[0], list(persons())
+    shadow = {name: apply_update(first.base, sent) for name, sent in first.updates.items()}
+    values = np.arange(len(sites), dtype=float)[:, None]
+    found = predict_from_updates(leak_of("plain", recorded()), sites, shadow, values)
+    assert np.corrcoef(found[:, 0], values[:, 0])[0, 1] > 0.9
+    found = predict_from_updates(leak_of("secure", recorded()), sites, shadow, values)
+    assert np.ptp(found) == 0
