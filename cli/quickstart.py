@@ -25,7 +25,7 @@ _DEFAULT_FOLDER = Path("poolctl-quickstart")
 @command(
     app,
     "quickstart",
-    examples=["quickstart", "quickstart --site-count 5 -o ~/poolctl-trial"],
+    examples=["quickstart", "quickstart --gaze", "quickstart --site-count 5 -o ~/poolctl-trial"],
 )
 def quickstart(
     invocation: Invocation,
@@ -41,16 +41,26 @@ def quickstart(
     ] = None,
     site_count: Annotated[int, typer.Option(min=2, max=8, help="Number of sites that train.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the synthetic persons.")] = 1,
+    gaze: Annotated[
+        bool, typer.Option("--gaze", help="Show gaze networks instead, trained in rounds.")
+    ] = False,
 ) -> Reply:
     """Run the whole journey: train, share, merge, refine, evaluate, find blinks.
 
     Starts a pool on this machine. Sites with synthetic faces train and upload; a lab downloads,
     merges and uploads the merged models; the sites refine the merged landmark model in rounds; and
     the lab finds the blinks in a synthetic video. Takes a few minutes.
+
+    With --gaze, each site trains a gaze network on synthetic eyes, and then all train one
+    together in rounds through the pool.
     """
     from site_agent.quickstart import QuickstartSettings, run_journey
 
     settings = QuickstartSettings(sites=site_count, seed=seed)
+    if gaze:
+        import torch  # noqa: F401 (a missing package is an error before anything is drawn)
+
+        return _gaze_quickstart(invocation, _prepared_folder(output), site_count, seed)
     folder = _prepared_folder(output)
     started_s = time.monotonic()
     reporter = _TerminalReporter(invocation)
@@ -62,6 +72,40 @@ def quickstart(
         text=_summary(result, seconds),
         identifiers=[str(folder)],
     )
+
+
+def _gaze_quickstart(invocation: Invocation, folder: Path, site_count: int, seed: int) -> Reply:
+    from site_agent.quickstart.gaze_journey import run_gaze_journey
+
+    started_s = time.monotonic()
+    reporter = _TerminalReporter(invocation)
+    with reporter, pool_process(folder / "pool") as (endpoint, admin_token):
+        result = run_gaze_journey(
+            folder, endpoint, admin_token, reporter, site_count=site_count, seed=seed
+        )
+    seconds = time.monotonic() - started_s
+    rows = [
+        [each.name, each.made_by, f"{each.error_deg:.2f}", f"{each.worst_person_deg:.2f}"]
+        for each in result.networks
+    ]
+    poolctl = _program()
+    text: list[str | TableText] = [
+        "",
+        TableText(
+            ["network", "made by", "mean error", "worst person"],
+            rows,
+            title="Angular error in degrees, on persons that no site has seen:",
+        ),
+        "",
+        f"Everything took {seconds:.0f} s and is in {folder}/.",
+        "",
+        "Try next:",
+        f"  {poolctl} evaluate {result.network} {result.test_dataset}",
+        f"  {poolctl} predict {result.network} {result.test_dataset} --pictures seen",
+        f"  {poolctl} federated simulate {result.test_dataset} --method fedavg --method fedadam "
+        "--rounds 5 -o run",
+    ]
+    return Reply(result.to_dict() | {"seconds": round(seconds, 1)}, text, [str(folder)])
 
 
 def _prepared_folder(wanted: Path | None) -> Path:

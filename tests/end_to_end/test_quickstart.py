@@ -6,6 +6,8 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.labs import Lab
 
 
@@ -32,3 +34,15 @@ def test_quickstart_goes_all_the_way(tmp_path: Path) -> None:
             "site-a",
             "site-b",
         ]
+
+
+@pytest.mark.slow
+def test_sites_train_a_better_gaze_network_together_than_alone(tmp_path: Path) -> None:
+    result = Lab(tmp_path).poolctl("quickstart", "--gaze", "--output", "trial")
+
+    errors: dict[str, list[float]] = {}
+    for entry in result["networks"]:
+        errors.setdefault(entry["made_by"], []).append(entry["error_deg"])
+    assert len(errors["trained"]) == 3
+    assert max(errors["fedavg"]) < min(errors["trained"])
+    assert max(errors["trained"]) < min(errors["constant"])
