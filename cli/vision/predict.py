@@ -14,6 +14,7 @@ from cli.frame.options import ForceOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import count_words
 from cli.vision.face_files import ImagesOption, read_joined_faces, reading_from
+from cli.vision.gaze_prediction import predict_gaze
 
 if TYPE_CHECKING:
     from site_agent.datasets import FaceDataset, ReadingOptions
@@ -29,6 +30,7 @@ app = single()
         "predict photos/ --detector merged.svm --landmarks merged.dat --pictures seen/",
         "predict test.xml --landmarks site-a/face-68 --json",
         "predict a.jpg b.jpg --detector merged.svm -o found.xml",
+        "predict eyes/ --network gaze.safetensors -o gaze.csv --pictures seen/",
     ],
 )
 def predict(
@@ -36,7 +38,8 @@ def predict(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="IMAGE|FOLDER|FACES", help="Images, folders, or annotations of any format."
+            metavar="IMAGE|FOLDER|DATA",
+            help="Images, folders, annotations of any format, or gaze data.",
         ),
     ],
     *,
@@ -51,6 +54,14 @@ def predict(
     landmarks: Annotated[
         str, typer.Option(metavar="FILE|ADDRESS", help="Model that places the landmarks.")
     ] = "",
+    network: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS",
+            help="Network that finds the gaze in gaze data, or in pictures of left eyes (60 x 36 "
+            "pixels) of heads that face the camera.",
+        ),
+    ] = "",
     upsample: Annotated[
         int | None,
         typer.Option(
@@ -63,11 +74,17 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the faces as imglab annotations."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the faces as imglab annotations, or the gaze as CSV.",
         ),
     ] = None,
     pictures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Draw the faces on copies of the images.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Draw the faces on copies of the images, or gaze as arrows."
+        ),
     ] = None,
     workers: Annotated[
         int, typer.Option(min=0, help="Number of processes; 0: one for each core.")
@@ -75,12 +92,17 @@ def predict(
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
-    """Find faces and landmarks in images.
+    """Find faces and landmarks in images, or the gaze in eye patches.
 
     Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
-    rounded (--json). --output and --pictures replace existing files only with --force, and never an
-    input.
+    rounded (--json). Yaw and pitch are in radians as the camera sees them, to the left of the
+    picture and upwards; for gaze data the error in degrees is beside them. --output and --pictures
+    replace existing files only with --force, and never an input.
     """
+    if network:
+        if detector or landmarks or upsample is not None or threshold:
+            raise UsageError("--network: not with the options of detectors and landmark models")
+        return predict_gaze(invocation, inputs, network, output, pictures, force=force)
     from site_agent.faces.prediction import predict_images, write_predictions_xml
 
     faces = _images(inputs, reading_from(images), boxes_wanted=not detector)

@@ -15,7 +15,12 @@ from site_agent.datasets.gaze.records import (
     join_samples,
 )
 from site_agent.datasets.gaze.sessions import HELD_OUT, held_out_sessions, select_sessions
-from site_agent.datasets.gaze.sheets import draw_gaze, write_gaze_sheet
+from site_agent.datasets.gaze.sheets import (
+    draw_found_gaze,
+    draw_gaze,
+    draw_patch,
+    write_gaze_sheet,
+)
 from site_agent.datasets.gaze.statistics import PersonStatistics, gaze_statistics
 
 __all__ = [
@@ -28,7 +33,9 @@ __all__ = [
     "PersonStatistics",
     "angular_errors_deg",
     "check_gaze",
+    "draw_found_gaze",
     "draw_gaze",
+    "draw_patch",
     "gaze_digest",
     "gaze_statistics",
     "held_out_sessions",

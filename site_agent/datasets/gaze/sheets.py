@@ -12,6 +12,7 @@ from site_agent.datasets.gaze.records import (
     PATCH_SHAPE,
     GazeDataset,
     GazeSamples,
+    UInt8,
     as_left_eyes,
 )
 from site_agent.errors import DatasetEditError
@@ -19,6 +20,7 @@ from site_agent.runs.progress import Progress, no_progress
 
 _ARROW, _INK, _PAPER = (255, 210, 0), (235, 235, 235), (25, 25, 25)
 _MARGIN_PX, _GAP_PX, _ZOOM = 56, 2, 2
+_FOUND_ZOOM, _FOUND_COLUMNS, _FOUND_ROWS = 3, 6, 10
 # The arrow of 90 degrees, in heights of a patch.
 _ARROW_LENGTH = 1.0
 
@@ -67,15 +69,55 @@ def write_gaze_sheet(
     return output
 
 
+def draw_found_gaze(samples: GazeSamples, found: Float64) -> Image.Image:
+    """Draw up to 60 samples of one person with two arrows: the true gaze white, that found yellow.
+
+    Samples are in the order of their true yaw and as the camera saw them.
+
+    Parameters
+    ----------
+    found : float64, shape (n, 2)
+        Yaw and pitch as of left eyes, as in `samples`.
+    """
+    patches = samples.patches.copy()
+    angles = np.stack([samples.gaze, found], axis=1)
+    as_left_eyes(patches, angles, samples.eye == "right")
+    order = np.argsort(angles[:, 0, 0], kind="stable")
+    count = min(_FOUND_COLUMNS * _FOUND_ROWS, len(order))
+    kept = order[np.linspace(0, len(order) - 1, count).round().astype(int)]
+    high, wide = (_FOUND_ZOOM * side for side in PATCH_SHAPE)
+    columns, rows = min(count, _FOUND_COLUMNS), -(-count // _FOUND_COLUMNS)
+    sheet = Image.new("RGB", (columns * (wide + _GAP_PX), rows * (high + _GAP_PX)), _PAPER)
+    for place, number in enumerate(kept.tolist()):
+        row, column = divmod(place, _FOUND_COLUMNS)
+        tile = draw_patch(patches[number], angles[number], _FOUND_ZOOM)
+        sheet.paste(tile, (column * (wide + _GAP_PX), row * (high + _GAP_PX)))
+    return sheet
+
+
+def draw_patch(patch: UInt8, gazes: Float64, zoom: int) -> Image.Image:
+    """Draw an enlarged patch with arrows, float64 (1 or 2, 2): the last one yellow."""
+    high, wide = (zoom * side for side in PATCH_SHAPE)
+    tile = Image.fromarray(patch).convert("RGB").resize((wide, high), Image.Resampling.BICUBIC)
+    pen = ImageDraw.Draw(tile)
+    for gaze, colour in zip(gazes, (_INK, _ARROW)[-len(gazes) :], strict=True):
+        draw_gaze(pen, (wide / 2, high / 2), gaze, _ARROW_LENGTH * high, colour)
+    return tile
+
+
 def draw_gaze(
-    pen: ImageDraw.ImageDraw, start: tuple[float, float], gaze: Float64, length_px: float
+    pen: ImageDraw.ImageDraw,
+    start: tuple[float, float],
+    gaze: Float64,
+    length_px: float,
+    colour: tuple[int, int, int] = _ARROW,
 ) -> None:
     """Draw an arrow from `start` along a gaze (yaw, pitch), as the camera sees it."""
     yaw, pitch = float(gaze[0]), float(gaze[1])
     x = start[0] - length_px * np.cos(pitch) * np.sin(yaw)
     y = start[1] - length_px * np.sin(pitch)
-    pen.line((*start, x, y), fill=_ARROW, width=2)
-    pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=_ARROW)
+    pen.line((*start, x, y), fill=colour, width=2)
+    pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=colour)
 
 
 def _spread_samples(samples: GazeSamples, count: int) -> GazeSamples:

@@ -1,0 +1,166 @@
+"""``poolctl predict --network``: the gaze in eye patches."""
+
+from __future__ import annotations
+
+import csv
+import io
+from math import degrees
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.frame.addresses import model_file
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.existing_files import refuse_inputs, require_free
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.quantities import count_words
+from cli.vision.gaze_scores import read_gaze_samples
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image
+
+    from site_agent.datasets.gaze import GazeSamples
+
+_ZOOM = 8
+
+
+def predict_gaze(
+    invocation: Invocation,
+    inputs: list[str],
+    network: str,
+    output: Path | None,
+    pictures: Path | None,
+    *,
+    force: bool,
+) -> Reply:
+    """Answer ``predict`` with a network, for gaze data or for pictures of eyes."""
+    import numpy as np
+
+    from site_agent.datasets.gaze import is_gaze_data
+    from site_agent.networks import predict_gaze as run
+    from site_agent.networks import read_network, to_module
+
+    file = model_file(invocation, network).path
+    paths = [Path(word) for word in inputs]
+    if missing := [path for path in paths if not path.exists()]:
+        raise InputMissingError(f"{missing[0]}: no such file; expected gaze data or pictures")
+    if output is not None:
+        refuse_inputs([output], [*paths, file], "--output")
+        require_free(output, force=force)
+    module = to_module(read_network(file), network)
+    drawn: dict[str, Image.Image]
+    if any(is_gaze_data(path) for path in paths):
+        samples, _ = read_gaze_samples(invocation, paths, "", "")
+        found = run(module, samples.patches, samples.head)
+        items, drawn = _of_data(samples, found, draw=pictures is not None)
+        text: list[str | TableText] = _told(samples, found)
+    else:
+        images, patches = _patches(inputs)
+        found = run(module, patches, np.zeros((len(patches), 2)))
+        items, drawn = _of_images(images, patches, found)
+        rows = [
+            [str(item["file"]), *(f"{degrees(item[name]):.1f}" for name in ("yaw", "pitch"))]
+            for item in items
+        ]
+        text = [TableText(["file", "yaw", "pitch"], rows, shortened="file"), "degrees"]
+    written = []
+    if pictures is not None:
+        written = [pictures / f"{name}.png" for name in drawn]
+        refuse_inputs(written, paths, "--pictures")
+        for path in written:
+            require_free(path, force=force)
+        pictures.mkdir(parents=True, exist_ok=True)
+        for path, picture in zip(written, drawn.values(), strict=True):
+            picture.save(path)
+        text.append(f"pictures {pictures}")
+    if output is not None:
+        _write_table(output, items)
+        text.append(f"table {output}")
+    data = {"items": items, "output": output, "pictures": written}
+    return Reply(data, text, [" ".join(map(str, item.values())) for item in items])
+
+
+def _of_data(
+    samples: GazeSamples, found: NDArray[np.float64], *, draw: bool
+) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
+    """Return a line for each sample as the camera saw it, and a picture for each person."""
+    from site_agent.datasets.gaze import angular_errors_deg, draw_found_gaze
+
+    errors = angular_errors_deg(found, samples.gaze)
+    sides = [-1 if eye == "right" else 1 for eye in samples.eye]
+    items = [
+        {
+            "person": str(samples.person[i]),
+            "session": str(samples.session[i]),
+            "frame": int(samples.frame[i]),
+            "eye": str(samples.eye[i]),
+            "yaw": round(side * float(found[i, 0]), 6),
+            "pitch": round(float(found[i, 1]), 6),
+            "error_deg": round(float(errors[i]), 3),
+        }
+        for i, side in enumerate(sides)
+    ]
+    persons = dict.fromkeys(samples.person.tolist()) if draw else {}
+    owners = {name: samples.person == name for name in persons}
+    return items, {name: draw_found_gaze(samples[own], found[own]) for name, own in owners.items()}
+
+
+def _told(samples: GazeSamples, found: NDArray[np.float64]) -> list[str | TableText]:
+    from site_agent.evaluation.gaze import score_gaze
+
+    scores = score_gaze(found, samples, resamples=0)
+    rows = [
+        [each.person, str(each.samples), f"{each.mean_error_deg:.2f}"] for each in scores.persons
+    ]
+    total = (
+        f"{count_words(scores.images, 'sample')}, mean error {scores.mean_error_deg:.2f} degrees"
+    )
+    return [TableText(["person", "samples", "mean error"], rows), total]
+
+
+def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
+    """Read pictures of left eyes, 60 x 36 pixels."""
+    import numpy as np
+
+    from aggregators.predictors import to_grey
+    from site_agent.datasets.gaze import PATCH_SHAPE
+    from site_agent.pictures.images import list_images, read_image
+
+    images = list(dict.fromkeys(image for word in words for image in list_images(word)))
+    patches = []
+    for image in images:
+        patch = to_grey(read_image(image))
+        if patch.shape != PATCH_SHAPE:
+            size = f"{patch.shape[1]} x {patch.shape[0]}"
+            raise UsageError(f"{image}: is {size} pixels, expected an eye patch of 60 x 36")
+        patches.append(patch)
+    return images, np.stack(patches)
+
+
+def _of_images(
+    images: list[Path], patches: NDArray[np.uint8], found: NDArray[np.float64]
+) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
+    from site_agent.datasets.gaze import draw_patch
+
+    items = [
+        {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}
+        for path, (yaw, pitch) in zip(images, found, strict=True)
+    ]
+    drawn = {
+        path.stem: draw_patch(patch, gaze[None], _ZOOM)
+        for path, patch, gaze in zip(images, patches, found, strict=True)
+    }
+    if len(drawn) < len(images):
+        raise UsageError("two of the pictures have the same name")
+    return items, drawn
+
+
+def _write_table(path: Path, items: list[dict[str, Any]]) -> None:
+    from aggregators.whole_file import write_whole
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(items[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(items)
+    write_whole(path, text.getvalue())

@@ -1,0 +1,139 @@
+"""Gaze networks from training to the pool: train, evaluate, predict, upload, find."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import Run, run_process
+from tests.site_agent.live_pool import LivePool, live_pool
+
+SHORT = ("--epochs", 2, "--threads", 1, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture
+def _logged_in(pool: LivePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
+
+
+@pytest.fixture(scope="module")
+def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "eyes"
+    words = ("--person-count", 3, "--frame-count", 24, "--amount-ratio", 1, "--sessions", "2-3")
+    drawn = run_process("dataset", "synth-eyes", folder, *words, "-q")
+    assert drawn.code == 0, drawn.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def network(eyes: Path) -> Path:
+    file = eyes.parent / "gaze.safetensors"
+    trained = run_process("train", "gaze", eyes, "-o", file, *SHORT, "-q")
+    assert (trained.code, trained.out) == (0, f"{file}\n"), trained.err
+    return file
+
+
+def test_a_training_is_planned_and_replaces_only_its_own(
+    eyes: Path, network: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    words = ("train", "gaze", eyes, "-o", network, *SHORT)
+    made = network.read_bytes()
+    planned = poolctl(*words, "--persons", "p00,p02", "--dry-run", "--json").data
+    assert (planned["persons"], planned["architecture"]) == (["p00", "p02"], "gaze-lenet")
+    assert planned["images"] + planned["validation_images"] == 48
+    again = poolctl(*words)
+    assert again.code == 0, again.err
+    assert "samples of held-out sessions" in again.out
+    assert network.read_bytes() == made
+    assert poolctl(*words, "--seed", 1, "--json").error["code"] == "file_exists"
+    same = ("--base", network, "--force", "--json")
+    assert poolctl(*words, *same).error["code"] == "usage", "the base is an input"
+    other = ("train", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
+    assert poolctl(*other, "--architecture", "lenet").error["code"] == "invalid_input"
+    assert poolctl(*other, "--set", "validation=1").error["code"] == "training_settings"
+    assert poolctl("train", "gaze", tmp_path / "none", "--json").code == 4
+    settings = tmp_path / "settings.toml"
+    settings.write_text(poolctl("train", "settings", "gaze").out)
+    assert poolctl(*other[:-1], "--settings", settings, "--dry-run").code == 0
+
+
+@pytest.mark.usefixtures("_logged_in")
+def test_errors_are_measured_kept_and_sent(
+    eyes: Path, network: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    held = ("evaluate", network, eyes, "--sessions", "held-out", "--resamples", 20)
+    shown = poolctl(*held, "--save", "--output", tmp_path / "scores")
+    assert "constant mean gaze" in shown.out
+    assert max(map(len, shown.out.splitlines()[:4])) <= 100
+    assert "was trained on other sessions of p00, p01, p02" in shown.err
+    kept = json.loads(Path(f"{network}.evaluation.json").read_text())
+    assert kept["training_images"] == 0
+    uploaded = poolctl("upload", network, "--name", "gaze", "--json").data["version"]
+    assert uploaded["labels"]["subjects"] == "3"
+    assert uploaded["metrics"]["mean_error_deg"] == kept["metrics"]["mean_error_deg"]
+    posted = poolctl(*held, "--post", "--dataset-name", "eyes-2026", "--json").data
+    assert posted["posted"][0]["protocol"] == "angular error"
+    assert "p01" not in json.dumps(posted["posted"])
+    [item] = posted["items"]
+    assert item["worst_person_error_deg"] == max(each["mean_error_deg"] for each in item["persons"])
+    one = poolctl("evaluate", network, eyes, "--persons", "p01", "--json").data["items"][0]
+    assert [each["person"] for each in one["persons"]] == ["p01"]
+    assert one["training_images"] > 0
+    for wrong in (("--sessions", "s9"), ("--persons", "p9"), ("--normaliser", "box")):
+        assert poolctl("evaluate", network, eyes, *wrong, "--json").code == 2
+
+
+@pytest.mark.usefixtures("_logged_in")
+def test_networks_of_one_architecture_are_found_in_the_pool(
+    eyes: Path, network: Path, poolctl: Run
+) -> None:
+    wide = network.with_name("wide.safetensors")
+    words = ("train", "gaze", eyes, "-o", wide, *SHORT[2:], "--epochs", 1)
+    sent = poolctl(*words, "--architecture", "gaze-lenet-wide", "--upload", "wide", "--json").data
+    version = sent["upload"]["version"]
+    assert version["fingerprint"]["architecture"] == "gaze-lenet-wide"
+    assert version["fingerprint"]["parameters"] == 2_922_106
+    near = poolctl("models", "ls", "--mergeable-with", wide, "--json").data["items"]
+    assert [each["name"] for each in near] == ["wide"]
+    told = poolctl("inspect", wide).out
+    assert "gaze-lenet-wide" in told
+    assert "2922106" in told
+
+
+def test_gaze_is_found_in_data_and_in_pictures(
+    eyes: Path, network: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    table, seen = tmp_path / "gaze.csv", tmp_path / "seen"
+    words = ("predict", eyes, "--network", network, "--output", table, "--pictures", seen)
+    shown = poolctl(*words)
+    assert shown.code == 0, shown.err
+    with table.open() as stream:
+        rows = list(csv.DictReader(stream))
+    measured = poolctl("evaluate", network, eyes, "--json").data["items"][0]
+    mean = sum(float(row["error_deg"]) for row in rows) / len(rows)
+    assert mean == pytest.approx(measured["mean_error_deg"], abs=1e-3)
+    assert sorted(path.name for path in seen.iterdir()) == ["p00.png", "p01.png", "p02.png"]
+    with Image.open(seen / "p00.png") as sheet:
+        assert sheet.size == (6 * 182, 4 * 110)
+    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    assert poolctl(*words, "--force", "--detector", "stock").code == 2
+    # A left eye of the data, as a picture by itself: equal but for the unknown head pose.
+    [left] = [row for row in rows if row["eye"] == "left" and row["person"] == "p01"][:1]
+    name = f"{left['session']}-{int(left['frame']):05d}-left.png"
+    picture = eyes / "images" / "p01" / name
+    data = poolctl("predict", picture, "--network", network, "--pictures", seen, "--json").data
+    assert abs(data["items"][0]["yaw"] - float(left["yaw"])) < 0.1
+    assert data["pictures"] == [str(seen / name)]
+    assert poolctl("predict", seen / "p00.png", "--network", network, "--json").code == 2
