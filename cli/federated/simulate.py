@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 app = single()
 
+PLOT_NAME = "errors.png"
+
 
 @command(
     app,
@@ -77,7 +79,7 @@ def simulate(
     ] = 1.0,
     holdout: Annotated[
         Literal["sessions", "persons", "none"],
-        typer.Option(help="Score networks on a fifth of: each person's sessions, or persons."),
+        typer.Option(help="What no site trains with, to score on: a fifth of sessions or persons."),
     ] = "sessions",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the network, of training and of cohorts.")
@@ -87,13 +89,13 @@ def simulate(
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
 
     Each person is a site, with a process of its own. The table compares the methods after the
-    last round, on samples with which no site has trained. The same plan gives the same networks
-    in rounds of real sites.
+    last round, on samples with which no site has trained. Rounds of real sites with these names,
+    data and options give the same networks.
 
     FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
     run the same command again to continue; with more rounds or other methods, it adds them.
     """
-    from site_agent.federated.engines.simulator import divide
+    from site_agent.federated.engines.simulator import divide, score_constant
     from site_agent.networks import new_network, read_network
 
     plans = _plans(
@@ -106,10 +108,14 @@ def simulate(
         return _planned(plans, data)
     with goes_on_when_repeated(), invocation.progress("simulate") as report:
         done = _simulated(plans, output, data, network, report)
+    constant = None
+    if data.held_out is not None:
+        constant = score_constant(data.mean_gaze, data.held_out)
+        _plot(done, constant, output / PLOT_NAME)
     for history in done:
         for warning in history.rounds[-1].warnings:
             invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
-    return _reply(done, output, data)
+    return _reply(done, output, data, constant)
 
 
 def _plans(
@@ -141,13 +147,7 @@ def _simulated(
     network: StateDict,
     report: Report,
 ) -> list[History]:
-    from site_agent.evaluation.plots import plot_errors_over_rounds
-    from site_agent.federated.engines.simulator import (
-        SiteProcesses,
-        open_run,
-        score_constant,
-        simulate,
-    )
+    from site_agent.federated.engines.simulator import SiteProcesses, open_run, simulate
     from site_agent.runs.progress import part_of
 
     done = []
@@ -155,18 +155,18 @@ def _simulated(
         for number, plan in enumerate(plans):
             part = part_of(report, number / len(plans), (number + 1) / len(plans))
             done.append(simulate(plan, run, data, processes, part))
-        if data.held_out is not None:
-            curves = [
-                (
-                    each.plan.method,
-                    [held.errors.mean_deg for held in each.rounds if held.errors],
-                    [held.errors.worst_deg for held in each.rounds if held.errors],
-                )
-                for each in done
-            ]
-            constant = score_constant(data.mean_gaze, data.held_out)
-            plot_errors_over_rounds(curves, constant.mean_deg, run.errors_plot)
     return done
+
+
+def _plot(done: Sequence[History], constant: PersonErrors, path: Path) -> None:
+    from site_agent.evaluation.plots import plot_errors_over_rounds
+
+    curves = []
+    for each in done:
+        errors = [held.errors for held in each.rounds if held.errors]
+        means, worst = [e.mean_deg for e in errors], [e.worst_deg for e in errors]
+        curves.append((each.plan.method, means, worst))
+    plot_errors_over_rounds(curves, constant.mean_deg, path)
 
 
 def _planned(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
@@ -184,12 +184,9 @@ def _planned(plans: Sequence[FederationPlan], data: DividedData) -> Reply:
     return Reply(facts, [told, TableText(["site", "persons", "samples"], rows)], list(data.sites))
 
 
-def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
-    from site_agent.federated.engines.simulator import score_constant
-
-    constant = None
-    if data.held_out is not None:
-        constant = score_constant(data.mean_gaze, data.held_out)
+def _reply(
+    done: Sequence[History], output: Path, data: DividedData, constant: PersonErrors | None
+) -> Reply:
     rows = [_row(each.plan.method, each.rounds[-1].errors, constant) for each in done]
     if constant is not None:
         rows.append(_row("constant mean", constant, constant))
@@ -209,7 +206,7 @@ def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
     text: list[str | TableText] = [TableText(columns, rows)] if constant is not None else []
     text += [f"{network}" for network in networks]
     if constant is not None:
-        text.append(f"{output / 'errors.png'}")
+        text.append(f"{output / PLOT_NAME}")
     return Reply(facts, text, [str(network) for network in networks])
 
 

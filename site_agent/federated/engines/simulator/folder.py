@@ -89,10 +89,6 @@ class RunFolder:
     def base(self) -> Path:
         return self.path / "base.safetensors"
 
-    @property
-    def errors_plot(self) -> Path:
-        return self.path / "errors.png"
-
     def method(self, name: str) -> MethodFolder:
         """Return the folder of a method, made if necessary."""
         path = self.path / name

@@ -85,16 +85,15 @@ def read_history(path: Path, plan: FederationPlan) -> History:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path}: is not the history of a simulation: {error}") from error
-    mine, theirs = plan.model_dump(), found.model_dump()
-    for name in ("method", "cohort"):
-        _require_same(path, name, theirs[name], mine[name])
-    for name, value in mine["options"].items():
-        _require_same(path, name, theirs["options"].get(name), value)
+    mine, theirs = _settings(plan), _settings(found)
+    for name in mine:
+        if mine[name] != theirs.get(name):
+            raise InvalidInputError(
+                f"{path}: was made with {name} {theirs.get(name)}, not {mine[name]}; "
+                "choose another folder"
+            )
     return History(plan, rounds[: plan.rounds])
 
 
-def _require_same(path: Path, name: str, found: Any, wanted: Any) -> None:
-    if found != wanted:
-        raise InvalidInputError(
-            f"{path}: was made with {name} {found}, not {wanted}; choose another folder"
-        )
+def _settings(plan: FederationPlan) -> dict[str, Any]:
+    return {"method": plan.method, "cohort": plan.cohort, **plan.options}
