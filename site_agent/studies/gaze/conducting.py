@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from site_agent.datasets.gaze import GazeDataset
+from site_agent.datasets.gaze.digest import person_digest
 from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, part_of
 from site_agent.runs.worker_pool import run_jobs
@@ -216,7 +217,7 @@ def _digests(
     )  # fmt: skip
     shared = {"schema": SCHEMA, "versions": _versions()}
     shared |= {name: getattr(settings, name) for name in names}
-    persons = samples.digests
+    persons = {name: person_digest(own) for name, own in samples.items()}
     return {run.key: run.digest(persons, shared) for run in runs}
 
 
@@ -238,8 +239,8 @@ def _describe(
         "schema": SCHEMA,
         "settings": asdict(settings),
         "persons": {
-            name: {"samples": len(own), "digest": samples.digests[name]}
-            for name, own in samples.persons.items()
+            name: {"samples": len(own), "digest": person_digest(own)}
+            for name, own in samples.items()
         },
         "versions": {**_versions(), "python": platform.python_version()},
         "repeat": list(repeat),

@@ -1,4 +1,4 @@
-"""Pictures of a gaze study, as in the paper: its figures 2, 3 and 4, and hostile updates."""
+"""Pictures of a gaze study, as in the paper: its figures 2, 3 and 4."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from site_agent.studies.gaze.results import (
     number,
     robust_errors,
 )
-from site_agent.studies.gaze.settings import ATTACKS, FEDERATED, RULES
+from site_agent.studies.gaze.settings import FEDERATED
 from site_agent.studies.pictures import new_figure
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
 _COLOURS = {
     "individual": "#000000", "data-centre": "#0072b2", "fedavg": "#d55e00", "adaptive": "#009e73",
-    "median": "#cc79a7", "trimmed-mean": "#56b4e9", "krum": "#e69f00",
 }  # fmt: skip
-_LABELS = {"fedavg": "FedAvg", "data-centre": "data centre", "trimmed-mean": "trimmed mean"}
+_LABELS = {"fedavg": "FedAvg", "data-centre": "data centre"}
 _DEGREES = "mean angle error (degrees)"
 
 
@@ -46,17 +45,16 @@ def draw_pictures(folder: Path, runs: Sequence[Run], results: Results) -> list[P
     if curves := list(_curves(runs, results)):
         files.append(folder / "curves.png")
         _draw_curves(files[-1], curves)
-    for protocol, draw in (("noise", _draw_noise), ("hostile", _draw_hostile)):
-        if errors := robust_errors(runs, results, protocol):
-            files.append(folder / f"{protocol}.png")
-            draw(files[-1], errors)
+    if errors := robust_errors(runs, results, "noise"):
+        files.append(folder / "noise.png")
+        _draw_noise(files[-1], errors)
     return files
 
 
 def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     rows = sorted({pair[0] for pair in errors})
     columns = sorted({pair[1] for pair in errors})
-    values = np.array([[errors[row, column] for column in columns] for row in rows])
+    values = _shown([[errors[row, column] for column in columns] for row in rows])
     figure = new_figure(2.2 + 0.42 * len(columns), 1.6 + 0.36 * len(rows))
     axes = figure.subplots()
     shown = axes.imshow(values, cmap="viridis_r", aspect="auto")
@@ -78,7 +76,7 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     specific = [each for each in scores if each.protocol == "person-specific"]
     for place, each in enumerate(specific):
-        names, values = list(each.persons), list(each.persons.values())
+        names, values = list(each.persons), _shown(list(each.persons.values()))
         where = np.arange(len(names)) + (place - (len(specific) - 1) / 2) * 0.2
         left.bar(where, values, 0.18, color=_COLOURS[each.method], label=_label(each.method))
         left.set_xticks(range(len(names)), names, fontsize=8, rotation=90)
@@ -89,7 +87,9 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     independent = [each for each in scores if each.protocol == "person-independent"]
     for place, each in enumerate(independent):
         half = 0.0 if math.isnan(each.error.half) else each.error.half
-        right.bar(place, each.error.mean, yerr=half, capsize=4, color=_COLOURS[each.method])
+        right.bar(
+            place, _shown([each.error.mean]), yerr=half, capsize=4, color=_COLOURS[each.method]
+        )
     if independent:
         constant = np.mean([each.constant_error for each in independent])
         right.axhline(constant, color="0.4", linestyle=":", linewidth=1)
@@ -141,28 +141,10 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
         }
         if found:
             halves = [0.0 if math.isnan(each.half) else each.half for each in found.values()]
-            axes.errorbar(list(found), [each.mean for each in found.values()], yerr=halves,
+            axes.errorbar(list(found), _shown([each.mean for each in found.values()]), yerr=halves,
                           capsize=3, marker="o", color=_COLOURS[method],
                           label=_label(method))  # fmt: skip
     axes.set(xlabel="sites with noisy training images (%)", ylabel=_DEGREES, ylim=(0, None))
-    _finish(axes)
-    figure.savefig(path, format="png")
-
-
-def _draw_hostile(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> None:
-    figure = new_figure(7.2, 4.4)
-    axes = figure.subplots()
-    for place, rule in enumerate(RULES):
-        values = [estimate(list(errors.get((rule, name), {0: math.nan}).values())).mean
-                  for name in ATTACKS]  # fmt: skip
-        where = np.arange(len(ATTACKS)) + (place - 1.5) * 0.2
-        tall = [value if math.isfinite(value) else math.nan for value in values]
-        axes.bar(where, tall, 0.18, color=_COLOURS[rule], label=_label(rule))
-        for x, value in zip(where, values, strict=True):
-            if math.isinf(value):
-                axes.text(x, 0.5, "diverged", rotation=90, ha="center", fontsize=8)
-    axes.set_xticks(range(len(ATTACKS)), [name.replace("none", "no attack") for name in ATTACKS])
-    axes.set(ylabel=_DEGREES)
     _finish(axes)
     figure.savefig(path, format="png")
 
@@ -171,6 +153,13 @@ def _finish(axes: Axes) -> None:
     axes.grid(visible=True, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(fontsize=8)
+
+
+def _shown(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return an array in which errors that are infinite are left out."""
+    found = np.array(values, dtype=np.float64)
+    found[~np.isfinite(found)] = np.nan
+    return found
 
 
 def _label(method: str) -> str:

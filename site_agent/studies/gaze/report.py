@@ -51,7 +51,6 @@ def write_tables(
                    *([*pair, _round(error)] for pair, error in matrix(runs, results).items())],
         "noise": _noise_table(runs, results),
         "hostile": _hostile_table(runs, results),
-        "runs": _runs_table(runs, results),
     }  # fmt: skip
     tables = {name: table for name, table in tables.items() if len(table) > 1}
     findings = list(_findings(scores, runs, results))
@@ -144,16 +143,6 @@ def _hostile_table(runs: Sequence[Run], results: Results) -> Table:
     return table
 
 
-def _runs_table(runs: Sequence[Run], results: Results) -> Table:
-    table: Table = [["run", "trained on", "tested on", "noisy", "hostile", "ended early"]]
-    for run in runs:
-        if run.key in results:
-            names = (run.train, run.test, run.noisy, run.hostile)
-            failed = results[run.key]["failed"]
-            table.append([run.key, *(" ".join(each) for each in names), failed])
-    return table
-
-
 def _findings(
     scores: Sequence[MethodScores], runs: Sequence[Run], results: Results
 ) -> Iterator[str]:
@@ -163,6 +152,9 @@ def _findings(
             f"every method is at least {worst.better_percent:.0f} % better than the constant mean "
             f"of its training samples ({worst.method}, {worst.protocol})"
         )
+    for run in runs:
+        if run.key in results and results[run.key]["failed"]:
+            yield f"{run.key} ended early: {results[run.key]['failed']}"
     for protocol in ("person-specific", "person-independent"):
         adaptive, mean = (_find(scores, protocol, name) for name in ("adaptive", "fedavg"))
         if adaptive and mean:

@@ -27,11 +27,6 @@ class Estimate:
     mean: float
     half: float
 
-    def __str__(self) -> str:
-        if not math.isfinite(self.mean):
-            return "diverged"
-        return f"{self.mean:.2f}" + (f" ± {self.half:.2f}" if math.isfinite(self.half) else "")
-
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean and the interval of one value for each seed."""

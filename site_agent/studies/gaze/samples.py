@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from site_agent.datasets.gaze import GazeDataset, GazeSamples, join_samples
-from site_agent.datasets.gaze.digest import person_digest
 from site_agent.runs.progress import Progress
 from site_agent.studies.gaze.protocol import Run, held_out_sessions
 from site_agent.studies.gaze.settings import GazeStudySettings
@@ -18,16 +17,8 @@ _GREY_LEVELS = 255
 _NOISE_STREAM = 0x2015E
 
 
-@dataclass(frozen=True)
-class StudySamples:
-    """All samples of a study, by person."""
-
-    persons: Mapping[str, GazeSamples]
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Digest of each person's samples."""
-        return {name: person_digest(samples) for name, samples in self.persons.items()}
+StudySamples = Mapping[str, GazeSamples]
+"""All samples of a study, by person."""
 
 
 def draw_samples(settings: GazeStudySettings, progress: Progress) -> StudySamples:
@@ -47,7 +38,7 @@ def draw_samples(settings: GazeStudySettings, progress: Progress) -> StudySample
         progress(number / drawn.drawn_persons, f"drawing person {number}")
         samples = spread_over_sessions(render_person(rendering, number), settings.most_frames)
         persons[str(samples.person[0])] = samples
-    return StudySamples(persons)
+    return persons
 
 
 def read_samples(
@@ -64,7 +55,7 @@ def read_samples(
     for number, name in enumerate(dataset.persons):
         progress(number / len(dataset.persons), f"reading person {name}")
         persons[name] = spread_over_sessions(dataset.read_person(name), settings.most_frames)
-    return StudySamples(persons)
+    return persons
 
 
 def spread_over_sessions(samples: GazeSamples, most: int) -> GazeSamples:
@@ -78,7 +69,7 @@ def spread_over_sessions(samples: GazeSamples, most: int) -> GazeSamples:
 
 def write_samples(samples: StudySamples, path: Path) -> None:
     """Write samples for `load_samples`."""
-    columns = vars(join_samples(list(samples.persons.values())))
+    columns = vars(join_samples(list(samples.values())))
     partial = path.with_suffix(".partial")
     with partial.open("wb") as stream:
         np.savez(stream, **columns)
@@ -90,14 +81,14 @@ def load_samples(path: Path) -> StudySamples:
     with np.load(path) as content:
         everything = GazeSamples(**{name: content[name] for name in content.files})
     names = dict.fromkeys(everything.person.tolist())
-    return StudySamples({name: everything[everything.person == name] for name in names})
+    return {name: everything[everything.person == name] for name in names}
 
 
 def samples_to_train_on(samples: StudySamples, run: Run, noise_sd: float) -> dict[str, GazeSamples]:
     """Return what each person of a run trains on: without held-out sessions, noisy if she is."""
     found = {}
     for name in run.train:
-        own = samples.persons[name]
+        own = samples[name]
         if name in run.test:
             own = own[~_held_out(name, own, run.seed)]
         if name in run.noisy:
@@ -110,7 +101,7 @@ def samples_to_test(samples: StudySamples, run: Run) -> dict[str, GazeSamples]:
     """Return what each person is tested on: held-out sessions, or all of who was not trained on."""
     found = {}
     for name in run.test:
-        own = samples.persons[name]
+        own = samples[name]
         found[name] = own[_held_out(name, own, run.seed)] if name in run.train else own
     return found
 
@@ -123,8 +114,6 @@ def add_noise(samples: GazeSamples, noise_sd: float, seed: int) -> GazeSamples:
     return GazeSamples(**{**vars(samples), "patches": noisy})
 
 
-def _held_out(
-    person: str, samples: GazeSamples, seed: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    sessions: Sequence[str] = np.unique(samples.session).tolist()
+def _held_out(person: str, samples: GazeSamples, seed: int) -> NDArray[np.bool_]:
+    sessions = np.unique(samples.session).tolist()
     return np.isin(samples.session, held_out_sessions(person, sessions, seed))

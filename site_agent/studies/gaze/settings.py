@@ -95,14 +95,33 @@ def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
-    "individual": _grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(8, 16)),
-    "data-centre": _grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(16, 32)),
-    "fedavg": _grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2)),
+    "individual": [
+        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(8, 16)),
+        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(4,)),
+        *_grid(learning_rate=(0.04,), batch_size=(4, 8, 16)),
+    ],
+    "data-centre": [
+        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(16, 32)),
+        *_grid(learning_rate=(0.005, 0.01, 0.02), batch_size=(8,)),
+        *_grid(learning_rate=(0.04,), batch_size=(8, 16, 32)),
+    ],
+    "fedavg": [
+        *_grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2)),
+        *_grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2), batch_size=(8,)),
+    ],
     "adaptive": [
         {"learning_rate": 0.02, "eta": eta, "tau": tau, "beta": beta}
         for eta, tau in ((0.005, 1e-5), (0.015, 1e-4), (0.05, 1e-3))
         for beta in (0.3, 0.6)
-    ],
+    ]
+    + _grid(
+        learning_rate=(0.01, 0.02, 0.04),
+        epochs=(1, 2),
+        batch_size=(8,),
+        eta=(0.05,),
+        tau=(1e-3,),
+        beta=(0.3,),
+    ),
 }
 """What `tuned` was chosen from."""
 

@@ -45,14 +45,6 @@ class RunJob:
     settings: GazeStudySettings
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """A network after a round; `module` is None where training has failed."""
-
-    round: int
-    module: nn.Module
-
-
 def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
     """Train and test the network of a run.
 
@@ -69,21 +61,20 @@ def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
     test = samples_to_test(samples, job.run)
     everything = join_samples(list(train.values()))
     shown = (_some(everything), _some(join_samples(list(test.values()))))
-    curve, failed, last = [], "", None
+    curve: list[list[float | None]] = []
+    failed, module = "", None
     rounds = rounds_of(job)
     try:
-        for last in _train(job, train, everything):
-            tell(last.round / (rounds + 1), f"round {last.round} of {rounds}")
-            if last.round * _POINTS // rounds > (last.round - 1) * _POINTS // rounds:
-                errors = [_mean_error(last.module, part) for part in shown]
-                curve.append([last.round, *errors])
+        for number, module in enumerate(_train(job, train, everything), 1):
+            tell(number / (rounds + 1), f"round {number} of {rounds}")
+            if number * _POINTS // rounds > (number - 1) * _POINTS // rounds:
+                curve.append([number, *(_mean_error(module, part) for part in shown)])
     except TrainingFailedError as error:
         failed = str(error)
     mean = everything.gaze.mean(axis=0)
     return {
         "errors": {
-            name: None if last is None else _mean_error(last.module, own)
-            for name, own in test.items()
+            name: None if module is None else _mean_error(module, own) for name, own in test.items()
         },
         "constant": {
             name: float(angular_errors_deg(np.broadcast_to(mean, own.gaze.shape), own.gaze).mean())
@@ -104,13 +95,14 @@ def rounds_of(job: RunJob) -> int:
 
 def _train(
     job: RunJob, sites: Mapping[str, GazeSamples], everything: GazeSamples
-) -> Iterator[_Trained]:
+) -> Iterator[nn.Module]:
+    """Yield the network after each round."""
     if job.run.method in ("individual", "data-centre"):
         return _train_in_one_place(job, everything)
     return _train_in_rounds(job, sites)
 
 
-def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[_Trained]:
+def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[nn.Module]:
     import torch
 
     from site_agent.networks import new_network, to_module
@@ -129,10 +121,10 @@ def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[_Trained]
                 loss = train_epoch(module, optimiser, data, local.batch_size, generator)
             if not np.isfinite(loss):
                 raise TrainingFailedError(f"the loss is {loss} in epoch {number}")
-            yield _Trained(number, module)
+            yield module
 
 
-def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[_Trained]:
+def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[nn.Module]:
     from site_agent.federated.in_process import run_rounds
     from site_agent.networks import new_network, to_module
 
@@ -146,7 +138,7 @@ def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[
 
     base = new_network(job.settings.architecture, run.seed)
     for held in run_rounds(base, sites, federation_plan(job), corrupt=corrupt):
-        yield _Trained(held.number, to_module(held.model.network))
+        yield to_module(held.model.network)
 
 
 def federation_plan(job: RunJob) -> FederationPlan:

@@ -39,7 +39,7 @@ SEEDS = st.integers(0, 2**31)
 def samples() -> StudySamples:
     settings = RenderSettings(persons=4, frames_per_person=40, seed=3)
     persons = [render_person(settings, number) for number in settings.numbers]
-    return StudySamples({str(own.person[0]): own for own in persons})
+    return {str(own.person[0]): own for own in persons}
 
 
 def keys_of(samples: dict[str, GazeSamples]) -> set[tuple[str, str]]:
@@ -75,43 +75,39 @@ def test_one_session_cannot_be_held_out() -> None:
 
 
 def test_person_specific_holds_out_whole_sessions(samples: StudySamples) -> None:
-    persons = tuple(samples.persons)
+    persons = tuple(samples)
     run = Run("person-specific", "fedavg", "all", 1, persons, persons, TrainingSettings())
     train, test = samples_to_train_on(samples, run, 0.5), samples_to_test(samples, run)
     assert keys_of(train).isdisjoint(keys_of(test))
-    for name, own in samples.persons.items():
+    for name, own in samples.items():
         assert len(train[name]) + len(test[name]) == len(own)
         assert len(test[name]) > 0
 
 
 def test_person_independent_holds_out_whole_persons(samples: StudySamples) -> None:
-    for run in plan_runs(
-        tuple(samples.persons), GazeStudySettings(folds=2, protocols=("persons",))
-    ):
+    for run in plan_runs(tuple(samples), GazeStudySettings(folds=2, protocols=("persons",))):
         if run.protocol == "person-independent":
             assert set(run.train).isdisjoint(run.test)
-            assert set(run.train) | set(run.test) == set(samples.persons)
-            assert len(samples_to_test(samples, run)[run.test[0]]) == len(
-                samples.persons[run.test[0]]
-            )
+            assert set(run.train) | set(run.test) == set(samples)
+            assert len(samples_to_test(samples, run)[run.test[0]]) == len(samples[run.test[0]])
 
 
 def test_only_noisy_sites_train_on_noise(samples: StudySamples) -> None:
-    first, second, *rest = samples.persons
+    first, second, *rest = samples
     run = Run("noise", "fedavg", "50percent", 0, (first, second), tuple(rest), TrainingSettings(),
               noisy=(second,))  # fmt: skip
     train = samples_to_train_on(samples, run, 0.5)
-    assert (train[first].patches == samples.persons[first].patches).all()
-    change = train[second].patches.astype(float) - samples.persons[second].patches
+    assert (train[first].patches == samples[first].patches).all()
+    change = train[second].patches.astype(float) - samples[second].patches
     assert 60 < change.std() < 127.5
     for name, own in samples_to_test(samples, run).items():
-        assert (own.patches == samples.persons[name].patches).all()
-    assert (add_noise(samples.persons[first], 1e-9, 0).patches
-            == samples.persons[first].patches).all()  # fmt: skip
+        assert (own.patches == samples[name].patches).all()
+    assert (add_noise(samples[first], 1e-9, 0).patches
+            == samples[first].patches).all()  # fmt: skip
 
 
 def test_a_limit_keeps_samples_of_all_sessions(samples: StudySamples) -> None:
-    own = max(samples.persons.values(), key=len)
+    own = max(samples.values(), key=len)
     kept = spread_over_sessions(own, 20)
     assert len(kept) == 20
     assert set(kept.session) == set(own.session)

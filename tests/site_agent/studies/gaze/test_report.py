@@ -58,7 +58,7 @@ def test_the_interval_is_students() -> None:
     assert found.mean == 2
     assert found.half == pytest.approx(4.303 / math.sqrt(3))
     assert math.isnan(estimate([1.0]).half)
-    assert str(estimate([math.inf, 1.0])) == "diverged"
+    assert math.isinf(estimate([math.inf, 1.0]).mean)
 
 
 def test_the_scores_of_methods(
@@ -82,7 +82,7 @@ def test_the_scores_of_methods(
     )
     assert "at least 57 % better" in findings[0]
     assert {file.name for file in files} >= {
-        "table.md", "matrix.png", "persons.png", "curves.png", "noise.png", "hostile.png",
+        "table.md", "matrix.png", "persons.png", "curves.png", "noise.png",
     }  # fmt: skip
     assert all(file.stat().st_size for file in files)
 
