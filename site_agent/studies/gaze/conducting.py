@@ -34,7 +34,7 @@ from site_agent.studies.gaze.samples import (
     write_samples,
 )
 from site_agent.studies.gaze.settings import GazeStudySettings
-from site_agent.studies.gaze.working import RunJob
+from site_agent.studies.gaze.working import RunJob, rounds_of
 from site_agent.studies.model_study import holding
 from site_agent.studies.step_records import StudyFolder, write_json
 
@@ -211,14 +211,13 @@ class _Work:
 def _digests(
     runs: Sequence[Run], samples: StudySamples, settings: GazeStudySettings
 ) -> dict[str, str]:
-    names = (
-        "architecture", "passes", "individual_passes", "cohort", "learning_rate_decay",
-        "noise_sd", "hostile_sites",
-    )  # fmt: skip
+    names = ("architecture", "cohort", "learning_rate_decay", "noise_sd", "hostile_sites")
     shared = {"schema": SCHEMA, "versions": _versions()}
     shared |= {name: getattr(settings, name) for name in names}
     persons = {name: person_digest(own) for name, own in samples.items()}
-    return {run.key: run.digest(persons, shared) for run in runs}
+    return {
+        run.key: run.digest(persons, {**shared, "rounds": rounds_of(run, settings)}) for run in runs
+    }
 
 
 def _versions() -> dict[str, str]:

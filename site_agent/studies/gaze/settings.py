@@ -80,7 +80,7 @@ PRESETS: Mapping[str, MethodsTraining] = {
         data_centre=TrainingSettings(learning_rate=0.01, batch_size=8),
         fedavg=TrainingSettings(learning_rate=0.02, batch_size=8, epochs=2),
         adaptive=TrainingSettings(
-            learning_rate=0.02, batch_size=8, epochs=2, eta=0.002, tau=1e-6, beta=0.6
+            learning_rate=0.02, batch_size=8, epochs=1, eta=0.05, tau=1e-3, beta=0.3
         ),
     ),
 }

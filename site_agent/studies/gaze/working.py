@@ -63,7 +63,7 @@ def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
     shown = (_some(everything), _some(join_samples(list(test.values()))))
     curve: list[list[float | None]] = []
     failed, module = "", None
-    rounds = rounds_of(job)
+    rounds = rounds_of(job.run, job.settings)
     try:
         for number, module in enumerate(_train(job, train, everything), 1):
             tell(number / (rounds + 1), f"round {number} of {rounds}")
@@ -86,11 +86,10 @@ def do_run(job: RunJob, tell: Progress) -> dict[str, Any]:
     }
 
 
-def rounds_of(job: RunJob) -> int:
+def rounds_of(run: Run, settings: GazeStudySettings) -> int:
     """Return how many rounds a run takes; an epoch in one place counts as one."""
-    alone = job.run.protocol == "individual"
-    passes = job.settings.individual_passes if alone else job.settings.passes
-    return max(1, passes // job.run.training.epochs)
+    passes = settings.individual_passes if run.protocol == "individual" else settings.passes
+    return max(1, passes // run.training.epochs)
 
 
 def _train(
@@ -114,7 +113,7 @@ def _train_in_one_place(job: RunJob, samples: GazeSamples) -> Iterator[nn.Module
     generator = torch.Generator().manual_seed(run.seed)
     data = to_tensors(samples)
     with repeatable():
-        for number in range(1, rounds_of(job) + 1):
+        for number in range(1, rounds_of(job.run, job.settings) + 1):
             for group in optimiser.param_groups:
                 group["lr"] = local.learning_rate_in(number)
             for _ in range(local.epochs):
@@ -157,7 +156,7 @@ def federation_plan(job: RunJob) -> FederationPlan:
     elif method == "krum":
         options["hostile"] = job.settings.hostile_sites
     cohort = 1.0 if run.protocol in ("noise", "hostile") else job.settings.cohort
-    return make_plan(method, options, rounds=rounds_of(job), cohort=cohort)
+    return make_plan(method, options, rounds=rounds_of(job.run, job.settings), cohort=cohort)
 
 
 def attacked(
