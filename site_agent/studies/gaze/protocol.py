@@ -84,7 +84,7 @@ class Run:
 
 
 def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run, ...]:
-    """Return all runs of a study, long ones first.
+    """Return all runs of a study: all of the first seed, then of the next one.
 
     Raises
     ------
@@ -92,18 +92,15 @@ def plan_runs(persons: Sequence[str], settings: GazeStudySettings) -> tuple[Run,
         There are too few persons for what was asked for.
     """
     planner = _Planner(tuple(persons), settings)
-    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
-    robust = range(settings.first_seed, settings.first_seed + settings.robust_seeds)
     runs: list[Run] = []
-    if "persons" in settings.protocols:
-        runs += [run for seed in seeds for run in planner.independent(seed)]
-        runs += [run for seed in seeds for run in planner.specific(seed)]
-    if "noise" in settings.protocols:
-        runs += [run for seed in robust for run in planner.noise(seed)]
-    if "hostile" in settings.protocols:
-        runs += [run for seed in robust for run in planner.hostile(seed)]
-    if "persons" in settings.protocols:
-        runs += [run for seed in seeds for run in planner.individual(seed)]
+    for place in range(max(settings.seeds, settings.robust_seeds)):
+        seed = settings.first_seed + place
+        if "persons" in settings.protocols and place < settings.seeds:
+            runs += [*planner.independent(seed), *planner.specific(seed), *planner.individual(seed)]
+        if "noise" in settings.protocols and place < settings.robust_seeds:
+            runs += planner.noise(seed)
+        if "hostile" in settings.protocols and place < settings.robust_seeds:
+            runs += planner.hostile(seed)
     return tuple(runs)
 
 

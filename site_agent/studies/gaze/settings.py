@@ -77,7 +77,7 @@ PRESETS: Mapping[str, MethodsTraining] = {
     "paper": MethodsTraining(_PAPER, _PAPER, _PAPER, _PAPER),
     "tuned": MethodsTraining(
         individual=TrainingSettings(learning_rate=0.02, batch_size=4),
-        data_centre=TrainingSettings(learning_rate=0.01, batch_size=8),
+        data_centre=TrainingSettings(learning_rate=0.02, batch_size=16),
         fedavg=TrainingSettings(learning_rate=0.02, batch_size=8, epochs=2),
         adaptive=TrainingSettings(
             learning_rate=0.02, batch_size=8, epochs=1, eta=0.05, tau=1e-3, beta=0.3
@@ -223,7 +223,7 @@ class GazeStudySettings:
 QUICK = GazeStudySettings(
     seeds=3,
     passes=8,
-    individual_passes=20,
+    individual_passes=40,
     most_frames=300,
     robust_seeds=1,
     noise_shares=(0, 0.3, 0.6, 0.9),
