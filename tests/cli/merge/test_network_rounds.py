@@ -83,7 +83,6 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
             done = site.be(name)(*contributing, "--json").data
             assert done["samples"] == len(samples[name])
             assert done["digest"] == held.update_digests[name], "as in one process"
-            assert poolctl(*contributing, "--json").data["sent_bytes"] == 0
         # The site that publishes a result has not to be trusted by those that go on with it.
         ended = poolctl("rounds", "finish", key, "--name", "site-c/stepped", "--json").data["round"]
         files = sorted((tmp_path / "home" / "cache" / "rounds").rglob(f"{key}/*.contribution"))
@@ -99,6 +98,15 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     assert "the optimiser's state after a round, which the pool keeps" in lineage
     lost = poolctl("merge", "--replay", "site-c/stepped", "-o", tmp_path / "again.safetensors")
     assert "only the pool could combine it" in lost.err
+
+    # In a new series it is a merge of the site that has published it.
+    key = start(poolctl, "site-c/stepped", "--method", "fedavg")
+    words = ("rounds", "contribute", key, "--data", gaze["site-b"], "--dry-run", "--json")
+    withheld = site.be("site-b")(*words)
+    assert (withheld.code, withheld.error["code"]) == (3, "contribution_withheld")
+    assert "was merged from models that the pool does not have" in withheld.error["message"]
+    assert poolctl("rounds", "trust", "site-c").code == 0
+    assert poolctl(*words).data["samples"] == len(samples["site-b"])
 
 
 def test_data_and_options_of_other_methods_are_refused(

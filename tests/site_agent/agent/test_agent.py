@@ -28,6 +28,7 @@ from site_agent.datasets import (
     read_imglab_xml,
     write_pts_folder,
 )
+from site_agent.datasets.gaze import write_samples
 from site_agent.errors import (
     AgentError,
     BusyError,
@@ -35,10 +36,12 @@ from site_agent.errors import (
     PoolUnreachableError,
 )
 from site_agent.evaluation import evaluate_landmarks
+from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
 from site_agent.rounds.contributing import contribute_to_round
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.site_agent.agent.lab import Ear, Lab, Materials, events, make_materials
+from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
 # The tests share their files: several sites publish the same one.
@@ -350,6 +353,34 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
         assert (again.computed, again.sent_bytes) == (False, 0), "these faces were taken"
         with pytest.raises(ConflictError, match="not from these data"):
             contribute_to_round(client, key, read_faces(folder))
+
+
+def test_gaze_data_are_for_rounds_of_networks(
+    lab: Lab, materials: Materials, tmp_path: Path
+) -> None:
+    write_samples(tmp_path / "eyes", [samples_at(1), samples_at(2)])
+    network = tmp_path / "network.safetensors"
+    write_model(new_network("gaze-lenet"), network)
+    until, sites = datetime.now(UTC) + timedelta(hours=1), ["site-a", "site-b"]
+    bases = {"leaf-refit": materials.others[0], "fedavg": network}
+    addresses = {method: lab.share(path, method) for method, path in bases.items()}
+    with lab.client("site-b") as client:
+        keys = {
+            method: client.rounds.start(address, sites, until, method=method).round_id
+            for method, address in addresses.items()
+        }
+    lab.rounds = {"gaze": str(tmp_path / "eyes"), "persons": ["p02"], **JOINING}
+    report, said = lab.cycle()
+    assert (report.contributions, report.failures) == (1, [])
+    assert [line["round"] for line in events(said, "contributed")] == [keys["fedavg"]]
+    [refused] = events(said, "round_refused")
+    assert refused["round"] == keys["leaf-refit"]
+    assert "needs faces, which 'data' would name" in refused["reason"]
+    with lab.client("site-b") as client:
+        [given] = client.rounds.get(keys["fedavg"]).contributions().values()
+    assert given.summary["samples"] == len(samples_at(2))
+    lab.rounds = {"data": str(materials.faces), **lab.rounds}
+    assert lab.cycle()[0].contributions == 1, "with faces, too"
 
 
 def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials) -> None:

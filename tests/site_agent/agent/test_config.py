@@ -123,6 +123,18 @@ def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
             "1",
         ),
         (
+            ("[[merge]]", '[rounds]\nstarted_by = ["b"]\n[[merge]]'),
+            "rounds.data",
+            "nothing",
+            "gaze data in 'gaze'",
+        ),
+        (
+            ("[[merge]]", '[rounds]\ngaze = "no"\nstarted_by = ["b"]\n[[merge]]'),
+            "rounds.gaze",
+            "no",
+            "a file",
+        ),
+        (
             ("[[merge]]", '[rounds]\ndata = "no.xml"\nstarted_by = ["b"]\n[[merge]]'),
             "rounds.data",
             "no.xml",
