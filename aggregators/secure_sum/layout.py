@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -61,7 +62,7 @@ class SumLayout(BaseModel):
     kept : str
         The leaves that enough labs reach: one bit a leaf, in base64.
     settings : dict
-        Of the leaf contributions.
+        Of the contributions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,7 +108,9 @@ class SumLayout(BaseModel):
         return groups * values + groups
 
 
-def network_layout(base: StateDict, base_digest: str) -> SumLayout:
+def network_layout(
+    base: StateDict, base_digest: str, settings: Mapping[str, Any] | None = None
+) -> SumLayout:
     """Return the layout of updates to a network; what is not trained is taken from the base."""
     entries = []
     for name, info in sorted(base.infos.items()):
@@ -120,7 +123,12 @@ def network_layout(base: StateDict, base_digest: str) -> SumLayout:
                 content=base64.b64encode(content).decode(),
             )
         )
-    return SumLayout(kind="network", base_digest=base_digest, entries=tuple(entries))
+    return SumLayout(
+        kind="network",
+        base_digest=base_digest,
+        entries=tuple(entries),
+        settings=dict(settings or {}),
+    )
 
 
 def leaf_presence_layout(contribution: LeafContribution) -> SumLayout:

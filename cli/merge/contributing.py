@@ -91,6 +91,10 @@ def contribute(
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: ImagesOption = None,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="In a secure round, wait for the others until it is summed."),
+    ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -100,7 +104,9 @@ def contribute(
     Only changes of the model and sample counts are sent, never images. A base built for the
     purpose could make even these show your data; so it has to be made of models of your own and
     of sites that you trust ('poolctl rounds trust'). With --dry-run everything is computed, and
-    nothing sent. After an interruption, run the command again to continue.
+    nothing sent. After an interruption, run the command again to continue. In a secure round run it
+    again until it says that you have contributed: first it shares the changes among the servers,
+    then it tags them, and at last it verifies the sum.
     """
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust.sites import trusted_sites
@@ -133,6 +139,7 @@ def contribute(
             despite_withdrawal=despite_withdrawal,
             rules=rules,
             send=not dry_run,
+            wait=wait,
             progress=report,
         )
         endpoint = pool.endpoint
@@ -198,6 +205,14 @@ def _told(done: Contributed, endpoint: str, *, dry_run: bool) -> list[str]:
     size = size_words(done.size_bytes)
     if dry_run and done.site in found.contributions():
         return [f"{done.site} has contributed {size} already; nothing more would be sent"]
+    if dry_run and found.secure is not None:
+        servers = ", ".join(found.secure.servers)
+        return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
+    if done.phase not in {"", "complete"}:
+        return [
+            f"{done.site} takes part in the secure sum {done.session[:16]}: {done.phase}",
+            f"waiting for {', '.join(done.waiting) or 'the servers'}; then run the command again",
+        ]
     if dry_run:
         return [
             f"would send {size} to the pool {endpoint}: {done.words}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -25,7 +26,7 @@ from cli.merge.command import MethodOption
 from cli.merge.refine import ThinOption
 
 if TYPE_CHECKING:
-    from pool_server.wire.rounds import RoundResponse
+    from pool_server.wire.rounds import RoundResponse, SecureTerms
 
 app = group("Refine or train a model together with other sites.")
 
@@ -87,6 +88,14 @@ def start(
     ] = None,
     option: MethodOption = [],  # noqa: B006 (typer wants the default itself)
     description: Annotated[str, typer.Option(help="A description.")] = "",
+    secure: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CHARTER",
+            help="Have the servers of this charter sum the changes up, so that nobody sees those "
+            "of one site.",
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Ask sites to train a model: each fits it to its own data and sends the changes.
@@ -104,6 +113,7 @@ def start(
     given = {"starts": starts, "nu": nu, "thin": thin, "min_faces": min_faces}
     options = {key: value for key, value in given.items() if value is not None}
     options |= {key: _value(text) for key, text in key_value_pairs(option, "--option").items()}
+    terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
     if dry_run:
@@ -119,6 +129,7 @@ def start(
             options=options,
             rounds=rounds,
             description=description,
+            secure=terms,
         )
     text = (
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
@@ -265,6 +276,16 @@ def cancel(
 app.add_typer(contributing.app)
 
 
+def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
+    from pool_server.wire.rounds import SecureTerms
+    from site_agent.secure.charter import read_charter
+
+    charter = read_charter(file)
+    if strange := sorted(set(sites) - set(charter.labs)):
+        raise UsageError(f"--secure {file}: the charter names no lab {', '.join(strange)}")
+    return SecureTerms(charter=charter.digest, servers=[*charter.servers])
+
+
 def _value(text: str) -> Any:
     """Return a number where the word is one."""
     for kind in (int, float):
@@ -304,6 +325,7 @@ def _description(found: RoundResponse) -> list[TableText]:
     ]
     optional = [
         ("description", found.description),
+        ("secure sum", found.secure and ", ".join(found.secure.servers)),
         ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
         ("result", found.result),
         ("optimiser's state", f"sha256 {found.state_digest}" if found.state_digest else ""),

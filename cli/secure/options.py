@@ -32,9 +32,9 @@ SessionArgument = Annotated[
 
 def party_folder(folder: Path | None) -> Path:
     """Return the folder of this lab or server."""
-    from site_agent.pool.profiles import config_folder
+    from site_agent.pool.profiles import secure_folder
 
-    return folder or config_folder() / "secure"
+    return folder or secure_folder()
 
 
 def party_name(invocation: Invocation, site: str) -> str:

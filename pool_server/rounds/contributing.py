@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,10 @@ def announce_contribution(
         found = service.get_round(session, caller, key)
     _require_participant(caller, found, request.site)
     require_size(parts.settings, request.file_name, request.size_bytes)
+    checked = _check_sum_of_servers(parts, found, request)
 
     def settle(session: Session) -> tuple[UploadResponse, bool]:
-        return _settle_announcement(parts, session, caller, found.id, request)
+        return _settle_announcement(parts, session, caller, found.id, request, checked=checked)
 
     with _noting_lateness(parts, found, request.site):
         return write_with_retry(parts.database, settle)
@@ -143,6 +145,8 @@ def _settle_announcement(
     caller: Caller,
     round_id: int,
     request: ContributionRequest,
+    *,
+    checked: CheckedSum | None,
 ) -> tuple[UploadResponse, bool]:
     current = repository.lock_round(session, round_id)
     site = get_site(session, request.site)
@@ -160,10 +164,14 @@ def _settle_announcement(
     if own is None:
         service.require_contributions_taken(current)
         service.require_usable_base(current, despite_withdrawal=request.despite_withdrawal)
-    known = None if own is not None else find_sum(current, request.digest)
-    if known is not None and parts.storage.has_content(known.digest):
+    if own is None and (known := find_sum(current, request.digest)) is not None:
+        checked = CheckedSum(known.size_bytes, known.summary)
+    if own is None and checked is not None and parts.storage.has_content(request.digest):
         confirmed = new_upload(parts, caller, site, file, "complete")
-        return _confirm_sum(parts, session, caller, confirmed, known)
+        confirmed.round_id, confirmed.size_bytes = current.id, checked.size_bytes
+        session.add(confirmed)
+        settle_contribution(session, caller, confirmed, checked.summary)
+        return describe_upload(parts, confirmed), True
     under_way = find_resumable(parts, session, site.id, file)
     if under_way is not None:
         under_way.expires_at = now_utc() + parts.settings.upload_lifetime
@@ -173,18 +181,30 @@ def _settle_announcement(
     return begin_upload(parts, session, upload), True
 
 
-def _confirm_sum(
-    parts: ServerParts,
-    session: Session,
-    caller: Caller,
-    upload: UploadRecord,
-    known: RoundContributionRecord,
-) -> tuple[UploadResponse, bool]:
-    """Count the sum of a secure round for one more site, without sending it again."""
-    upload.round_id, upload.size_bytes = known.round_id, known.size_bytes
-    session.add(upload)
-    settle_contribution(session, caller, upload, known.summary)
-    return describe_upload(parts, upload), True
+@dataclass(frozen=True)
+class CheckedSum:
+    """The sum of a secure round that the pool has already, and what the check read from it."""
+
+    size_bytes: int
+    summary: dict[str, Any]
+
+
+def _check_sum_of_servers(
+    parts: ServerParts, found: RoundRecord, request: ContributionRequest
+) -> CheckedSum | None:
+    """Look at the sum that the servers of a secure round sent; None where they did not.
+
+    So no lab has to send it.
+    """
+    if found.secure is None or found.contributions:
+        return None
+    with parts.database.read() as session:
+        size_bytes = repository.size_of_session_file(session, found.id, request.digest)
+    if size_bytes is None or not parts.storage.has_content(request.digest):
+        return None
+    upload = UploadRecord(round_id=found.id, file_name=request.file_name, size_bytes=size_bytes)
+    with parts.storage.content_file(request.digest) as path:
+        return CheckedSum(size_bytes, check_contribution(parts, upload, path))
 
 
 def find_sum(found: RoundRecord, digest: str) -> RoundContributionRecord | None:

@@ -16,6 +16,7 @@ from pool_server.database.records import (
     RoundParticipantRecord,
     RoundRecord,
     SecureFileRecord,
+    SecureSessionRecord,
     UploadRecord,
     now_utc,
 )
@@ -146,6 +147,16 @@ def is_needed(session: Session, digest: str) -> bool:
                 )
             )
         )
+    )
+
+
+def size_of_session_file(session: Session, round_id: int, digest: str) -> int | None:
+    """Return the size of a file of the secure sessions of a round; None if there is none."""
+    return session.scalar(
+        select(SecureFileRecord.size_bytes)
+        .join(SecureSessionRecord, SecureSessionRecord.id == SecureFileRecord.session_id)
+        .where(SecureSessionRecord.round_id == round_id, SecureFileRecord.digest == digest)
+        .limit(1)
     )
 
 

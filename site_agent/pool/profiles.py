@@ -69,6 +69,11 @@ def key_folder(name: str, endpoint: str) -> Path:
     return config_folder() / "keys" / (folder if folder.strip(".") else f"%{folder}")
 
 
+def secure_folder() -> Path:
+    """Return the folder of the key, charters and ledger of secure sums."""
+    return config_folder() / "secure"
+
+
 def data_folder() -> Path:
     """Return the folder in which ``poolctl serve`` keeps a pool unless told otherwise."""
     home = os.environ.get("POOL_HOME")

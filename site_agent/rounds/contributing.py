@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.contract import SiteData
 
-_FETCHED, _COMPUTED = 0.1, 0.8
-"""Shares of a progress bar up to which the base is fetched, and the contribution computed."""
+_FETCHED, _COMPUTED, _SUMMED = 0.1, 0.8, 0.9
+"""Shares of a progress bar: the base is fetched, the contribution computed, and summed."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Contributed:
         What this call sent; 0 where the pool had it, or nothing was to be sent.
     computed : bool
         False where an earlier call had computed it.
+    session, phase, waiting
+        Of a secure round, as `site_agent.rounds.secure.SumVisit`. Until the phase is ``complete``
+        the site has not contributed: the same call goes on.
     words, leaves, leaves_sent, fewest_samples, samples
         As `site_agent.rounds.contract.Made`; empty and 0 where the pool had taken it before.
     left_out : tuple of (line, text)
@@ -69,11 +72,17 @@ class Contributed:
     fewest_samples: int = 0
     samples: int = 0
     left_out: tuple[tuple[int, str], ...] = ()
+    session: str = ""
+    phase: str = ""
+    waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Kept:
+    """Files of a contribution; `sent` is the one that the pool gets: of a secure round, the sum."""
+
     contribution: Path
+    sent: Path
     taken: Path
 
 
@@ -87,6 +96,7 @@ def contribute_to_round(
     despite_withdrawal: bool = False,
     rules: ContributionRules | None = None,
     send: bool = True,
+    wait: bool = False,
     progress: Progress | None = None,
 ) -> Contributed:
     """Compute what one site contributes to a round from its data, and send it.
@@ -110,6 +120,8 @@ def contribute_to_round(
         What the site asks of the round; by default it trusts models of its own alone.
     send : bool
         Compute the contribution, and send it.
+    wait : bool
+        In a secure round, go on until the sum is there.
 
     Raises
     ------
@@ -153,15 +165,43 @@ def contribute_to_round(
     )
     if not send:
         return done
+    if found.secure is not None:
+        done = _summed(pool, done, kept, wait=wait, progress=part_of(tell, _COMPUTED, _SUMMED))
+        if done.phase != "complete":
+            return done
     sent_bytes = pool.rounds.send_contribution(
         round_id,
-        kept.contribution,
+        kept.sent,
         site,
         despite_withdrawal=despite_withdrawal,
-        progress=part_of(tell, _COMPUTED, 1.0),
+        progress=part_of(tell, _SUMMED, 1.0),
     )
     kept.taken.write_text(done.digest, encoding="ascii")
     return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)
+
+
+def _summed(
+    pool: PoolClient, done: Contributed, kept: _Kept, *, wait: bool, progress: Progress
+) -> Contributed:
+    """Take part in the secure sum of a round; the sum is what this site then sends."""
+    from site_agent.rounds.secure import visit_sum
+
+    base = _fetch_base(pool, done.round, part_of(progress, 0.0, _FETCHED))
+    visit = visit_sum(
+        pool,
+        done.round,
+        done.site,
+        kept.contribution,
+        base,
+        kept.sent,
+        wait=wait,
+        progress=progress,
+    )
+    done = replace(done, session=visit.session, phase=visit.phase, waiting=visit.waiting)
+    if visit.total is None:
+        return done
+    size_bytes = visit.total.stat().st_size
+    return replace(done, digest=file_digest(visit.total), size_bytes=size_bytes)
 
 
 def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
@@ -174,7 +214,9 @@ def _kept_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Seque
     words = json.dumps([found.base_digest, *inputs], sort_keys=True)
     name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     folder = pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / found.round_id
-    return _Kept(folder / f"{name}.contribution", folder / f"{name}.taken")
+    contribution = folder / f"{name}.contribution"
+    sent = contribution if found.secure is None else folder / f"{name}.sum"
+    return _Kept(contribution, sent, folder / f"{name}.taken")
 
 
 def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | None:
@@ -183,9 +225,9 @@ def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | N
     if there is None:
         return None
     known = kept.taken.read_text(encoding="ascii") if kept.taken.is_file() else ""
-    if not known and kept.contribution.is_file():
+    if not known and kept.sent.is_file():
         # Killed between the pool's answer and the note of it.
-        known = file_digest(kept.contribution)
+        known = file_digest(kept.sent)
     if known != there.digest:
         raise ConflictError(
             f"site {site!r} has contributed to round {found.round_id} on "
@@ -199,12 +241,13 @@ def _find_taken(found: RoundResponse, site: str, kept: _Kept) -> Contributed | N
 
 def _brought_back(pool: PoolClient, kept: _Kept, done: Contributed) -> Contributed:
     """Send what the pool has taken again, as long as its storage may have lost it since."""
-    if not kept.contribution.is_file():
+    if not kept.sent.is_file():
         return done
     if done.round.state in {"finished", "cancelled"}:
         kept.contribution.unlink(missing_ok=True)
+        kept.sent.unlink(missing_ok=True)
         return done
-    sent_bytes = pool.rounds.send_contribution(done.round.round_id, kept.contribution, done.site)
+    sent_bytes = pool.rounds.send_contribution(done.round.round_id, kept.sent, done.site)
     return replace(done, sent_bytes=sent_bytes)
 
 

@@ -53,8 +53,9 @@ def encode_network_file(contribution: Path, base: Path, budget: BitBudget) -> En
         A number is out of the charter's range; names the entry.
     """
     network = _read_network(base)
-    layout = network_layout(network, file_digest(base))
-    numbers = encode_network(layout, read_network_contribution(contribution), network, budget)
+    found = read_network_contribution(contribution)
+    layout = network_layout(network, file_digest(base), found.settings)
+    numbers = encode_network(layout, found, network, budget)
     return EncodedContribution(layout, numbers)
 
 

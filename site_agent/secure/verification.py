@@ -150,7 +150,7 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
     weight = int(weights.sum())
     try:
         if layout.kind == "network":
-            settings = {"secure_sum": view.session, "labs": len(labs)}
+            settings = {**layout.settings, "secure_sum": view.session, "labs": len(labs)}
             write_network_contribution(combined_network(layout, mean, weight, settings), target)
         elif layout.kind == "leaf-sums":
             write_contribution(combined_leaves(layout, mean, weights), target)

@@ -15,6 +15,7 @@ from pool_server.wire.rounds import (
     RoundPage,
     RoundRequest,
     RoundResponse,
+    SecureTerms,
 )
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.pool.connection import PoolConnection
@@ -59,6 +60,7 @@ class Rounds:
         options: Mapping[str, Any] | None = None,
         rounds: int = 1,
         description: str = "",
+        secure: SecureTerms | None = None,
     ) -> RoundResponse:
         """Ask sites to train a model together.
 
@@ -72,6 +74,8 @@ class Rounds:
             With its time zone; later contributions are refused.
         rounds : int
             How many follow one another, each based on the last one's result.
+        secure : SecureTerms, optional
+            Sum up the contributions by the servers of a charter.
         """
         request = build_request(
             RoundRequest,
@@ -83,6 +87,7 @@ class Rounds:
             deadline=deadline,
             rounds=rounds,
             description=description,
+            secure=secure,
         )
         return self._connection.post("/api/v1/rounds", RoundResponse, request)
 

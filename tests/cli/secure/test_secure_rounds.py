@@ -1,0 +1,142 @@
+"""Rounds whose contributions are summed by servers: ``rounds start --secure`` to the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import file_digest, read_model
+from aggregators.methods import merge
+from aggregators.models import StateDict
+from site_agent import PoolClient
+from site_agent.datasets.gaze import write_samples
+from site_agent.secure.pool_board import PoolBoard
+from site_agent.secure.server import Server
+from tests.cli.conftest import Outcome, Run
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.site_agent.federated.small_sites import samples_at
+
+SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    with pool_in_thread(tmp_path_factory.mktemp("pool"), part_bytes=1 << 20) as running:
+        yield running
+
+
+@dataclass
+class Institutions:
+    """Labs and servers, each with a home of its own, who use the commands."""
+
+    pool: PoolDriver
+    folder: Path
+    poolctl: Run
+    monkeypatch: pytest.MonkeyPatch
+
+    def be(self, name: str, *words: object) -> Outcome:
+        """Run a command at one institution."""
+        self.monkeypatch.setenv("POOL_ENDPOINT", self.pool.url)
+        self.monkeypatch.setenv("POOL_TOKEN", self.pool.secret(name, "contributor"))
+        self.monkeypatch.setenv("POOL_HOME", str(self.folder / name))
+        return self.poolctl(*words)
+
+    def agree(self) -> Path:
+        """Make keys and a charter, and accept it everywhere."""
+        keys = {
+            name: self.be(name, "secure", "keygen", "-q").out.strip() for name in SERVERS + LABS
+        }
+        file = self.folder / "charter.toml"
+        words = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
+        words += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
+        made = self.be(LABS[0], "secure", "charter", "create", "eyes", *words, "-o", file, "-q")
+        for name in keys:
+            digest = made.out.strip()
+            accepted = self.be(name, "secure", "charter", "accept", file, "--digest", digest)
+            assert accepted.code == 0, accepted.err
+        return file
+
+    def serve(self) -> None:
+        """Let the servers do what they can, as `secure serve` does."""
+        for _ in range(3):
+            for name in SERVERS:
+                place = self.folder / name / "secure"
+                [charter] = (place / "charters").glob("*.toml")
+                with PoolClient(self.pool.url, self.pool.secret(name, "contributor")) as client:
+                    server = Server(place, name, charter.stem, PoolBoard(client.secure))
+                    for session in server.board.sessions():
+                        server.act(session)
+
+
+@pytest.fixture
+def institutions(
+    pool: PoolDriver, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> Institutions:
+    return Institutions(pool, tmp_path, poolctl, monkeypatch)
+
+
+def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
+    institutions: Institutions, tmp_path: Path
+) -> None:
+    be, base = institutions.be, tmp_path / "base.safetensors"
+    charter = institutions.agree()
+    for number, name in enumerate(LABS):
+        write_samples(tmp_path / f"eyes-{name}", [samples_at(number, 16 + 2 * number)])
+        assert be(name, "rounds", "trust", LABS[0]).code == 0
+    assert be(LABS[0], "federated", "init", "-o", base).code == 0
+    assert be(LABS[0], "upload", base, "--name", "gaze").code == 0
+    words = ["--sites", ",".join(LABS), "--deadline", "1h", "--method", "fedavg", "--option"]
+    words += ["epochs=1", "--option", "batch_size=8"]
+    asked = ("rounds", "start", "--base", f"{LABS[0]}/gaze", *words)
+    key = be(LABS[0], *asked, "--secure", charter, "-q").out.strip()
+    assert "secure sum" in be(LABS[1], "rounds", "info", key).out
+
+    def visit() -> list[dict[str, object]]:
+        institutions.serve()
+        found = [
+            be(name, "rounds", "contribute", key, "--data", tmp_path / f"eyes-{name}", "--json")
+            for name in LABS
+        ]
+        institutions.serve()
+        return [each.data for each in found]
+
+    be(LABS[0], "rounds", "contribute", key, "--data", tmp_path / f"eyes-{LABS[0]}")
+    shared = visit()
+    assert [each["phase"] for each in shared] == ["receipt"] * 3
+    tagged = visit()
+    assert {each["phase"] for each in tagged} == {"tag", "check"}
+    early = be(LABS[0], "rounds", "finish", key, "--json")
+    assert early.code == 7
+    summed = visit()
+    assert {(each["phase"], each["digest"]) for each in summed} == {
+        ("complete", summed[0]["digest"])
+    }
+    # The servers' file is there already: no lab sends it.
+    assert [each["sent_bytes"] for each in summed] == [0, 0, 0]
+    again = visit()
+    assert [each["digest"] for each in again] == [summed[0]["digest"]] * 3
+    ended = be(LABS[1], "rounds", "finish", key, "--json").data["round"]
+    result, plain = tmp_path / "result.safetensors", tmp_path / "plain.safetensors"
+    fetched = be(LABS[2], "download", ended["result"].removeprefix("pool://"), "-o", result)
+    assert fetched.code == 0, fetched.err
+    updates = sorted(tmp_path.glob(f"lab-*/cache/rounds/*/{key}/*.contribution"))
+    assert len(updates) == 3
+    assert len({file_digest(path) for path in updates}) == 3
+    merge("fedavg", [base, *updates], output=plain)
+    assert largest_difference(result, plain) < 1e-6
+    without = ("merge", "--replay", ended["result"].removeprefix("pool://"), "--without")
+    refused = be(LABS[0], *without, summed[0]["digest"], "-o", tmp_path / "less", "--json")
+    assert "no lab's part can be taken out" in refused.error["message"]
+
+
+def largest_difference(first: Path, second: Path) -> float:
+    models = [read_model(path) for path in (first, second)]
+    tensors = []
+    for model in models:
+        assert isinstance(model, StateDict)
+        tensors.append(model.tensors)
+    return max(float(np.abs(tensors[0][name] - tensors[1][name]).max()) for name in tensors[0])
