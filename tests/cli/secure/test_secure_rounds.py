@@ -104,7 +104,8 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
         institutions.serve()
         return [each.data for each in found]
 
-    be(LABS[0], "rounds", "contribute", key, "--data", tmp_path / f"eyes-{LABS[0]}")
+    contributing = ("rounds", "contribute", key, "--data", tmp_path / f"eyes-{LABS[0]}", "--json")
+    assert be(LABS[0], *contributing).data["phase"] == "keys"
     shared = visit()
     assert [each["phase"] for each in shared] == ["receipt"] * 3
     tagged = visit()
@@ -117,8 +118,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     }
     # The servers' file is there already: no lab sends it.
     assert [each["sent_bytes"] for each in summed] == [0, 0, 0]
-    again = visit()
-    assert [each["digest"] for each in again] == [summed[0]["digest"]] * 3
+    assert be(LABS[0], *contributing).data["digest"] == summed[0]["digest"]
     ended = be(LABS[1], "rounds", "finish", key, "--json").data["round"]
     result, plain = tmp_path / "result.safetensors", tmp_path / "plain.safetensors"
     fetched = be(LABS[2], "download", ended["result"].removeprefix("pool://"), "-o", result)
