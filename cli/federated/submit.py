@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,23 +124,20 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.federated.engines.flare.session import FederationSession
 
     found = read_kit(kit, "submitter")
-    jobs: list[dict[str, Any]] = []
+    last: dict[str, int | None] = {}
     with FederationSession(found) as session:
         connected = session.connected_sites()
-        for job, state in session.unfinished_jobs():
-            try:
-                last = [report.number for report in session.rounds_done(job)][-1:]
-            except FederationError:  # it does not run yet
-                last = []
-            jobs.append(
-                {"job": job, "status": state.lower(), "last_round": last[0] if last else None}
-            )
+        for job in session.unfinished_jobs():
+            last[job] = None
+            with suppress(FederationError):  # it does not run yet
+                last[job] = max((each.number for each in session.rounds_done(job)), default=None)
+    jobs = [{"job": job, "last_round": number} for job, number in last.items()]
     sites = [{"site": site, "connected": site in connected} for site in found.sites]
     rows = [[site, "yes" if site in connected else "no"] for site in found.sites]
-    done = [[job["job"], job["status"], str(job["last_round"] or "")] for job in jobs]
+    done = [[job, str(number or "")] for job, number in last.items()]
     tables = [
         TableText(["site", "connected"], rows),
-        TableText(["job", "status", "last round"], done, empty="no rounds under way"),
+        TableText(["job", "last round"], done, empty="no rounds under way"),
     ]
     return Reply({"server": found.address, "sites": sites, "jobs": jobs}, tables, sorted(connected))
 
@@ -155,7 +152,7 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.federated.engines.flare.session import FederationSession
 
     with FederationSession(read_kit(kit, "submitter")) as session:
-        jobs = [job for job, _ in session.unfinished_jobs()]
+        jobs = list(session.unfinished_jobs())
         for job in jobs:
             session.abort(job)
     text = f"stopped {', '.join(jobs)}" if jobs else "no rounds under way"

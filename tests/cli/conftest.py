@@ -107,10 +107,10 @@ def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
     return process
 
 
-def run_process(*words: object, timeout_s: float = 300, **environment: str) -> Outcome:
+def run_process(*words: object, **environment: str) -> Outcome:
     """Run a command as a process of its own."""
     process = start_process(*words, **environment)
-    out, err = process.communicate(timeout=timeout_s)
+    out, err = process.communicate(timeout=300)
     return Outcome(process.returncode, out, err)
 
 

@@ -15,10 +15,20 @@ from typing import Any
 
 from aggregators import write_model
 from site_agent.datasets.gaze import GazeSamples, open_gaze, write_samples
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.plan import make_plan
 from site_agent.networks import new_network
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.federated.small_sites import small_sites
+
+Digests = list[tuple[str, dict[str, str]]]
+"""Of the network of each round, and of the updates by site."""
+
+
+def digests_of(done: Outcome) -> Digests:
+    """Return the digests that 'federated submit' shows."""
+    return [(each["digest"], each["updates"]) for each in done.data["rounds"]]
 
 
 class LiveFederation:
@@ -86,12 +96,16 @@ class LiveFederation:
         )
         return json.loads(done.stdout)
 
-    def submit(self, *words: object) -> Outcome:
-        return run_process(*self.submission(*words), timeout_s=600)
-
-    def submission(self, *words: object) -> list[object]:
-        base = ["--base", self.base, "-o", self.folder / "run", "--json"]
+    def submission(self, method: str, rounds: int, *words: object) -> list[object]:
+        """Return the words that hold rounds with batches of 8 samples."""
+        words = ("--method", method, "--rounds", rounds, "--option", "batch_size=8", *words)
+        base = ["--base", self.base, "-o", self.folder / method, "--json"]
         return ["federated", "submit", self.kits / "submit", *base, *words]
+
+    def digests_in_one_process(self, method: str, rounds: int) -> Digests:
+        plan = make_plan(method, {"batch_size": 8}, rounds=rounds)
+        held = run_rounds(new_network("gaze-lenet", 1), self.samples(), plan)
+        return [(each.model.digest, dict(each.update_digests)) for each in held]
 
     def status(self) -> Any:
         return run_process("federated", "status", self.kits / "submit", "--json").data

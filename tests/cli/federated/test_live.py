@@ -8,24 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.federated.in_process import run_rounds
-from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
 from site_agent.pool.client import PoolClient
-from tests.cli.conftest import Outcome, start_process, wait_until
-from tests.cli.federated.live_federation import live_federation
+from tests.cli.conftest import Outcome, run_process, start_process, wait_until
+from tests.cli.federated.live_federation import digests_of, live_federation
 from tests.site_agent.live_pool import live_pool
 
 
 def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -> None:
-    plan = make_plan("fedadam", {"batch_size": 8}, rounds=2)
     with live_federation(tmp_path, 2) as federation:
         federation.start("server", *federation.sites)
-        done = federation.submit("--method", "fedadam", "--rounds", 2, "--option", "batch_size=8")
-        held = list(run_rounds(new_network("gaze-lenet", 1), federation.samples(), plan))
-    assert [(each["digest"], each["updates"]) for each in done.data["rounds"]] == [
-        (each.model.digest, each.update_digests) for each in held
-    ]
+        done = run_process(*federation.submission("fedadam", 2))
+        assert digests_of(done) == federation.digests_in_one_process("fedadam", 2)
+
+
+@pytest.mark.slow
+def test_rounds_go_on_after_the_submitter_was_killed(tmp_path: Path) -> None:
+    with live_federation(tmp_path, 3) as federation:
+        federation.start("server", *federation.sites)
+        done = run_process(*federation.submission("fedavg", 3))
+        assert digests_of(done) == federation.digests_in_one_process("fedavg", 3)
+        kept = federation.kits / "server" / "contributions"
+        before = len(list(kept.iterdir()))
+        words = federation.submission("fedadam", 3, "--block-rounds", 2)
+        killed = start_process(*words)
+        wait_until(lambda: len(list(kept.iterdir())) > before, 120)
+        killed.kill()
+        done = run_process(*words)
+        assert digests_of(done) == federation.digests_in_one_process("fedadam", 3)
 
 
 @pytest.mark.slow
@@ -35,8 +44,8 @@ def test_a_killed_site_takes_part_again_and_all_networks_reach_the_pool(tmp_path
         with PoolClient(pool.url, pool.tokens["site-a"]) as client:
             client.upload(federation.base, "site-a/base")
         federation.start("server", *federation.sites)
-        words = ["--method", "fedadam", "--rounds", 10, "--upload", "live", "--option"]
-        submitted = start_process(*federation.submission(*words, "batch_size=8"), **login)
+        words = federation.submission("fedadam", 10, "--upload", "live")
+        submitted = start_process(*words, **login)
         kept = federation.kits / "server" / "contributions"
         wait_until(lambda: any(kept.glob("*/round-0002")), 120)
         federation.kill("site-1")

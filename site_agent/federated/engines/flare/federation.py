@@ -26,7 +26,7 @@ from site_agent.federated.plan import FederationPlan
 from site_agent.runs.lock import locked
 from site_agent.runs.progress import Progress
 
-_BASE, _PLAN = "base.safetensors", "plan.json"
+_BASE, _PLAN, _BLOCK = "base.safetensors", "plan.json", ".block-"
 _POLL_S = 1.0
 _FEWEST_SITES = 2
 _MOST_EMPTY_BLOCKS = 3
@@ -87,6 +87,10 @@ class FederationFolder:
         """Return the file of the network that a round made; 0 is the base."""
         return self.folder / (messages.model_name(number) if number else _BASE)
 
+    def job_name(self, done: int) -> str:
+        """Return the name of the job that goes on after so many rounds."""
+        return f"{self.run}-{done + 1}"
+
     def add(self, results: Path) -> tuple[RoundReport, ...]:
         """Take over the rounds of a block, and return what became of them."""
         place = results / messages.REPORT
@@ -129,11 +133,14 @@ def hold_rounds(
     """
     busy = BusyError(f"{federation.folder} is in use by another call")
     with locked(federation.folder / ".lock", busy=busy), FederationSession(kit) as session:
-        if jobs := session.unfinished_jobs():
+        own = federation.job_name(len(federation.reports))
+        if others := [job for job, name in session.unfinished_jobs().items() if name != own]:
             raise BusyError(
-                f"the server is at work on job {jobs[0][0]} ({jobs[0][1].lower()})",
+                f"the server is at work on job {others[0]}",
                 hint=f"stop it with: poolctl federated stop {kit.folder}",
             )
+        for left in federation.folder.glob(f"{_BLOCK}*"):
+            shutil.rmtree(left)
         for report in federation.reports:
             on_round(report)
         empty = 0
@@ -175,8 +182,8 @@ def _hold_block(
     """Run one job; return what became of its rounds, and why there may be none."""
     done, total = len(federation.reports), federation.plan.rounds
     rounds = min(settings.block_rounds, total - done)
-    with tempfile.TemporaryDirectory(dir=federation.folder, prefix=".block-") as temporary:
-        folder = Path(temporary) / f"rounds-from-{done + 1}"
+    with tempfile.TemporaryDirectory(dir=federation.folder, prefix=_BLOCK) as temporary:
+        folder = Path(temporary) / federation.job_name(done)
         write_job(
             folder,
             federation.plan,
@@ -187,7 +194,9 @@ def _hold_block(
             rounds=rounds,
             round_limit_s=settings.round_limit_s,
         )
-        job = session.submit(folder)
+        # One of a call that was killed goes on without it.
+        under_way = (job for job, name in session.unfinished_jobs().items() if name == folder.name)
+        job = next(under_way, None) or session.submit(folder)
         try:
             status, details = _wait_for(
                 session,

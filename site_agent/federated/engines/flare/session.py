@@ -64,12 +64,18 @@ class FederationSession:
             meta = self._session.get_job_meta(job)
         return str(meta["status"]), [str(line) for line in meta.get("job_deploy_detail") or ()]
 
-    def unfinished_jobs(self) -> list[tuple[str, str]]:
-        """Return identifiers and statuses of jobs that wait or run."""
+    def unfinished_jobs(self) -> dict[str, str]:
+        """Return the jobs that wait or run: names by identifier."""
         with self._translated("list the jobs"):
+            running = {job.job_id for job in self._session.get_system_info().job_info}
             jobs = self._session.list_jobs()
-        found = [(str(job["job_id"]), str(job["status"])) for job in jobs]
-        return [(job, status) for job, status in found if not has_finished(status)]
+        # A server that was killed says for ever that its last job runs.
+        return {
+            str(job["job_id"]): str(job["job_name"])
+            for job in jobs
+            if not has_finished(job["status"])
+            and (job["status"] != "RUNNING" or job["job_id"] in running)
+        }
 
     def rounds_done(self, job: str) -> tuple[RoundReport, ...]:
         """Return the rounds of a running job so far."""
