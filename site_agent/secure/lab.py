@@ -100,10 +100,13 @@ class Lab(Party):
             self.resume(view)
             if self._note_void(session, view):
                 return view
-            if view.phase == "tag" and not self.has_said(session, "tag"):
+            if not self.has_said(session, "tag"):
                 if view.faults:
                     raise SecureSumError(view.faults)
-                self._tag(view)
+                if "commit" in view.transcripts:
+                    self._require_received(view)
+                if view.phase == "tag":
+                    self._tag(view)
             elif view.has("blame") and not self.has_said(session, "answer"):
                 self._answer(view)
             elif view.faults:
@@ -210,6 +213,16 @@ class Lab(Party):
             raise SecureSumError((Fault("keys", "proof", (server,), text),)) from error
 
     def _tag(self, view: Session) -> None:
+        if self.clock() > view.descriptor.deadlines.tag or view.voids:
+            raise ConflictError(f"session {view.session[:16]} takes no more tags")
+        roster = sorted(view.roster)
+        digest = self.facts(view.session, "share")["input"]
+        self._require_consistent(view, digest, roster)
+        values = check_values(self._vector(view), challenges_of(view))
+        self.say(view, "tag", ValuesBody(values=values), input=digest, roster=roster)
+
+    def _require_received(self, view: Session) -> None:
+        """Raise `SecureSumError` unless this lab is on the roster, with the share that it made."""
         mine = self._said_digest(view.session, "share")
         if view.roster.get(self.name, "") != mine:
             reasons = {
@@ -219,13 +232,6 @@ class Lab(Party):
             }
             text = "; ".join(f"{server} did not receive: {why}" for server, why in reasons.items())
             raise SecureSumError((Fault("receipt", "refusal", (), text),))
-        if self.clock() > view.descriptor.deadlines.tag or view.voids:
-            raise ConflictError(f"session {view.session[:16]} takes no more tags")
-        roster = sorted(view.roster)
-        digest = self.facts(view.session, "share")["input"]
-        self._require_consistent(view, digest, roster)
-        values = check_values(self._vector(view), challenges_of(view))
-        self.say(view, "tag", ValuesBody(values=values), input=digest, roster=roster)
 
     def _answer(self, view: Session) -> None:
         if self.name not in disputed_labs(view) or not self.has_said(view.session, "tag"):

@@ -7,7 +7,7 @@ contribution, not the openings.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -44,6 +44,8 @@ class WrittenResult:
         The sum of all weights.
     labs : tuple of str
         Those that were summed.
+    faults : tuple of Fault
+        Servers that signed another result than all openings give (`full` only).
     """
 
     path: Path
@@ -51,6 +53,7 @@ class WrittenResult:
     file_digest: str
     weight: int
     labs: tuple[str, ...]
+    faults: tuple[Fault, ...] = ()
 
 
 def verify_result(
@@ -67,10 +70,7 @@ def verify_result(
         if not view.has("opening"):
             raise unfinished(view)
         total = add_openings(view, board, target.parent)
-        written = write_result(view, total, target)
-        if view.has("result"):
-            _compare_results(view, written)
-        return written
+        return _compare_results(view, write_result(view, total, target))
     if not view.has("result"):
         raise unfinished(view)
     results = view.bodies("result")
@@ -164,16 +164,15 @@ def write_result(view: Session, total: UInt64, target: Path) -> WrittenResult:
     return WrittenResult(target, digest, file_digest(target), weight, labs)
 
 
-def _compare_results(view: Session, written: WrittenResult) -> None:
-    wrong = tuple(
-        server
-        for server, each in view.bodies("result").items()
-        if (each.sum, each.file, each.weight, tuple(sorted(each.labs)))
-        != (written.sum_digest, written.file_digest, written.weight, written.labs)
+def _compare_results(view: Session, written: WrittenResult) -> WrittenResult:
+    results = view.bodies("result") if view.has("result") else {}
+    mine = (written.sum_digest, written.file_digest, written.weight, written.labs)
+    faults = tuple(
+        Fault("result", "proof", (server,), f"{server} signed another result than was opened")
+        for server, each in results.items()
+        if (each.sum, each.file, each.weight, tuple(sorted(each.labs))) != mine
     )
-    if wrong:
-        text = f"{', '.join(wrong)} signed another result than the openings give"
-        raise SecureSumError((Fault("result", "proof", wrong, text),))
+    return replace(written, faults=faults)
 
 
 def _fetch(board: Board, session: str, digest: str, target: Path) -> None:

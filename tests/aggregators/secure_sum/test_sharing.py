@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from aggregators.models import UInt32
 from aggregators.secure_sum.checking import add_check_values, challenges, check_values
 from aggregators.secure_sum.field import (
     P,
@@ -85,7 +86,7 @@ def test_every_part_of_a_commitment_binds() -> None:
     assert commitment("s", ["b", "a"], "s1", b"o", numbers) in made
 
 
-def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt64, UInt64, UInt64]:
+def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt32, UInt32, UInt32]:
     """Return for every choice of a lab's mask and of two shares, in a field of 5: what two servers
     hold, the lab's tag, and what the third server holds. Vectors have one number and one mask.
     """
@@ -102,10 +103,11 @@ def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt64, UInt64, UIn
     ]
     seen, hidden = (explicit, second) if explicit_seen else (second, explicit)
     held = ((first[0] * p + first[1]) * p + seen[0]) * p + seen[1]
-    return held, np.array(tags, dtype=np.uint64), hidden
+    held, tag = held.astype(np.uint32), np.array(tags, dtype=np.uint32)
+    return held, tag, hidden.astype(np.uint32)
 
 
-def _views(first: int, second: int, *, explicit_seen: bool) -> UInt64:
+def _views(first: int, second: int, *, explicit_seen: bool) -> UInt32:
     """Return what two of three servers see of two labs, for every choice, in order: the shares
     that they hold, both tags, and the sum that the third server opens.
     """
@@ -114,7 +116,7 @@ def _views(first: int, second: int, *, explicit_seen: bool) -> UInt64:
     codes = (held_a * 5 + tag_a)[:, np.newaxis] * 3125 + held_b * 5 + tag_b
     for row in (0, 1):
         codes = codes * 5 + (hidden_a[row][:, np.newaxis] + hidden_b[row]) % 5
-    return np.sort(codes.astype(np.uint32).reshape(-1))
+    return np.sort(codes.reshape(-1))
 
 
 @pytest.mark.parametrize("explicit_seen", [False, True])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from aggregators.secure_sum.field import UInt64, to_bytes
+from aggregators.secure_sum.sharing import explicit_server
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, SecureSumError
 from site_agent.secure.board import Post
@@ -138,6 +139,27 @@ def test_a_lab_with_a_false_tag_is_found(folder: Path, answers: str) -> None:
     assert ("did not answer" in reason) == (answers == "not at all")
 
 
+@pytest.mark.parametrize("body", [{}, {"values": [1, 2]}, {"values": [1, 2, 2**61 - 1]}])
+def test_a_lab_that_signs_no_tag_is_named(folder: Path, body: dict[str, object]) -> None:
+    parties = create_parties(folder, labs=3)
+    session = parties.open()
+    parties.up_to("tag", session)
+    parties.tag(session)
+    board = AlteringBoard(
+        parties.board,
+        lambda posts: [
+            signed_again(x, parties.key("lab-1"), body=body)
+            if (x.phase, x.sender) == ("tag", "lab-1")
+            else x
+            for x in posts
+        ],
+    )
+    (fault,) = Session.on(board, session, parties.charter).faults
+    assert (fault.phase, fault.kind, fault.parties) == ("tag", "proof", ("lab-1",))
+    parties.server("server-0", board).act(session)
+    assert any("tag: lab-1 signed" in reason for reason in parties.reasons(session))
+
+
 class Silent(Server):
     """Does not post in one phase."""
 
@@ -170,6 +192,71 @@ def test_a_server_that_withholds_is_named(folder: Path, phase: str) -> None:
         text = f"{phase}: server-2 did not post in time"
         assert any(text in reason for reason in parties.reasons(session))
         assert not parties.view(session).is_void
+        # What it posts late does not bring the session back.
+        parties.servers.clear()
+        parties.serve(session)
+        assert parties.view(session).is_void
+        assert "opening" not in {post.phase for post in parties.board.posts(session)}
+
+
+@pytest.mark.parametrize("withheld", [True, False])
+def test_a_result_that_is_withheld_or_false_does_not_stop_who_verifies_in_full(
+    folder: Path, withheld: bool
+) -> None:
+    parties = create_parties(folder, labs=3)
+    silent = type("SilentInOnePhase", (Silent,), {"phase": "result"})
+    parties.servers["server-2"] = silent if withheld else FalseResult
+    session = parties.open()
+    parties.up_to("complete", session)
+    lab = parties.lab("lab-0")
+    problem = "waits for server-2" if withheld else "signed different results"
+    with pytest.raises(SecureSumError, match=problem):
+        lab.finish(session, folder / "result")
+    written = lab.finish(session, folder / "result", "full")
+    assert [each.parties for each in written.faults] == ([] if withheld else [("server-2",)])
+    assert written.weight == 6
+
+
+class FalseResult(Server):
+    """Signs another sum than was opened."""
+
+    def say(self, view: Session, phase: str, body: Any, **rest: Any) -> None:
+        if phase == "result":
+            body = body.model_copy(update={"sum": "00" * 32})
+        super().say(view, phase, body, **rest)
+
+
+class _AlteringFiles(AlteringBoard):
+    """A board that flips a bit of every file that it gives."""
+
+    def get_blob(self, session: str, digest: str, target: Path) -> None:
+        self._board.get_blob(session, digest, target)
+        content = bytearray(target.read_bytes())
+        content[40] ^= 1
+        target.write_bytes(content)
+
+
+def test_files_that_the_board_alters_are_not_used(folder: Path) -> None:
+    parties = create_parties(folder)
+    session = parties.open()
+    parties.serve(session)
+    parties.share(session)
+    altering = _AlteringFiles(parties.board, lambda posts: posts)
+    explicit = {lab: explicit_server(session, lab, (*parties.charter.servers,)) for lab in
+                parties.charter.labs}  # fmt: skip
+    server = explicit["lab-0"]
+    parties.server(server, altering).act(session)
+    parties.serve(session)
+    assert sorted(parties.view(session).roster) == [x for x in explicit if explicit[x] != server]
+    parties.clock.pass_hours(300)
+    parties.serve(session)
+    other = parties.open(attempt=2)
+    parties.up_to("complete", other)
+    for mode in ("servers", "full"):
+        with pytest.raises(SecureSumError, match="the board gives another file") as error:
+            parties.lab("lab-0", altering).finish(other, folder / "result", mode)
+        assert error.value.faults[0].parties == ()
+    assert parties.lab("lab-0").finish(other, folder / "result").weight == 10
 
 
 def test_a_lab_that_does_not_tag_is_named_and_a_smaller_roster_works(folder: Path) -> None:
