@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,9 +67,7 @@ def training_overlap(
     return TrainingOverlap(len(learned), len(own), tuple(names)) if learned else None
 
 
-def training_records(
-    model_file: Path, depth: int = _DEEPEST
-) -> list[tuple[str, dict[str, object]]]:
+def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str, dict[str, Any]]]:
     """Return the training records of a model, or of those that it was merged from, by file name.
 
     Of a merged model the records of its inputs are read where they lie in the same folder, down to
@@ -133,7 +132,7 @@ def gaze_overlap(
             continue
         trained = set(data.get("image_marks") or ())
         found = np.array([mark in trained for mark in marks], dtype=np.bool_)
-        digests_trained = set((details.get("person_digests") or {}).values())
+        digests_trained = set(details.get("person_digests") or ())
         known = {each for each, digest in digests.items() if digest in digests_trained}
         known &= set(samples.person.tolist())
         if found.any() or known:

@@ -41,6 +41,7 @@ from site_agent.training.metadata import (
     temporary_beside,
     utc_now,
 )
+from site_agent.training.overlap import training_records
 
 if TYPE_CHECKING:
     import torch
@@ -144,6 +145,7 @@ def train_gaze(
     recipe = _Recipe(
         settings,
         recorded_settings(settings, base),
+        () if base is None else tuple(training_records(Path(base))),
         device,
         data.digest,
         checkpoint_path(output),
@@ -209,10 +211,14 @@ def checkpoint_path(output: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a network is trained, where, and when that began."""
+    """How a network is trained, where, and when that began.
+
+    `base_records` are the training records of the network that it goes on from.
+    """
 
     settings: GazeSettings
     recorded: Mapping[str, Any]
+    base_records: tuple[tuple[str, dict[str, Any]], ...]
     device: str
     data_digest: str
     checkpoint: Path
@@ -340,6 +346,11 @@ def _record(
     validation = data.validation
     named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
     errors = outcome["validation_errors_deg"]
+    marks, digests = set(sample_marks(data.training)), set(data.digests.values())
+    # What the base has learned, this network knows, too.
+    for _, before in recipe.base_records:
+        marks.update(before["data"]["image_marks"])
+        digests.update(before["details"].get("person_digests", ()))
     warnings: tuple[str, ...] = ()
     if recipe.settings.validation and not len(validation):
         warnings = ("no person has two sessions: nothing was held out, and all epochs were run",)
@@ -352,11 +363,11 @@ def _record(
             digest=data.digest,
             images=len(data.training),
             persons=len(data.digests),
-            image_marks=sample_marks(data.training),
+            image_marks=tuple(sorted(marks)),
         ),
         settings=recipe.recorded,
         details={
-            "person_digests": dict(data.digests),
+            "person_digests": sorted(digests),
             "validation_sessions": sorted({f"{person}/{name}" for person, name in named}),
             "validation_images": len(validation),
             "validation_error_deg": min(errors) if errors else None,

@@ -115,7 +115,7 @@ def _write_record(network: Path, samples: GazeSamples, digests: dict[str, str]) 
         model_bytes=1,
         data=DataSummary("00", len(samples), persons=1, image_marks=sample_marks(samples)),
         settings={},
-        details={"person_digests": digests},
+        details={"person_digests": sorted(digests.values())},
         training_scores={},
         versions={},
         started_utc="",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,12 @@ def test_a_training_goes_on_from_a_base(eyes: GazeDataset, tmp_path: Path) -> No
     assert after.metadata["architecture"] == "gaze-lenet-wide"
     for name in first.infos:
         np.testing.assert_allclose(after.tensors[name], first.tensors[name], atol=1e-6)
+    assert len(result.record.details["person_digests"]) == 1
+    further = tmp_path / "b.safetensors"
+    other = replace(settings, persons=("p02",))
+    after_both = train_gaze(eyes, further, other, base=output).record
+    assert len(after_both.details["person_digests"]) == 2, "the base's persons are known, too"
+    assert set(result.record.data.image_marks) < set(after_both.data.image_marks)
     with pytest.raises(InvalidInputError, match="found gaze-lenet-wide, expected gaze-lenet"):
         train_gaze(eyes, output, GazeSettings(architecture="gaze-lenet"), base=base)
 
