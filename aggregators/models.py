@@ -279,7 +279,8 @@ class NetworkContribution:
     base_digest : str
         SHA-256 of the base's file.
     settings : mapping of str to JSON values
-        How the site trained (epochs, learning rate ...); for the record only.
+        How the site trained (epochs, learning rate ...); methods ignore it, and a pool compares
+        it with what the round asks for.
     """
 
     network: StateDict

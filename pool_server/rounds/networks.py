@@ -63,7 +63,8 @@ class NetworkRounds(RoundMethod):
 
         contribution = read_network_contribution(path)
         require_same_base(base_digest, contribution.base_digest)
-        require_settings(self._split(options).training.shared(), contribution.settings)
+        settings = self._split(options).training.shared()
+        require_settings(settings, contribution.settings)
         if contribution.holds != "differences":
             raise RefusedError(f"holds {contribution.holds}, expected differences from the base")
         network = read_model(base, max_bytes=base.stat().st_size)
@@ -75,7 +76,7 @@ class NetworkRounds(RoundMethod):
         return {
             "samples": contribution.samples,
             "entries": len(network.infos),
-            "settings": dict(contribution.settings),
+            "settings": settings,
         }
 
     def _split(self, options: Mapping[str, Any]) -> RoundOptions:

@@ -97,7 +97,12 @@ class Federation:
     ("rounds", "kills"),
     [
         pytest.param(2, ({"site"}, {"pool"}), id="twice"),
-        pytest.param(10, ({"site", "pool"},) * 10, id="20 times", marks=pytest.mark.slow),
+        pytest.param(
+            10,
+            ({"site", "pool"},) * 10,
+            id="20 times",
+            marks=[pytest.mark.slow, pytest.mark.timeout(1800)],
+        ),
     ],
 )
 def test_killed_at_random_moments(tmp_path: Path, rounds: int, kills: tuple[set[str], ...]) -> None:
