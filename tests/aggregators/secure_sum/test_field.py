@@ -73,6 +73,6 @@ def test_random_numbers_are_the_counter_mode_stream_without_large_words() -> Non
 def test_two_million_numbers_take_well_under_a_second() -> None:
     first, second = (random_numbers(bytes([n] * 32), 2_000_000) for n in (1, 2))
     inner_product(first[:1], second[:1])
-    start = time.perf_counter()
+    start = time.process_time()
     inner_product(first, second)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

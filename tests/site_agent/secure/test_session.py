@@ -9,6 +9,7 @@ import pytest
 
 from aggregators.methods.networks.contribution_file import read_network_contribution
 from site_agent.errors import ConflictError, InvalidInputError, SecureSumError
+from site_agent.secure.server import serve
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import verify_result
 from tests.site_agent.secure.parties import LAYOUT, contribution, create_parties
@@ -102,3 +103,27 @@ def test_a_base_that_the_lab_did_not_approve_is_refused(folder: Path) -> None:
         parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
     parties.lab("lab-0").approve_base("cd" * 32)
     assert parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
+
+
+def test_a_server_acts_in_all_sessions_of_its_charter(folder: Path) -> None:
+    parties = create_parties(folder, labs=3)
+    session = parties.open()
+    other = create_parties(folder / "other", labs=3, board=parties.board).open()
+    lines: list[str] = []
+
+    def stop() -> bool:
+        """Let everybody else act between two looks of the server."""
+        for name in ("server-1", "server-2"):
+            parties.server(name).act(session)
+        for name in parties.charter.labs:
+            if parties.lab(name).share(session, LAYOUT, parties.numbers(name)):
+                parties.lab(name).visit(session)
+        return any("complete" in line for line in lines)
+
+    serve(parties.server("server-0"), poll_seconds=0, stop=stop, report=lines.append)
+    refused = [line for line in lines if line.startswith(other[:16])]
+    assert len(refused) == 1
+    assert "not served: the session is under the charter" in refused[0]
+    states = [line.split(": ")[1] for line in lines if line.startswith(session[:16])]
+    assert states[-1] == "complete"
+    assert len(states) == len(set(states)) <= 6
