@@ -12,7 +12,7 @@ import typer
 from cli.federated.live import KitArgument
 from cli.frame.addresses import model_file
 from cli.frame.interruptions import goes_on_when_repeated
-from cli.frame.options import DryRunOption, command, single
+from cli.frame.options import command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.merge.command import MethodOption, method_options
 from cli.transfers.upload import model_address
@@ -61,23 +61,19 @@ def submit(
     round_limit_s: Annotated[
         float, typer.Option(min=1, help="How long a site may train in a round, in seconds.")
     ] = 600.0,
-    wait_s: Annotated[
-        float, typer.Option(min=0, help="How long to wait for sites at the start, in seconds.")
-    ] = 60.0,
     upload: Annotated[
         str | None,
         typer.Option(metavar="[SITE/]NAME", help="Upload each round's network as a version."),
     ] = None,
-    dry_run: DryRunOption = False,
 ) -> Reply:
     """Hold rounds with the sites of a federation that are connected.
 
     Each round's network is written to FOLDER with its recipe; so is the state of a server
     optimiser. Options are those of the method and of the sites' training (epochs, batch_size,
-    learning_rate, seed, ...). An interrupted command goes on after the last block of rounds.
+    learning_rate, ...). When the command is interrupted, the block of rounds under way goes on; run
+    the same command again to continue, or 'stop' to end the rounds.
     """
     from site_agent.federated.engines.flare.federation import (
-        BlockSettings,
         FederationFolder,
         hold_rounds,
     )
@@ -88,11 +84,6 @@ def submit(
     options = {"seed": seed, **method_options(option, step=None, thin=None)}
     plan = make_plan(method, options, rounds=rounds, cohort=cohort)
     network = model_file(invocation, base).path
-    if dry_run:
-        facts = {"plan": plan.model_dump(mode="json"), "sites": found.sites, "submitted": False}
-        words = f"would hold {rounds} rounds of {method} with {', '.join(found.sites)}"
-        return Reply(facts, words)
-    settings = BlockSettings(block_rounds, round_limit_s, wait_s)
     federation = FederationFolder(output, plan, network)
     addresses: dict[int, str] = {}
     with ExitStack() as open_things:
@@ -106,14 +97,19 @@ def submit(
 
         open_things.enter_context(goes_on_when_repeated())
         progress = open_things.enter_context(invocation.progress("rounds"))
-        hold_rounds(found, federation, settings, tell, progress)
+        hold_rounds(
+            found,
+            federation,
+            block_rounds=block_rounds,
+            round_limit_s=round_limit_s,
+            on_round=tell,
+            progress=progress,
+        )
     reports = federation.reports
     items = [_facts(federation, report, addresses) for report in reports]
-    rows = [_row(report, addresses) for report in reports]
-    table = TableText(["round", "sites", "missing", "seconds", "network"], rows)
     last = federation.network(reports[-1].number)
     data = {"plan": plan.model_dump(mode="json"), "rounds": items, "output": last}
-    return Reply(data, [table, str(last)], [str(last)])
+    return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
 
 
 @command(app, "status", examples=["federated status kits/submit"])
@@ -146,7 +142,7 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
 def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     """End the rounds under way; server and sites stay ready for others.
 
-    The same 'submit' goes on after the last block that was finished.
+    The same 'submit' goes on with them later.
     """
     from site_agent.federated.engines.flare.kits import read_kit
     from site_agent.federated.engines.flare.session import FederationSession
@@ -191,14 +187,3 @@ def _facts(
 ) -> dict[str, Any]:
     place = {"path": federation.network(report.number), "address": addresses.get(report.number)}
     return asdict(report) | place
-
-
-def _row(report: RoundReport, addresses: dict[int, str]) -> list[str]:
-    network = addresses.get(report.number) or f"{report.digest[:12]}..."
-    return [
-        str(report.number),
-        str(len(report.updates)),
-        ", ".join(report.missing),
-        f"{report.seconds:.1f}",
-        network,
-    ]

@@ -6,9 +6,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,27 +27,11 @@ from site_agent.runs.progress import Progress
 
 _BASE, _PLAN, _BLOCK = "base.safetensors", "plan.json", ".block-"
 _POLL_S = 1.0
+_WAIT_S = 60.0
+"""How long to wait at the start for sites that are not connected."""
+
 _FEWEST_SITES = 2
 _MOST_EMPTY_BLOCKS = 3
-
-
-@dataclass(frozen=True)
-class BlockSettings:
-    """How the rounds are held.
-
-    Attributes
-    ----------
-    block_rounds : int
-        Most rounds of one job.
-    round_limit_s : float
-        How long a site may train in a round.
-    wait_s : float
-        How long to wait for sites that are not connected.
-    """
-
-    block_rounds: int = 5
-    round_limit_s: float = 600.0
-    wait_s: float = 60.0
 
 
 class FederationFolder:
@@ -111,16 +94,23 @@ class FederationFolder:
 def hold_rounds(
     kit: Kit,
     federation: FederationFolder,
-    settings: BlockSettings,
+    *,
+    block_rounds: int,
+    round_limit_s: float,
     on_round: Callable[[RoundReport], None],
     progress: Progress,
 ) -> None:
     """Hold the rounds of a plan that are not done yet.
 
-    It can be stopped at any moment; the next call goes on after the last block.
+    It can be killed at any moment: the block under way goes on without it, and the next call takes
+    over its results.
 
     Parameters
     ----------
+    block_rounds : int
+        Most rounds of one job.
+    round_limit_s : float
+        How long a site may train in a round.
     on_round : callable
         Called for each round whose network has arrived, also those of earlier calls.
 
@@ -146,8 +136,15 @@ def hold_rounds(
         empty = 0
         while (done := len(federation.reports)) < federation.plan.rounds:
             wait = bool(done == 0 or empty)
-            _wait_for_sites(session, kit.sites, settings.wait_s if wait else 0.0, progress)
-            made, problem = _hold_block(session, kit, federation, settings, progress)
+            _wait_for_sites(session, kit.sites, _WAIT_S if wait else 0.0, progress)
+            made, problem = _hold_block(
+                session,
+                kit.sites,
+                federation,
+                block_rounds=block_rounds,
+                round_limit_s=round_limit_s,
+                progress=progress,
+            )
             for report in made:
                 on_round(report)
             empty = 0 if made else empty + 1
@@ -156,7 +153,7 @@ def hold_rounds(
 
 
 def _wait_for_sites(
-    session: FederationSession, sites: Iterable[str], wait_s: float, progress: Progress
+    session: FederationSession, sites: Sequence[str], wait_s: float, progress: Progress
 ) -> None:
     """Wait until all sites are connected, or for a time; at least two have to be."""
     until_s = time.monotonic() + wait_s
@@ -174,42 +171,41 @@ def _wait_for_sites(
 
 def _hold_block(
     session: FederationSession,
-    kit: Kit,
+    sites: Sequence[str],
     federation: FederationFolder,
-    settings: BlockSettings,
+    *,
+    block_rounds: int,
+    round_limit_s: float,
     progress: Progress,
 ) -> tuple[tuple[RoundReport, ...], str]:
     """Run one job; return what became of its rounds, and why there may be none."""
     done, total = len(federation.reports), federation.plan.rounds
-    rounds = min(settings.block_rounds, total - done)
+    rounds = min(block_rounds, total - done)
     with tempfile.TemporaryDirectory(dir=federation.folder, prefix=_BLOCK) as temporary:
         folder = Path(temporary) / federation.job_name(done)
         write_job(
             folder,
             federation.plan,
-            kit.sites,
+            sites,
             federation.network(done),
             run=federation.run,
             first_round=done + 1,
             rounds=rounds,
-            round_limit_s=settings.round_limit_s,
+            round_limit_s=round_limit_s,
         )
         # One of a call that was killed goes on without it.
         under_way = (job for job, name in session.unfinished_jobs().items() if name == folder.name)
         job = next(under_way, None) or session.submit(folder)
-        try:
-            status, details = _wait_for(
-                session,
-                job,
-                rounds,
-                lambda made: progress((done + made) / total, f"{done + made} of {total} rounds"),
-            )
-        except BaseException:
-            with suppress(FederationError):
-                session.abort(job)
-            raise
+        status, details = _wait_for(
+            session,
+            job,
+            rounds,
+            lambda made: progress((done + made) / total, f"{done + made} of {total} rounds"),
+        )
         made = federation.add(session.download(job, Path(temporary)))
         session.delete(job)
+    if "ABORTED" in status:
+        raise FederationError("the rounds were stopped", hint="the same command goes on with them")
     refused = [line for line in details if not line.endswith(": OK")]
     return made, "; ".join([f"the job ended as {status}", *refused])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from aggregators.methods.networks.state_file import state_path
@@ -17,7 +18,7 @@ _TASK_INTERVAL_S = 0.5
 def write_job(
     folder: Path,
     plan: FederationPlan,
-    sites: tuple[str, ...],
+    sites: Sequence[str],
     base: Path,
     *,
     run: str,
