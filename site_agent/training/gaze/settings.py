@@ -50,7 +50,8 @@ class GazeSettings:
         auto is CUDA where there is one, with mixed precision, and the CPU otherwise. Only on the
         CPU equal settings give equal bytes.
     threads : int
-        On the CPU; 0: as many as processors. The result depends on it.
+        On the CPU; 0: as many as torch chooses (OMP_NUM_THREADS, or one for each core). The result
+        depends on it. With other work on the same cores 1 is fastest.
     """
 
     architecture: str | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import resource
 import sys
 import time
@@ -227,7 +226,9 @@ class _Recipe:
 
     @property
     def threads(self) -> int:
-        return self.settings.threads or os.cpu_count() or 1
+        import torch
+
+        return self.settings.threads or torch.get_num_threads()
 
     @property
     def mixed_precision(self) -> bool:
