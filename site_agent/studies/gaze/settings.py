@@ -1,8 +1,8 @@
 """Settings of a gaze study: its size, its protocols, and how each method trains.
 
 ``paper`` has the values that the paper states, and the program's defaults for what it does not
-state (batch, beta, eta, tau). ``tuned`` has the best of `CANDIDATES`, the same number for each
-method, on persons, starts and splits of other seeds than the study's::
+state (batch, beta, eta, tau). ``tuned`` has the best of `CANDIDATES`, equally many for each
+method, on drawn persons, starts and splits of other seeds than the study's, as this finds them::
 
     poolctl study gaze --drawn --quick --tune -o tuning/
 
@@ -73,6 +73,8 @@ class MethodsTraining:
 
 
 _PAPER = TrainingSettings(learning_rate=1e-5, batch_size=32)
+# Errors of the tuned values on the persons that they were tuned on, person-independent: 7.54
+# (individual, at 20 passes), 4.40, 5.61 and 5.63 degrees; always the mean gaze: 11.81 and 11.18.
 PRESETS: Mapping[str, MethodsTraining] = {
     "paper": MethodsTraining(_PAPER, _PAPER, _PAPER, _PAPER),
     "tuned": MethodsTraining(
@@ -151,6 +153,7 @@ class GazeStudySettings:
     Attributes
     ----------
     architecture : str
+        Of all networks.
     protocols : tuple of str
         ``persons`` (person-specific and person-independent), ``noise``, ``hostile``.
     seeds : int
