@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,11 +51,12 @@ class Parties:
             return PoolBoard(client.secure, charter=charter).open_session(descriptor.to_bytes())
 
     def serve(self, session: str) -> None:
-        for _ in range(3):
-            for name in SERVERS:
-                with self.client(name) as client:
-                    board = PoolBoard(client.secure)
-                    Server(self.folder / name, name, self.charter, board).act(session)
+        with ExitStack() as stack:
+            boards = {
+                name: PoolBoard(stack.enter_context(self.client(name)).secure) for name in SERVERS
+            }
+            for name in SERVERS * 3:
+                Server(self.folder / name, name, self.charter, boards[name]).act(session)
 
     def visit(self, session: str, *, share: bool = False) -> None:
         for number, name in enumerate(LABS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,14 +63,17 @@ class Institutions:
 
     def serve(self) -> None:
         """Let the servers do what they can, as `secure serve` does."""
-        for _ in range(3):
+        with ExitStack() as stack:
+            servers = []
             for name in SERVERS:
                 place = self.folder / name / "secure"
                 [charter] = (place / "charters").glob("*.toml")
-                with PoolClient(self.pool.url, self.pool.secret(name, "contributor")) as client:
-                    server = Server(place, name, charter.stem, PoolBoard(client.secure))
-                    for session in server.board.sessions():
-                        server.act(session)
+                client = PoolClient(self.pool.url, self.pool.secret(name, "contributor"))
+                board = PoolBoard(stack.enter_context(client).secure)
+                servers.append(Server(place, name, charter.stem, board))
+            for server in servers * 3:
+                for session in server.board.sessions():
+                    server.act(session)
 
 
 @pytest.fixture

@@ -1,0 +1,130 @@
+"""Bytes at the sockets of a lab in a secure sum, beside plain federated averaging in one run.
+
+    python -m tests.benchmarks.secure_sum [--parameters 1827076] [--sites 5] [--servers 2,3,5]
+
+Each number of servers gets a pool of its own. Plain: every lab sends its update to a round of
+fedavg and downloads the result. Secure: the labs verify by the servers' signatures, and again by
+all openings. All bytes of HTTP count, those of asking whether anything is new, too; the labs and
+servers are processes, which ask four times a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from aggregators.formats import file_digest, write_model
+from aggregators.methods.networks import write_network_contribution
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.models import NetworkContribution, StateDict, TensorInfo
+from pool_server.server import running_pool
+from pool_server.settings import PoolSettings
+from site_agent import PoolClient
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.resources.rounds import Rounds
+from site_agent.secure.byte_counting import CountingRelay
+from site_agent.secure.trial import PartyTraffic, TrialSettings, run_trial
+from site_agent.secure.trial_lab import trial_vector
+
+SERVE = ("python", "-m", "cli", "secure", "serve")
+
+
+def network_of(values: np.ndarray) -> StateDict:  # type: ignore[type-arg]
+    return StateDict({"vector": values}, {"vector": TensorInfo("F32", values.shape)})
+
+
+def plain_round(
+    folder: Path, url: str, admin_token: str, sites: int, parameters: int
+) -> list[PartyTraffic]:
+    """Hold one round of fedavg; return what each lab exchanged with the pool."""
+    names = [f"plain-{number}" for number in range(sites)]
+    base = folder / "base.safetensors"
+    write_model(network_of(np.zeros(parameters, dtype=np.float32)), base)
+    with ExitStack() as stack:
+        admin = stack.enter_context(PoolClient(url, admin_token))
+        tokens = {}
+        for name in names:
+            admin.sites.create(name)
+            tokens[name] = admin.tokens.create(name, "benchmark").secret
+        starter = stack.enter_context(PoolClient(url, tokens[names[0]]))
+        starter.upload(base, f"{names[0]}/base")
+        deadline = datetime.now(UTC) + timedelta(hours=1)
+        held = starter.rounds.start(f"{names[0]}/base", names, deadline, method="fedavg")
+        relays = [stack.enter_context(CountingRelay(url)) for _ in names]
+        clients = [
+            stack.enter_context(
+                PoolClient(relay.url, tokens[name], cache=ModelCache(folder / f"cache-{name}"))
+            )
+            for relay, name in zip(relays, names, strict=True)
+        ]
+        started_s = time.monotonic()
+        for number, (client, name) in enumerate(zip(clients, names, strict=True)):
+            path = folder / f"{name}.contribution"
+            values, weight = trial_vector(number, parameters)
+            options = {each: held.options[each] for each in LocalTraining.model_fields}
+            made = NetworkContribution(
+                network_of(values), "differences", weight, file_digest(base), options
+            )
+            write_network_contribution(made, path)
+            rounds: Rounds = client.rounds
+            rounds.send_contribution(held.round_id, path, name)
+        found = clients[0].rounds.finish(held.round_id, starter.address(f"{names[0]}/result"))
+        assert found.result is not None
+        for client in clients:
+            client.download(found.result)
+        seconds = time.monotonic() - started_s
+    return [
+        PartyTraffic(name, relay.sent_bytes, relay.received_bytes, seconds)
+        for name, relay in zip(names, relays, strict=True)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parameters", type=int, default=1_827_076)
+    parser.add_argument("--sites", type=int, default=5)
+    parser.add_argument("--servers", default="2,3,5")
+    chosen = parser.parse_args()
+    fp32_bytes = 4 * chosen.parameters
+    print(f"{chosen.sites} labs, {chosen.parameters:,} parameters; the most of any lab")
+    print(f"{'':20} {'up / fp32':>10} {'down / fp32':>12} {'up+down / plain':>16} {'s':>7}")
+    for servers in map(int, chosen.servers.split(",")):
+        plain_bytes = 0
+        for mode in ("plain", "servers", "full"):
+            with tempfile.TemporaryDirectory() as scratch:
+                folder = Path(scratch)
+                settings = PoolSettings(
+                    data_folder=folder / "pool", port=0, default_rights="download,merge"
+                )
+                with running_pool(settings) as (url, token):
+                    assert token is not None
+                    if mode == "plain":
+                        labs = plain_round(folder, url, token, chosen.sites, chosen.parameters)
+                        plain_bytes = max(each.sent_bytes + each.received_bytes for each in labs)
+                    else:
+                        trial = TrialSettings(
+                            servers, chosen.sites, chosen.parameters, full=mode == "full"
+                        )
+                        done = run_trial(folder, url, token, trial, server_command=SERVE)
+                        assert done.integer_sum_is_exact
+                        assert done.same_bytes
+                        labs = [each for each in done.parties if each.name.startswith("lab-")]
+            up = max(each.sent_bytes for each in labs)
+            down = max(each.received_bytes for each in labs)
+            both = max(each.sent_bytes + each.received_bytes for each in labs)
+            seconds = max(each.seconds or 0.0 for each in labs)
+            print(
+                f"{servers} servers, {mode:9} {up / fp32_bytes:10.3f} {down / fp32_bytes:12.3f} "
+                f"{both / plain_bytes:16.3f} {seconds:7.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
