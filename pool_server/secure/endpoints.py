@@ -116,7 +116,7 @@ def list_posts(
         int, Query(ge=0, description="Number of the last message known.", examples=[0])
     ] = 0,
 ) -> SecurePostList:
-    """Return up to 20 messages in the order of their arrival; none where there are no more."""
+    """Return up to 20 messages in the order of their arrival."""
     return service.list_posts(session, caller, session_id, after)
 
 

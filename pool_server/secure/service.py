@@ -190,8 +190,9 @@ def post(
 def list_posts(session: Session, caller: Caller, key: str, after: int) -> SecurePostList:
     """Return the messages after a number, in the order of their arrival."""
     found = get_session(session, caller, key)
-    posts = repository.list_posts(session, found.id, after, POSTS_AT_ONCE)
-    return SecurePostList(items=[describe_post(each) for each in posts])
+    posts = repository.list_posts(session, found.id, after, POSTS_AT_ONCE + 1)
+    items = [describe_post(each) for each in posts[:POSTS_AT_ONCE]]
+    return SecurePostList(items=items, more=len(posts) > POSTS_AT_ONCE)
 
 
 def require_participant(caller: Caller, found: SecureSessionRecord, site: str) -> None:

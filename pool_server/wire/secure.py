@@ -136,9 +136,12 @@ class SecurePostResponse(BaseModel):
 class SecurePostList(BaseModel):
     """Messages of a session in the order of their arrival; ask again `after` the last of them."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [_POST_EXAMPLE]}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": [_POST_EXAMPLE], "more": False}]}
+    )
 
     items: list[SecurePostResponse]
+    more: bool = Field(description="There are further messages now.")
 
 
 class SecureFileRequest(BaseModel):

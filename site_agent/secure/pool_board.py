@@ -37,6 +37,7 @@ class PoolBoard:
         self._sessions = sessions
         self._charter = charter
         self._round_id = round_id
+        self._descriptors: dict[str, bytes] = {}
         # Messages never change, so only new ones are asked for.
         self._known: dict[str, list[Post]] = {}
         self._last: dict[str, int] = {}
@@ -55,9 +56,11 @@ class PoolBoard:
         return [each.session_id for each in found][::-1]
 
     def descriptor(self, session: str) -> bytes:
-        descriptor = self._sessions.get(session).descriptor.encode()
-        _require_session(session, descriptor)
-        return descriptor
+        if session not in self._descriptors:
+            descriptor = self._sessions.get(session).descriptor.encode()
+            _require_session(session, descriptor)
+            self._descriptors[session] = descriptor
+        return self._descriptors[session]
 
     def post(self, session: str, phase: str, sender: str, envelope: bytes) -> None:
         self._sessions.post(session, phase, sender, envelope.decode())

@@ -11,6 +11,7 @@ servers are processes, which ask four times a second.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -32,7 +33,7 @@ from site_agent.secure.byte_counting import CountingRelay
 from site_agent.secure.trial import PartyTraffic, TrialSettings, run_trial
 from site_agent.secure.trial_lab import trial_vector
 
-SERVE = ("python", "-m", "cli", "secure", "serve")
+SERVE = (sys.executable, "-m", "cli", "secure", "serve")
 
 
 def network_of(values: np.ndarray) -> StateDict:  # type: ignore[type-arg]

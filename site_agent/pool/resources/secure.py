@@ -87,7 +87,7 @@ class SecureSessions:
         while True:
             page = self._connection.get(f"{_path(session)}/posts", SecurePostList, {"after": after})
             yield from page.items
-            if not page.items:
+            if not page.more or not page.items:
                 return
             after = page.items[-1].number
 
