@@ -20,9 +20,10 @@ from aggregators.secure_sum.field import NUMBER_BYTES, UInt64, add_to, from_byte
 from aggregators.secure_sum.sharing import SEED_BYTES, commitment, share_from_seed
 from aggregators.whole_file import write_whole
 from site_agent.errors import (
+    DigestMismatchError,
     InvalidInputError,
     NotFoundError,
-    PoolUnreachableError,
+    PoolClientError,
     SecureSumError,
 )
 from site_agent.secure.blame import find_liars
@@ -109,8 +110,11 @@ class Server(Party):
         }  # fmt: skip
         if not view.waiting or self.clock() <= until.get(view.phase, float("inf")):
             return ()
-        names = ", ".join(view.waiting)
-        return (Fault(view.phase, "silence", view.waiting, f"{names} did not post in time"),)
+        if not (silent := tuple(name for name in view.waiting if name != self.name)):
+            text = f"the board does not show what {self.name} posted, or it was late"
+            return (Fault(view.phase, "refusal", (), text),)
+        text = f"{', '.join(silent)} did not post in time"
+        return (Fault(view.phase, "silence", silent, text),)
 
     def _void(self, view: Session, reason: str) -> bool:
         if self.has_said(view.session, "opening"):
@@ -137,7 +141,7 @@ class Server(Party):
                 continue
             try:
                 self._share(view, lab, view.shares[lab].body)
-            except (ValueError, NotFoundError) as error:
+            except (ValueError, NotFoundError, DigestMismatchError) as error:
                 refused[lab] = str(error)[:200]
             else:
                 received[lab] = view.shares[lab].digest
@@ -251,23 +255,26 @@ def serve(
     """
     last: dict[str, str] = {}
     ended: set[str] = set()
+
+    def say(subject: str, state: str) -> None:
+        if last.get(subject) != state:
+            last[subject] = state
+            report(f"{subject[:16]}: {state}")
+
     while not stop():
-        for session in server.board.sessions():
-            if session in ended:
-                continue
-            try:
-                view = server.act(session)
-            except InvalidInputError as error:
-                ended.add(session)
-                report(f"{session[:16]}: not served: {error}")
-                continue
-            except PoolUnreachableError as error:
-                report(str(error))
-                break
-            state = "void" if view.is_void else view.phase
-            if state in ("void", "complete"):
-                ended.add(session)
-            if last.get(session) != state:
-                last[session] = state
-                report(f"{session[:16]}: {state}")
+        try:
+            for session in [each for each in server.board.sessions() if each not in ended]:
+                try:
+                    view = server.act(session)
+                except InvalidInputError as error:
+                    ended.add(session)
+                    say(session, f"not served: {error}")
+                    continue
+                state = "void" if view.is_void else view.phase
+                if state in ("void", "complete"):
+                    ended.add(session)
+                say(session, state)
+        except PoolClientError as error:
+            # The pool may be back at the next look.
+            say("board", str(error))
         time.sleep(poll_seconds)

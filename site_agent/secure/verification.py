@@ -24,7 +24,7 @@ from aggregators.secure_sum.field import UInt64, add_to, from_bytes, from_signed
 from aggregators.secure_sum.layout import combined_leaves, combined_network
 from aggregators.secure_sum.sharing import commitment
 from aggregators.whole_file import write_whole
-from site_agent.errors import NotFoundError, SecureSumError
+from site_agent.errors import DigestMismatchError, NotFoundError, SecureSumError
 from site_agent.secure.board import Board
 from site_agent.secure.party import challenges_of
 from site_agent.secure.session import Fault, Session
@@ -181,6 +181,8 @@ def _fetch(board: Board, session: str, digest: str, target: Path) -> None:
     except NotFoundError as error:
         text = f"the board lacks the file {digest[:16]}"
         raise SecureSumError((Fault("opening", "refusal", (), text),)) from error
+    except DigestMismatchError as error:
+        raise SecureSumError((Fault("opening", "refusal", (), str(error)),)) from error
     if file_digest(target) != digest:
         target.unlink()
         text = f"the board gives another file than {digest[:16]}"

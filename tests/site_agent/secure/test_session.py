@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.contribution_file import read_network_contribution
-from site_agent.errors import ConflictError, InvalidInputError, SecureSumError
+from site_agent.errors import (
+    ConflictError,
+    InvalidInputError,
+    PoolUnreachableError,
+    SecureSumError,
+)
+from site_agent.secure.board import FolderBoard
 from site_agent.secure.server import serve
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import verify_result
@@ -105,6 +111,18 @@ def test_a_base_that_the_lab_did_not_approve_is_refused(folder: Path) -> None:
     assert parties.lab("lab-0").share(session, layout, parties.numbers("lab-0"))
 
 
+class _AwayAtFirst(FolderBoard):
+    """A board that does not answer the first question."""
+
+    asked = False
+
+    def sessions(self) -> list[str]:
+        if not self.asked:
+            self.asked = True
+            raise PoolUnreachableError("the board does not answer")
+        return super().sessions()
+
+
 def test_a_server_acts_in_all_sessions_of_its_charter(folder: Path) -> None:
     parties = create_parties(folder, labs=3)
     session = parties.open()
@@ -120,7 +138,9 @@ def test_a_server_acts_in_all_sessions_of_its_charter(folder: Path) -> None:
                 parties.lab(name).visit(session)
         return any("complete" in line for line in lines)
 
-    serve(parties.server("server-0"), poll_seconds=0, stop=stop, report=lines.append)
+    server = parties.server("server-0", _AwayAtFirst(folder / "board"))
+    serve(server, poll_seconds=0, stop=stop, report=lines.append)
+    assert lines[0] == "board: the board does not answer"
     refused = [line for line in lines if line.startswith(other[:16])]
     assert len(refused) == 1
     assert "not served: the session is under the charter" in refused[0]
