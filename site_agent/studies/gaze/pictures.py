@@ -103,10 +103,13 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
 
 
 def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the mean learning curve of each federated method: round, training, test."""
+    """Yield the mean learning curve of each federated method: passes, training, test."""
     for method in FEDERATED:
         found = [
-            [[point[0], number(point[1]), number(point[2])] for point in results[run.key]["curve"]]
+            [
+                [run.training.epochs * done, number(train), number(test)]
+                for done, train, test in results[run.key]["curve"]
+            ]
             for run in runs
             if run.method == method
             and run.protocol == "person-independent"
@@ -125,7 +128,11 @@ def _draw_curves(path: Path, curves: Sequence[tuple[str, np.ndarray]]) -> None:
         axes.plot(points[:, 0], points[:, 1], linestyle="--", label=f"{_label(method)}, training",
                   **look)  # fmt: skip
         axes.plot(points[:, 0], points[:, 2], label=f"{_label(method)}, test persons", **look)
-    axes.set(xlabel="round", ylabel=_DEGREES, title="person-independent, mean over folds and seeds")
+    axes.set(
+        xlabel="passes over the data of the sites",
+        ylabel=_DEGREES,
+        title="person-independent, mean over folds and seeds",
+    )
     _finish(axes)
     figure.savefig(path, format="png")
 
