@@ -21,7 +21,7 @@ from cli.frame.options import DryRunOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.quantities import first_lines
 from cli.frame.settings_options import SettingsOptions
-from cli.vision import study_gaze
+from cli.vision import study_gaze, study_privacy
 from cli.vision.face_files import ImagesOption, read_face_file, reading_from
 from site_agent.studies.protocol import StudySettings
 from site_agent.training import ErtSettings, HogSvmSettings
@@ -168,6 +168,7 @@ command(
     examples=study_gaze.EXAMPLES,
     parameters=study_gaze.GAZE_SETTINGS.parameters(),
 )(study_gaze.study_gaze)
+command(app, "privacy", examples=study_privacy.EXAMPLES)(study_privacy.study_privacy)
 
 
 @command(app, "settings", examples=["study settings landmarks > settings.toml"])

@@ -31,6 +31,7 @@ from site_agent.attacks.membership import (
 )
 from site_agent.attacks.reidentification import (
     Reidentification,
+    UpdateComparison,
     reidentify,
     scores_by_losses,
     scores_by_updates,
@@ -49,6 +50,7 @@ __all__ = [
     "Reidentification",
     "Separation",
     "ShadowLosses",
+    "UpdateComparison",
     "apply_update",
     "by_person",
     "leak_of",

@@ -9,7 +9,7 @@ from site_agent.attacks.leaks import ALL_SITES, Float64, Leak
 from site_agent.attacks.regression import kernel_ridge
 from site_agent.attacks.reidentification import update_cosines
 
-PENALTY = 0.3
+PENALTY = 0.1
 
 
 def predict_from_updates(

@@ -75,7 +75,8 @@ def reidentify(scores: Float64, sites: Sequence[str], seed: int = 0) -> Reidenti
         _, persons = linear_sum_assignment(-tied)
         matched.append(float(np.mean(persons == own)))
         top.append(float(np.mean(tied.argmax(axis=1) == own)))
-    chance = np.array([np.mean(rng.permutation(own) == own) for _ in range(_PERMUTATIONS)])
+    random = rng.permuted(np.tile(own, (_PERMUTATIONS, 1)), axis=1)
+    chance = (random == own).mean(axis=1)
     # With ties, the mean p-value over the matchings that break them.
     as_good = [np.count_nonzero(chance >= share) for share in matched]
     p_value = (1 + np.mean(as_good)) / (1 + _PERMUTATIONS)
@@ -110,44 +111,66 @@ def scores_by_losses(
     return means[order]
 
 
-def scores_by_updates(
-    leak: Leak, candidates: Mapping[str, GazeSamples], training: LocalTraining
-) -> Float64:
-    """Return how alike the update of each site is to that of each candidate.
+class UpdateComparison:
+    """Compares updates of sites with those that the attacker gets from pictures of candidates.
 
-    The cosine of each tensor of weights, less the mean over sites and over candidates, is summed
-    over tensors and rounds.
+    Each base is trained once, however many leaks are compared.
 
     Parameters
     ----------
-    leak : Leak
-        With at least one round.
     candidates : mapping of str to GazeSamples
         Pictures of each person, at least 2; a site is named like its person.
     training : LocalTraining
         How sites train.
-
-    Returns
-    -------
-    float64, shape (candidates, candidates)
-        Rows are sites.
     """
-    total = np.zeros((len(candidates), len(candidates)))
-    for number, leaked in enumerate(leak.rounds, 1):
-        digest = "0" * 64
-        made = [
-            apply_update(
-                leaked.before,
-                train_contribution(
-                    leaked.before, digest, own, training, site=f"as {name}", round_number=number
-                ),
-            )
-            for name, own in candidates.items()
-        ]
-        seen = [leaked.after.get(name, leaked.after.get(ALL_SITES)) for name in candidates]
-        found = [each for each in seen if each is not None]
-        total += update_cosines(leaked.before, found, made)
-    return total
+
+    def __init__(self, candidates: Mapping[str, GazeSamples], training: LocalTraining) -> None:
+        self._candidates, self._training = candidates, training
+        self._made: dict[tuple[int, int], tuple[StateDict, list[StateDict]]] = {}
+
+    def scores(self, leak: Leak) -> Float64:
+        """Return how alike the update of each site is to that of each candidate.
+
+        The cosine of each tensor of weights, less the mean over sites and over candidates, is
+        summed over tensors and rounds. They are 0 where no network of a single site leaked.
+
+        Returns
+        -------
+        float64, shape (candidates, candidates)
+            Rows are sites.
+        """
+        names = list(self._candidates)
+        total = np.zeros((len(names), len(names)))
+        for number, leaked in enumerate(leak.rounds, 1):
+            if ALL_SITES not in leaked.after:
+                seen = [leaked.after[name] for name in names]
+                total += update_cosines(leaked.before, seen, self._trained(leaked.before, number))
+        return total
+
+    def _trained(self, base: StateDict, number: int) -> list[StateDict]:
+        key = (id(base), number)
+        if key not in self._made:
+            self._made[key] = (
+                base,
+                [
+                    apply_update(
+                        base,
+                        train_contribution(
+                            base, "0" * 64, own, self._training,
+                            site=f"as {name}", round_number=number,
+                        ),
+                    )
+                    for name, own in self._candidates.items()
+                ],
+            )  # fmt: skip
+        return self._made[key][1]
+
+
+def scores_by_updates(
+    leak: Leak, candidates: Mapping[str, GazeSamples], training: LocalTraining
+) -> Float64:
+    """Return the scores of one leak; see `UpdateComparison`."""
+    return UpdateComparison(candidates, training).scores(leak)
 
 
 def update_cosines(

@@ -1,0 +1,13 @@
+"""Studies of what a federation reveals: one set of attacks on leaks of all kinds."""
+
+from __future__ import annotations
+
+from site_agent.studies.privacy.conducting import PrivacyOutcome, conduct_privacy_study
+from site_agent.studies.privacy.settings import PrivacySettings, make_privacy_settings
+
+__all__ = [
+    "PrivacyOutcome",
+    "PrivacySettings",
+    "conduct_privacy_study",
+    "make_privacy_settings",
+]

@@ -1,0 +1,149 @@
+"""The persons of a privacy study: who is attacked, who is public, and what trains."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from site_agent.datasets.gaze import GazeDataset, GazeSamples
+from site_agent.datasets.gaze.digest import person_digest
+from site_agent.datasets.synthetic.eye_patches import RenderSettings, Skews, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import make_person
+from site_agent.errors import InvalidInputError
+from site_agent.runs.progress import Progress
+from site_agent.studies.privacy.settings import PrivacySettings
+
+_DRAWN_SEED, _GLASSES = 20, 0.5
+_FEWEST = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """The samples of one person.
+
+    Attributes
+    ----------
+    trains : GazeSamples
+    others : GazeSamples
+        Of the same sessions.
+    elsewhere : GazeSamples
+        Of a session of which nothing trains; empty if there is one session only.
+    attributes : mapping of str to float
+        Known of drawn persons only.
+    """
+
+    trains: GazeSamples
+    others: GazeSamples
+    elsewhere: GazeSamples
+    attributes: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPersons:
+    """All persons by name, in four groups that have nobody in common."""
+
+    victims: Mapping[str, Person]
+    public: Mapping[str, Person]
+    outsiders: Mapping[str, Person]
+    judges: Mapping[str, Person]
+    digest: str
+
+
+def draw_persons(settings: PrivacySettings, progress: Progress) -> StudyPersons:
+    """Draw the persons."""
+    counts = (settings.victims, settings.public, settings.outsiders, settings.judges)
+    drawing = RenderSettings(
+        persons=sum(counts),
+        frames_per_person=settings.samples_per_person,
+        sessions=(3, 3),
+        glasses=_GLASSES,
+        seed=_DRAWN_SEED,
+        skews=Skews(amount=1.0),
+    )
+    persons = {}
+    for number in drawing.numbers:
+        progress(number / drawing.persons, f"drawing person {number}")
+        samples = render_person(drawing, number)
+        face = make_person(drawing.seed, number, drawing.skews, drawing.glasses)
+        attributes = {
+            "glasses": float(face.glasses is not None),
+            "iris": face.left.iris_tone,
+            "skin": face.skin_tone,
+        }
+        persons[str(samples.person[0])] = _divided(samples, settings, attributes)
+    return _grouped(persons, counts)
+
+
+def read_persons(
+    dataset: GazeDataset, settings: PrivacySettings, progress: Progress
+) -> StudyPersons:
+    """Read the persons of a data set: half are victims, the others divided among the groups.
+
+    Raises
+    ------
+    InvalidInputError
+        There are fewer than 12 persons.
+    """
+    names = dataset.persons
+    if len(names) < _FEWEST:
+        raise InvalidInputError(
+            f"{dataset.path}: has {len(names)} persons, expected at least {_FEWEST}"
+        )
+    victims = min(settings.victims, len(names) // 2)
+    rest = len(names) - victims
+    outsiders = judges = rest // 4
+    persons = {}
+    for number, name in enumerate(names):
+        progress(number / len(names), f"reading person {name}")
+        persons[name] = _divided(dataset.read_person(name), settings, {})
+    return _grouped(persons, (victims, rest - outsiders - judges, outsiders, judges))
+
+
+def _grouped(persons: Mapping[str, Person], counts: tuple[int, ...]) -> StudyPersons:
+    names, groups, digest = list(persons), [], hashlib.sha256()
+    for count in counts:
+        groups.append({name: persons[name] for name in names[:count]})
+        names = names[count:]
+    for person in persons.values():
+        for part in (person.trains, person.others, person.elsewhere):
+            digest.update(person_digest(part).encode())
+    victims, public, outsiders, judges = groups
+    return StudyPersons(victims, public, outsiders, judges, digest.hexdigest())
+
+
+def _divided(
+    samples: GazeSamples, settings: PrivacySettings, attributes: Mapping[str, float]
+) -> Person:
+    """Keep the last session apart; of the others, each fourth sample or so does not train."""
+    sessions = np.unique(samples.session)
+    last = (samples.session == sessions[-1]) & (len(sessions) > 1)
+    inside = np.flatnonzero(~last)
+    wanted = settings.train_samples + settings.other_samples
+    inside = inside[_spread(len(inside), wanted)]
+    share = settings.other_samples / wanted
+    order = np.arange(len(inside))
+    other = np.floor((order + 1) * share) > np.floor(order * share)
+    outside = np.flatnonzero(last)
+    outside = outside[_spread(len(outside), settings.session_samples)]
+    if min((~other).sum(), other.sum()) < 2:
+        raise InvalidInputError(
+            f"person {samples.person[0]} has {len(samples)} samples, expected at least {wanted}"
+        )
+    return Person(samples[inside[~other]], samples[inside[other]], samples[outside], attributes)
+
+
+def _spread(count: int, most: int) -> NDArray[np.int64]:
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+
+
+def describe_persons(everyone: StudyPersons, settings: PrivacySettings) -> dict[str, object]:
+    """Return what ``study.json`` says of the persons."""
+    groups = {
+        name: {person: len(own.trains) for person, own in getattr(everyone, name).items()}
+        for name in ("victims", "public", "outsiders", "judges")
+    }
+    return {"settings": asdict(settings), "persons": groups, "digest": everyone.digest}

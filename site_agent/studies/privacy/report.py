@@ -1,0 +1,208 @@
+"""Tables of a privacy study, in the paper's form, and sheets of reconstructed pictures."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from site_agent.attacks import LEAKS
+from site_agent.datasets.gaze import PATCH_SHAPE
+from site_agent.studies.outcome import table_lines
+from site_agent.studies.privacy.persons import StudyPersons
+
+Results = Mapping[int, Mapping[str, Any]]
+Table = list[list[str]]
+_TITLES = {
+    "main": "DualView and re-identification",
+    "membership": "Membership",
+    "attributes": "Attributes: AUC",
+    "sums": "Sums over some sites, first round",
+    "controls": "Controls: AUC of membership",
+}
+
+
+def write_report(
+    folder: Path,
+    everyone: StudyPersons,
+    results: Results,
+    pictures: Mapping[str, NDArray[np.uint8]],
+    repeat: Sequence[str],
+) -> list[Path]:
+    """Write all tables and the sheet; return their files, ``table.md`` first."""
+    tables = make_tables(results)
+    victims = len(everyone.victims)
+    lines = ["# What federated training reveals", ""]
+    lines += [
+        f"{victims} victims, {len(results)} seeds; means over seeds. Re-identified: of "
+        f"{victims}, by chance 1. AUC and KL: by chance 0.5, and as far as the mean public "
+        "distribution (none).",
+        "",
+    ]
+    files = [folder / "table.md"]
+    for name, table in tables.items():
+        lines += [f"## {_TITLES[name]}", "", *table_lines(table[0], table[1:]), ""]
+        files.append(folder / f"{name}.csv")
+        with files[-1].open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(table)
+    lines += [
+        "Membership: the attack with the highest mean AUC; 95 % intervals are the means of those "
+        "of the seeds, by resampling persons. Pictures of the first seed: `pictures.png`.",
+        "",
+        "To repeat it:",
+        "",
+        f"    {shlex.join(repeat)}",
+    ]
+    files[0].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files.append(folder / "pictures.png")
+    _draw_sheet(files[-1], everyone, pictures)
+    return files
+
+
+def make_tables(results: Results) -> dict[str, Table]:
+    """Return the tables by name, with a header each."""
+    tables = {
+        "main": _main_table(results),
+        "membership": _membership_table(results),
+        "attributes": _attribute_table(results),
+        "sums": _sums_table(results),
+        "controls": _controls_table(results),
+    }
+    return {name: table for name, table in tables.items() if len(table) > 1}
+
+
+def _main_table(results: Results) -> Table:
+    header = ["leak", "re-identified by updates", "p", "other session", "by losses",
+              "by pictures", "PSNR", "SSIM", "MAE (deg)", "KL"]  # fmt: skip
+    rows = []
+    for leak in LEAKS:
+        own = _Mean(results, "leaks", leak)
+        view = own.below("dualview")
+        elsewhere = "" if leak != "plain" else own.share("elsewhere", "matched")
+        rows.append([leak, own.share("reidentified", "matched"), own.of("reidentified", "p_value"),
+                     elsewhere, own.share("by losses", "matched"), view.share("matched"),
+                     view.of("psnr", form=".1f"), view.of("ssim", form=".2f"),
+                     view.of("mae_deg", form=".1f"), view.of("kl")])  # fmt: skip
+    view = _Mean(results, "leaks", "plain", "dualview")
+    for name in ("mean public", "nearest public"):
+        cells = [view.of(f"{name} psnr", form=".1f"), view.of(f"{name} ssim", form=".2f")]
+        rows.append([f"{name} picture", "", "", "", "", "", *cells, "", ""])
+    return [header, *rows]
+
+
+def _membership_table(results: Results) -> Table:
+    header = ["leak", "by", "attack", "AUC", "95 %", "balanced accuracy", "TPR at 1 % FPR"]
+    rows = []
+    for leak in LEAKS:
+        for unit in ("samples", "persons"):
+            own = _Mean(results, "leaks", leak, unit)
+            attack = strongest(results, leak, unit)
+            found = own.below(attack)
+            rows.append([leak, unit, attack, found.of("auc"), found.interval("auc"),
+                         found.of("balanced_accuracy"),
+                         found.of("true_positives_at_1_percent")])  # fmt: skip
+    return [header, *rows]
+
+
+def strongest(results: Results, leak: str, unit: str) -> str:
+    """Return the membership attack of the highest mean AUC over seeds."""
+    found = [each["leaks"][leak][unit] for each in results.values()]
+    names: list[str] = list(found[0])
+    return max(names, key=lambda name: float(np.mean([each[name]["auc"] for each in found])))
+
+
+def _attribute_table(results: Results) -> Table:
+    names = list(next(iter(results.values()))["leaks"]["plain"].get("attributes", {}))
+    rows = []
+    for leak in LEAKS if names else ():
+        own = _Mean(results, "leaks", leak, "attributes")
+        rows.append([leak, *(own.of(name, "auc") for name in names)])
+    return [["leak", *names], *rows]
+
+
+def _sums_table(results: Results) -> Table:
+    rows = []
+    for count in next(iter(results.values()))["sweep"]:
+        own = _Mean(results, "sweep", count)
+        rows.append([count, own.share("reidentified", "matched"),
+                     own.of("reidentified", "p_value"), own.of("samples", "auc")])  # fmt: skip
+    return [["sites in the sum", "re-identified by updates", "p", "membership AUC"], *rows]
+
+
+def _controls_table(results: Results) -> Table:
+    own = _Mean(results, "controls")
+    rows = [[name, own.of(name)] for name in ("overfitted", "random labels")]
+    return [["control", "AUC"], *rows]
+
+
+class _Mean:
+    """Means over seeds of what lies under some keys."""
+
+    def __init__(self, results: Results, *keys: str) -> None:
+        self._results, self._keys = results, keys
+        self._found = [self._value(each, keys) for each in results.values()]
+
+    def below(self, key: str) -> _Mean:
+        return _Mean(self._results, *self._keys, key)
+
+    def of(self, *keys: str, form: str = ".3f") -> str:
+        return format(float(np.mean([self._value(each, keys) for each in self._found])), form)
+
+    def share(self, *keys: str) -> str:
+        """Return a share with its range over seeds, in per cent."""
+        if any(keys[0] not in each for each in self._found):
+            return ""
+        values = [100 * self._value(each, keys) for each in self._found]
+        mean = f"{np.mean(values):.0f} %"
+        same = round(min(values)) == round(max(values))
+        return mean if same else f"{mean} ({min(values):.0f} to {max(values):.0f})"
+
+    def interval(self, key: str) -> str:
+        ends = [each["intervals"][key] for each in self._found if each["intervals"]]
+        if not ends:
+            return ""
+        low, high = np.mean(ends, axis=0)
+        return f"{low:.2f} to {high:.2f}"
+
+    @staticmethod
+    def _value(found: Any, keys: Sequence[str]) -> Any:
+        for key in keys:
+            found = found[key]
+        return found
+
+
+def _draw_sheet(
+    path: Path, everyone: StudyPersons, pictures: Mapping[str, NDArray[np.uint8]]
+) -> None:
+    """Draw a row for each victim: true pictures, and what each leak gave."""
+    high, wide, left, top = PATCH_SHAPE[0] * 2, PATCH_SHAPE[1] * 2, 60, 24
+    true = [
+        person.trains.patches[np.argsort(person.trains.gaze[:, 0], kind="stable")]
+        for person in everyone.victims.values()
+    ]
+    shown = pictures["plain"].shape[1]
+    places = (np.arange(shown) + 0.5) / shown
+    rows = {"true": [own[(places * len(own)).astype(int)] for own in true]}
+    rows |= {leak: list(pictures[leak]) for leak in LEAKS}
+    columns = [(name, index) for name in rows for index in range(shown)]
+    size = (left + len(columns) * (wide + 2) + 8 * len(rows), top + len(true) * (high + 2))
+    sheet = Image.new("RGB", size, (25, 25, 25))
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    for column, (name, index) in enumerate(columns):
+        x = left + column * (wide + 2) + 8 * (column // shown)
+        if not index:
+            pen.text((x, 4), name, fill=(235, 235, 235), font=font)
+        for row, own in enumerate(rows[name]):
+            picture = Image.fromarray(own[index]).resize((wide, high), Image.Resampling.BICUBIC)
+            sheet.paste(picture.convert("RGB"), (x, top + row * (high + 2)))
+    for row, victim in enumerate(everyone.victims):
+        pen.text(
+            (4, top + row * (high + 2) + high // 2), victim[:7], fill=(235, 235, 235), font=font
+        )
+    sheet.save(path, format="PNG")

@@ -1,0 +1,67 @@
+"""A privacy study of a few drawn persons: its tables, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from site_agent.errors import InvalidInputError
+from site_agent.runs.progress import no_progress
+from site_agent.studies.privacy import PrivacyOutcome, PrivacySettings, conduct_privacy_study
+
+SMALL = PrivacySettings(
+    victims=3, public=4, outsiders=2, judges=3, train_samples=8, other_samples=4,
+    session_samples=3, judged_samples=4, rounds=1, epochs=1, seeds=1, sweep=(1, 3), steps=2,
+    restarts=2,
+)  # fmt: skip
+
+
+def conduct(folder: Path, settings: PrivacySettings) -> PrivacyOutcome:
+    return conduct_privacy_study(
+        folder, None, settings, repeat=["poolctl"], on_seed=lambda *_: None, progress=no_progress
+    )
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("privacy") / "study"
+    assert conduct(folder, SMALL).kept == 0
+    return folder
+
+
+def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -> None:
+    scores = json.loads((study / "seeds" / "0.json").read_text())["scores"]
+    leaks, sweep = scores["leaks"], scores["sweep"]
+    assert sweep["1"]["reidentified"] == leaks["plain"]["reidentified"]
+    assert sweep["3"]["reidentified"] == leaks["secure"]["reidentified"]
+    assert leaks["secure"]["reidentified"]["matched"] == pytest.approx(1 / 3, abs=0.1)
+    # One round: its result is the final network.
+    assert leaks["secure"]["samples"] == leaks["floor"]["samples"]
+    assert leaks["none"]["samples"]["loss now"]["auc"] == 0.5
+    assert scores["controls"]["random labels"] == pytest.approx(0.5, abs=0.05)
+    assert scores["controls"]["overfitted"] > 0.9
+    with np.load(study / "seeds" / "0.npz") as pictures:
+        assert pictures["plain"].shape == (3, 2, 36, 60)
+
+
+def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
+    text = (study / "table.md").read_text()
+    for leak in ("plain", "secure", "floor", "none"):
+        assert f"| {leak} |" in text
+    assert (study / "main.csv").read_text().count("\n") == 7
+    with Image.open(study / "pictures.png") as sheet:
+        assert sheet.height > 3 * 72
+
+
+def test_a_finished_seed_is_kept_and_other_settings_are_not_mixed(study: Path) -> None:
+    before = (study / "table.md").read_bytes()
+    again = conduct(study, SMALL)
+    assert (again.kept, again.files[0].read_bytes()) == (1, before)
+    (study / "study.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="holds another study"):
+        conduct(study, replace(SMALL, rounds=2))
