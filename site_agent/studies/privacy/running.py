@@ -45,7 +45,7 @@ from site_agent.studies.privacy.persons import Person, StudyPersons
 from site_agent.studies.privacy.settings import PrivacySettings
 from site_agent.studies.privacy.views import attack_by_dualview
 
-_PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 24, 60
+_PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100
 _SHUFFLES = 200
 
 
@@ -275,7 +275,9 @@ def _controls(held: Federation, plain: Leak) -> dict[str, float]:
     """Return the AUC on a deliberately overfitted network, and the mean one by random labels."""
     person = next(iter(held.everyone.victims.values()))
     known = person.trains[:: max(1, len(person.trains) // _OVERFITTED)][:_OVERFITTED]
-    training = held.plan.training.model_copy(update={"epochs": _OVERFITTED_EPOCHS, "batch_size": 8})
+    training = held.plan.training.model_copy(
+        update={"epochs": _OVERFITTED_EPOCHS, "batch_size": _OVERFITTED}
+    )
     made = train_contribution(held.base, "0" * 64, known, training, site=ALL_SITES, round_number=1)
     leak = leak_of_network(held.base, apply_update(held.base, made))
     table = Losses(join_samples([known, person.others])).of_leak(leak)
