@@ -22,6 +22,7 @@ from cli.models.family_tree import family_lines
 from cli.models.records import (
     KindOption,
     evaluation_table,
+    receipt_tables,
     state_words,
     term_words,
 )
@@ -228,6 +229,7 @@ def info(
         version = pool.version(address)
         signature, finding = _signature(pool, version)
         measured = [] if is_offline() else _evaluations(pool, version)
+        receipts = [] if is_offline() else pool.models.receipts(version.address)
     rows = [
         ["address", version.address],
         ["signature", finding],
@@ -258,10 +260,12 @@ def info(
         **version.model_dump(mode="json"),
         "signature": signature,
         "evaluations": [each.model_dump(mode="json") for each in measured],
+        "receipts": [each.model_dump(mode="json") for each in receipts],
     }
     text = [TableText(["what", "value"], rows)]
     if measured:
         text.append(evaluation_table(measured))
+    text += receipt_tables(receipts)
     return Reply(data, text, [version.address])
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pool_server.wire.models.data_use import TermResponse
     from pool_server.wire.models.labels import VocabularyResponse
     from pool_server.wire.models.models import ModelVersionResponse
+    from pool_server.wire.models.receipts import PrivacyReceipt
 
 KindOption = Annotated[
     Literal["hog-svm", "ert", "network"] | None,
@@ -39,6 +40,37 @@ def read_card_file(path: Path) -> str:
     except ValueError as error:  # no UTF-8 is one, too
         raise CardFileError(f"{path}: {error}") from error
     return text
+
+
+def read_receipt_file(path: Path) -> PrivacyReceipt:
+    """Return a receipt that 'poolctl privacy probe' wrote."""
+    from pydantic import ValidationError
+
+    from pool_server.wire.models.receipts import PrivacyReceipt
+    from site_agent.errors import InvalidInputError
+
+    if not path.is_file():
+        raise InputMissingError(f"{path}: no such file; expected a privacy receipt (JSON)")
+    try:
+        return PrivacyReceipt.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "the file"
+        raise InvalidInputError(f"{path}: {where}: {problem['msg']}") from error
+
+
+def receipt_tables(receipts: list[PrivacyReceipt]) -> list[TableText]:
+    """Return a table of attacks for each receipt."""
+    from pool_server.wire.models.receipts import receipt_lines
+
+    columns = ["attack", "measure", "found", "chance", "control"]
+    return [
+        TableText(
+            columns, rows, title=f"privacy receipt, measured by the site itself: {title}",
+            shortened="measure",
+        )
+        for title, rows in receipt_lines(receipts)
+    ]  # fmt: skip
 
 
 def question_label_keys(

@@ -22,7 +22,12 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply
-from cli.models.records import question_label_keys, read_card_file, term_words
+from cli.models.records import (
+    question_label_keys,
+    read_card_file,
+    read_receipt_file,
+    term_words,
+)
 from cli.models.sharing import VisibilityOption
 from cli.models.terms import (
     PurposeOption,
@@ -47,6 +52,10 @@ MetricOption = Annotated[
 CardOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The model card: Markdown with YAML front matter."),
+]
+ReceiptOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A receipt that 'poolctl privacy probe' wrote."),
 ]
 DraftOption = Annotated[
     bool,
@@ -90,6 +99,7 @@ def upload(
     term: TermOption = [],  # noqa: B006
     purpose: PurposeOption = [],  # noqa: B006
     card: CardOption = None,
+    receipt: ReceiptOption = None,
     draft: DraftOption = False,
     visibility: VisibilityOption = None,
     despite_withdrawal: DespiteWithdrawalOption = False,
@@ -119,6 +129,7 @@ def upload(
     given = _Description(key_value_pairs(label, "--label"), read_metrics(metric))
     given.terms = read_terms(term)
     given.card = "" if card is None else read_card_file(card)
+    privacy = None if receipt is None else read_receipt_file(receipt)
     intended_use = read_purposes(purpose)
     from aggregators.formats import file_digest, recognise
 
@@ -158,6 +169,8 @@ def upload(
                 digest=digest,
                 progress=report,
             )
+            if privacy is not None:
+                pool.models.write_receipt(done.version.address, privacy)
     tell_standing(invocation, done.version)
     _tell_differences(invocation, given, description, done.version)
     return _reply(file, done)

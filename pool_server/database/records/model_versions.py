@@ -168,6 +168,8 @@ class ModelVersionRecord(Record):
     # As long as a small book: read only by who asks for it.
     card: Mapped[str] = mapped_column(Text, default="", server_default=text("''"), deferred=True)
     has_card: Mapped[bool] = column_property(card != "")
+    # Privacy receipts by mode, as the site has sent them.
+    receipts: Mapped[JsonObject] = mapped_column(default=dict, deferred=True)
     state: Mapped[str] = mapped_column(
         String(16), default="available", server_default=text("'available'")
     )

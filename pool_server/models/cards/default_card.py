@@ -13,6 +13,7 @@ from typing import Any
 from pool_server.wire.evaluations import EvaluationResponse, Score
 from pool_server.wire.models.cards import write_card
 from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.receipts import PrivacyReceipt, receipt_lines
 
 TASKS: dict[str, tuple[str, str]] = {
     "hog-svm": ("object-detection", "Face detection"),
@@ -43,6 +44,24 @@ def make_card(
     """
     front = front_matter(version, parents, evaluations, merge)
     return write_card(front, _body(version, evaluations, merge))
+
+
+def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
+    """Return the section of a card that shows privacy receipts; empty where there are none."""
+    if not receipts:
+        return ""
+    columns = ["attack", "measure", "found (95 % interval)", "chance", "positive control"]
+    lines = ["", "## Privacy receipt", ""]
+    for each, (title, rows) in zip(receipts, receipt_lines(list(receipts)), strict=True):
+        words = (
+            f"Measured by {each.measured_by}, and checked by nobody else: {each.persons} persons "
+            f"({each.samples} samples), {each.held_out_persons} held-out persons "
+            f"({each.held_out_samples}); seed {each.seed}, {each.seconds:.0f} s, {each.compute}."
+        )
+        table = _table(title, columns, rows)
+        lines += [f"#{table[0]}", "", *(_escaped(text) for text in (each.what_left, words)), ""]
+        lines += [f"Attacker: {_escaped(each.attacker)}", "", *table[2:]]
+    return "\n".join(lines)
 
 
 def front_matter(

@@ -14,13 +14,14 @@ from pool_server.evaluations.service import list_evaluations
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.models.access import viewing_site
-from pool_server.models.cards.default_card import front_matter, make_card
+from pool_server.models.cards.default_card import front_matter, make_card, receipt_section
 from pool_server.models.registry import repository as registry
 from pool_server.models.registry.describing import describe_version
 from pool_server.models.registry.standing import subject_of
 from pool_server.models.states import WITHDRAWN
 from pool_server.wire.models.cards import CardResponse, read_card, write_card
 from pool_server.wire.models.models import ModelVersionResponse
+from pool_server.wire.models.receipts import MODES, PrivacyReceipt
 
 MOST_EVALUATIONS = 100
 
@@ -38,6 +39,7 @@ def show_card(session: Session, caller: Caller, version: ModelVersionRecord) -> 
     evaluations = list_evaluations(session, caller, version, limit=MOST_EVALUATIONS).items
     if not text:
         text = make_card(described, parents, evaluations, merge)
+    text += receipt_section(read_receipts(session, version))
     card = read_card(text)
     if not card.front_matter:
         front = front_matter(described, parents, evaluations, merge)
@@ -70,6 +72,39 @@ def write_card_of(session: Session, caller: Caller, version: ModelVersionRecord,
         subject_of(version),
         digest=version.digest,
         characters=len(text),
+    )
+    session.flush()
+
+
+def read_receipts(session: Session, version: ModelVersionRecord) -> list[PrivacyReceipt]:
+    """Return the privacy receipts of a version, in the order of the modes."""
+    kept = session.scalar(
+        select(ModelVersionRecord.receipts).where(ModelVersionRecord.id == version.id)
+    )
+    kept = kept or {}
+    return [PrivacyReceipt.model_validate(kept[mode]) for mode in MODES if mode in kept]
+
+
+def write_receipt(
+    session: Session, caller: Caller, version: ModelVersionRecord, receipt: PrivacyReceipt
+) -> None:
+    """Keep a privacy receipt with a version, in place of the one of the same mode."""
+    caller.require_upload_to(version.model.site.name)
+    if receipt.mode == "sub-model" and receipt.artifact_digest != version.digest:
+        raise RefusedError(
+            f"the receipt is of the file sha256:{receipt.artifact_digest}, "
+            f"the version has sha256:{version.digest}",
+            code="receipt_refused",
+        )
+    kept = {each.mode: each for each in read_receipts(session, version)} | {receipt.mode: receipt}
+    version.receipts = {mode: each.model_dump(mode="json") for mode, each in kept.items()}
+    record_act(
+        session,
+        caller,
+        "receipt.write",
+        subject_of(version),
+        digest=version.digest,
+        mode=receipt.mode,
     )
     session.flush()
 

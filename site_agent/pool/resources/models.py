@@ -17,6 +17,7 @@ from pool_server.wire.models.curation import (
 from pool_server.wire.models.facets import FacetsResponse
 from pool_server.wire.models.labels import VocabularyResponse
 from pool_server.wire.models.models import LineageResponse, ModelPage, ModelVersionResponse
+from pool_server.wire.models.receipts import PrivacyReceipt, ReceiptPage
 from pool_server.wire.models.sharing import SharingRequest, SharingResponse, Visibility
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures.signatures import SignedStatement
@@ -219,6 +220,15 @@ class Models:
         """Write a version's card; empty text restores the generated one."""
         request = build_request(CardRequest, text=text)
         return self._connection.write("PUT", f"{version_path(address)}/card", CardResponse, request)
+
+    def receipts(self, address: Address) -> list[PrivacyReceipt]:
+        """Return the privacy receipts of a version."""
+        return self._connection.get(f"{version_path(address)}/receipts", ReceiptPage).items
+
+    def write_receipt(self, address: Address, receipt: PrivacyReceipt) -> list[PrivacyReceipt]:
+        """Keep a privacy receipt with a version; return all that it has."""
+        path = f"{version_path(address)}/receipts"
+        return self._connection.write("PUT", path, ReceiptPage, receipt).items
 
     # -- sharing --------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from aggregators.methods.refitting import RefitSettings
 from cli.frame.errors import UsageError
 from cli.frame.quantities import read_moment
 from site_agent import PoolClient
+from site_agent.attacks.camera import build_camera
 from site_agent.datasets import read_imglab_xml
 from site_agent.datasets.synthetic import write_face_dataset
 from site_agent.errors import PoolUnreachableError
@@ -25,7 +26,6 @@ from site_agent.training import ErtSettings, train_ert
 from tests.cli.conftest import Run
 from tests.pool_server.rounds.round_driver import contribution_bytes
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
-from tests.site_agent.refinement.camera import build_camera
 
 
 @pytest.fixture(scope="module")

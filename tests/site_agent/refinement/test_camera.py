@@ -16,10 +16,10 @@ from aggregators.methods.refitting import (
     thinned_base,
 )
 from aggregators.models import ShapePredictor
+from site_agent.attacks.camera import build_camera, develop, photograph
 from site_agent.datasets import FaceDataset
 from site_agent.refinement import LoadedSite, load_site
 from site_agent.training import ErtSettings, train_ert
-from tests.site_agent.refinement.camera import build_camera, develop, photograph
 
 OUTSIDE, CHEEK = (-40.0, -40.0), (0.3, 0.6)
 
@@ -42,7 +42,7 @@ def test_without_rules_leaf_sums_are_pictures_and_landmarks(
 ) -> None:
     camera = build_camera(trained.initial_shape, OUTSIDE)
     settings = RefitSettings(starts=1, min_faces=1, nu=0.001)
-    pictures, residuals = develop(contribute(camera, site.faces, settings), 5)
+    pictures, residuals = develop(contribute(camera, site.faces, settings))
     seen = photograph(site.faces)
     for residual, picture in zip(residuals, pictures, strict=True):
         landmarks = trained.initial_shape + residual.reshape(-1, 2)
@@ -58,7 +58,7 @@ def test_sums_over_several_faces_show_no_single_one(
     site: LoadedSite, trained: ShapePredictor
 ) -> None:
     camera = build_camera(trained.initial_shape, OUTSIDE)
-    _, residuals = develop(contribute(camera, site.faces, RefitSettings(starts=5, nu=0.001)), 5)
+    _, residuals = develop(contribute(camera, site.faces, RefitSettings(starts=5, nu=0.001)))
     assert len(residuals) == 0
 
 

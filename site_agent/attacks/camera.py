@@ -1,4 +1,8 @@
-"""A base that photographs the faces which it is fitted to, and what is read from its leaf sums."""
+"""A base that photographs the faces which it is fitted to, and what is read from its leaf sums.
+
+Whoever chooses the base of a refinement can make each tree compare one pixel with one outside the
+picture: which leaf a face reaches then says how bright that pixel is.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,10 @@ def build_camera(initial_shape: Float32, reference: tuple[float, float] | None) 
     return ShapePredictor.from_levels(initial_shape, [level])
 
 
-def develop(contribution: LeafContribution, faces: int) -> tuple[Float64, Float64]:
-    """Return pictures and residuals of single faces: (faces, SIZE, SIZE) and (faces, values).
+def develop(contribution: LeafContribution) -> tuple[Float64, Float64]:
+    """Return pictures and residuals of single samples: (n, SIZE, SIZE) and (n, values).
 
-    A leaf of one face says which face it is by its residual, and how bright its pixel is by its
+    A leaf of one sample says which it is by its residual, and how bright its pixel is by its
     place in the tree. Pixels that were not seen are NaN.
     """
     nu = contribution.settings["nu"]
@@ -51,13 +55,14 @@ def develop(contribution: LeafContribution, faces: int) -> tuple[Float64, Float6
     sums = contribution.changes.reshape(*counts.shape, -1).astype(np.float64)
     residuals = sums * (counts[..., np.newaxis] + 1) / nu
     known = np.empty((0, residuals.shape[2]))
-    pictures = np.full((faces, SIZE**2), np.nan)
+    pictures = np.empty((0, SIZE**2))
     for pixel in range(SIZE**2):
         for leaf in np.flatnonzero(counts[pixel] == 1):
             found = residuals[pixel, leaf]
             apart = np.linalg.norm(known - found, axis=1) / np.linalg.norm(found)
             if apart.min(initial=1) > 0.2:
                 known = np.concatenate([known, [found]])
+                pictures = np.concatenate([pictures, np.full((1, SIZE**2), np.nan)])
                 apart = np.append(apart, 0)
             pictures[apart.argmin(), pixel] = 256 - BIN * (leaf + 0.5)
     return pictures.reshape(-1, SIZE, SIZE), known

@@ -1,0 +1,176 @@
+"""``poolctl privacy``: what something that left the site reveals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.dataset.change import PersonPatternOption, PersonsOption, grouping_by
+from cli.frame.addresses import model_file
+from cli.frame.errors import UsageError
+from cli.frame.existing_files import require_free
+from cli.frame.options import ForceOption, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from cli.models.records import receipt_tables
+from cli.vision.face_files import ImagesOption, read_face_file, reading_from
+from cli.vision.gaze_scores import read_gaze_samples
+
+if TYPE_CHECKING:
+    from site_agent.attacks.receipt import FaceSides, ProbedReceipt
+
+app = group("Measure what something that left your site reveals.")
+
+Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
+
+
+@command(
+    app,
+    "probe",
+    examples=[
+        "privacy probe siteA.dat --data mine.xml --holdout others.xml --mode sub-model "
+        "--person-pattern 'person-([0-9]+)' -o receipt/",
+        "privacy probe sent.contribution --base merged.dat --data mine.xml --holdout others.xml "
+        "--mode leaf-sums --persons persons.csv -o receipt/",
+        "privacy probe sent.contribution --base gaze.safetensors --data mine/ --holdout others/ "
+        "--reference public/ --mode update -o receipt/",
+        "privacy probe sum.contribution --base gaze.safetensors --data mine/ --holdout others/ "
+        "--mode secure-sum -o receipt/",
+    ],
+)
+def probe(
+    invocation: Invocation,
+    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="The file that leaves.")],
+    *,
+    data: Annotated[
+        Path, typer.Option(metavar="DATA", help="The faces or gaze data that trained.")
+    ],
+    holdout: Annotated[
+        Path, typer.Option(metavar="DATA", help="The same kind of data, of other persons.")
+    ],
+    mode: Annotated[Mode, typer.Option(help="What the artifact is.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the receipt.")
+    ],
+    base: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|ADDRESS",
+            help="The model that a contribution was made to.",
+            show_default=False,
+        ),
+    ] = "",
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA", help="Gaze data of public persons that help the attacker, if any."
+        ),
+    ] = None,
+    contribution: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Secure sum: a contribution to it, known in trials; repeatable."
+        ),
+    ] = None,
+    person_pattern: PersonPatternOption = None,
+    persons: PersonsOption = None,
+    images: ImagesOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of controls and intervals.")] = 0,
+    force: ForceOption = False,
+) -> Reply:
+    """Attack your own artifact, and write a privacy receipt.
+
+    Every attack's result stands beside chance and beside a positive control: the same attack on
+    something that was made to leak. Held-out data must show other persons, not other images of the
+    same ones. For faces, say who is on an image by --person-pattern or --persons. FOLDER gets
+    receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt with the model.
+    """
+    files = {name: output / f"receipt.{name}" for name in ("json", "html")}
+    for path in files.values():
+        require_free(path, force=force)
+    found = None if not base else model_file(invocation, base).path
+    on_faces = mode in {"sub-model", "leaf-sums"}
+    if on_faces and (reference is not None or contribution):
+        raise UsageError("--reference and --contribution go with --mode update or secure-sum")
+    if not on_faces and (person_pattern or persons or images):
+        raise UsageError("--person-pattern, --persons and --images go with faces")
+    if contribution and mode != "secure-sum":
+        raise UsageError("--contribution goes with --mode secure-sum")
+    if mode != "sub-model" and found is None:
+        raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
+    if on_faces:
+        sides = _faces([data, holdout], images, person_pattern, persons)
+        done = _probe_faces(invocation, artifact, sides, mode, base=found, seed=seed)
+    else:
+        sets = [path for path in (data, holdout, reference) if path is not None]
+        done = _probe_gaze(
+            invocation, artifact, sets, mode,
+            base=found, contributions=contribution or (), seed=seed,
+        )  # fmt: skip
+    return _write(done, files, artifact.name)
+
+
+def _faces(
+    paths: Sequence[Path], images: Path | None, pattern: str | None, table: Path | None
+) -> FaceSides:
+    from site_agent.attacks.receipt import FaceSides, know_faces
+
+    known = []
+    for path in paths:
+        faces = read_face_file(path, reading_from(images))
+        person_of = grouping_by(faces, "person", pattern, table)
+        assert person_of is not None
+        known.append(know_faces(faces, person_of))
+    return FaceSides(*known)
+
+
+def _probe_faces(
+    invocation: Invocation,
+    artifact: Path,
+    sides: FaceSides,
+    mode: Mode,
+    *,
+    base: Path | None,
+    seed: int,
+) -> ProbedReceipt:
+    from site_agent.attacks.receipt import probe_faces
+
+    assert mode in {"sub-model", "leaf-sums"}
+    with invocation.progress(f"probe {artifact.name}") as report:
+        return probe_faces(artifact, sides, mode, base=base, seed=seed, progress=report)
+
+
+def _probe_gaze(
+    invocation: Invocation,
+    artifact: Path,
+    sets: Sequence[Path],
+    mode: Mode,
+    *,
+    base: Path | None,
+    contributions: Sequence[Path],
+    seed: int,
+) -> ProbedReceipt:
+    from site_agent.attacks.receipt import GazeSides, probe_gaze
+
+    assert base is not None
+    assert mode in {"update", "secure-sum"}
+    sides = GazeSides(*(read_gaze_samples(invocation, [path], "", "")[0] for path in sets))
+    with invocation.progress(f"probe {artifact.name}") as report:
+        return probe_gaze(
+            artifact, base, sides, mode, contributions=contributions, seed=seed, progress=report
+        )
+
+
+def _write(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
+    from aggregators.whole_file import write_whole
+    from site_agent.attacks.receipt import receipt_page
+
+    files["json"].parent.mkdir(parents=True, exist_ok=True)
+    write_whole(files["json"], done.receipt.model_dump_json(indent=2) + "\n")
+    write_whole(files["html"], receipt_page(done.receipt, done.pictures, name))
+    text: list[str | TableText] = [*receipt_tables([done.receipt])]
+    text += [f"written {path}" for path in files.values()]
+    data = {"receipt": done.receipt, "files": list(files.values())}
+    return Reply(data, text, [str(path) for path in files.values()])

@@ -1,0 +1,23 @@
+"""The privacy receipt: what a site measures of the leakage of something that it sends.
+
+One attack a line, each beside chance and beside a control that was made to leak. A receipt gives
+no verdict.
+"""
+
+from __future__ import annotations
+
+from site_agent.attacks.receipt.faces import FaceSides, GroupOf, know_faces
+from site_agent.attacks.receipt.networks import GazeSides
+from site_agent.attacks.receipt.page import receipt_page
+from site_agent.attacks.receipt.probing import ProbedReceipt, probe_faces, probe_gaze
+
+__all__ = [
+    "FaceSides",
+    "GazeSides",
+    "GroupOf",
+    "ProbedReceipt",
+    "know_faces",
+    "probe_faces",
+    "probe_gaze",
+    "receipt_page",
+]

@@ -1,0 +1,138 @@
+"""From scores of attacks to lines of a receipt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pool_server.wire.evaluations import Score
+from pool_server.wire.models.receipts import AttackFinding
+from site_agent.attacks.leaks import Float64
+from site_agent.attacks.scores import separation
+from site_agent.errors import InvalidInputError
+from site_agent.evaluation.bootstrap import bootstrap_intervals
+
+RESAMPLES = 200
+_NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True, eq=False)
+class MemberScores:
+    """What an attack says of each sample.
+
+    Attributes
+    ----------
+    scores : float64, shape (n,)
+        Higher for those that the attack takes for members.
+    is_member : bool, shape (n,)
+    persons : str, shape (n,)
+        Intervals resample whole persons.
+    """
+
+    scores: Float64
+    is_member: NDArray[np.bool_]
+    persons: NDArray[np.str_]
+
+    def by_person(self) -> MemberScores:
+        """Return the mean score of each person."""
+        names = np.unique(self.persons)
+        means = np.array([self.scores[self.persons == name].mean() for name in names])
+        member = np.array([self.is_member[self.persons == name].any() for name in names])
+        return MemberScores(means, member, names)
+
+    def auc(self, seed: int) -> Score:
+        """Return the area under the ROC curve with its interval."""
+        found = separation(
+            self.scores, self.is_member, groups=self.persons, resamples=RESAMPLES, seed=seed
+        )
+        return score_of(found.auc, found.intervals.get("auc"))
+
+
+def membership(
+    name: str, found: MemberScores, control: MemberScores, seed: int, note: str = ""
+) -> AttackFinding:
+    """Return the line of an attack that separates members from others."""
+    return AttackFinding(
+        name=name,
+        measure="AUC",
+        found=found.auc(seed),
+        chance=0.5,
+        control=control.auc(seed),
+        note=note,
+    )
+
+
+def score_of(value: float, interval: tuple[float, float] | None = None) -> Score:
+    """Return a score; an interval that is not finite is left out."""
+    if interval is None or not all(math.isfinite(end) for end in interval):
+        return Score(value=value)
+    return Score(value=value, low=interval[0], high=interval[1])
+
+
+def share_of(count: int, total: int) -> Score:
+    """Return a share with its 95 % interval (Wilson 1927)."""
+    if not total:
+        return Score(value=0.0)
+    share, z2 = count / total, _NORMAL_95**2
+    centre = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = _NORMAL_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
+    half /= 1 + z2 / total
+    return Score(value=share, low=max(0.0, centre - half), high=min(1.0, centre + half))
+
+
+def mean_over_persons(
+    measure: Callable[[Float64], float], persons: NDArray[np.str_], seed: int
+) -> Score:
+    """Return a measure with the interval from resampling persons.
+
+    Parameters
+    ----------
+    measure : callable
+        From how often each sample counts, float64 (n,), to the value.
+    """
+    _, group = np.unique(persons, return_inverse=True)
+
+    def drawn(times: NDArray[np.int64]) -> dict[str, float]:
+        return {"value": measure(times[group].astype(np.float64))}
+
+    count = int(group.max()) + 1
+    found = bootstrap_intervals(drawn, count, resamples=RESAMPLES, seed=seed)
+    return score_of(measure(np.ones(len(persons))), found.get("value"))
+
+
+def require_held_out(
+    own: Collection[str], others: Collection[str], marks: Mapping[str, Collection[str]]
+) -> None:
+    """Refuse held-out data that show persons of the site.
+
+    Parameters
+    ----------
+    own, others : collection of str
+        The persons of ``--data`` and of ``--holdout``.
+    marks : mapping of str to collection of str
+        Marks of the pictures, under ``own`` and ``others``.
+
+    Raises
+    ------
+    InvalidInputError
+        A person or a picture is in both, or fewer than two persons are held out.
+    """
+    hint = "hold out persons, not only other pictures of the same persons"
+    if both := sorted(set(own) & set(others)):
+        names = ", ".join(both[:5])
+        raise InvalidInputError(
+            f"{len(both)} persons are in --data and in --holdout: {names}", hint=hint
+        )
+    if both := sorted(set(marks["own"]) & set(marks["others"])):
+        raise InvalidInputError(
+            f"{len(both)} pictures are in --data and in --holdout, under other persons' names",
+            hint=hint,
+        )
+    if len(set(others)) < 2:
+        raise InvalidInputError(
+            f"--holdout has {len(set(others))} persons; expected at least 2", hint=hint
+        )

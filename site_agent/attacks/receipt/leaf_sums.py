@@ -1,0 +1,185 @@
+"""Attacks on the leaf sums that a site contributes to the refinement of a landmark model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.methods.refitting import (
+    RefitSettings,
+    SiteFaces,
+    contribute,
+    forest_digest,
+    read_contribution,
+    thinned_base,
+)
+from aggregators.models import LeafContribution, ShapePredictor
+from pool_server.wire.evaluations import Score
+from pool_server.wire.models.receipts import AttackFinding
+from site_agent.attacks.camera import build_camera, develop, photograph
+from site_agent.attacks.leaks import Float64
+from site_agent.attacks.receipt.faces import FaceSides
+from site_agent.attacks.receipt.findings import (
+    MemberScores,
+    mean_over_persons,
+    membership,
+    share_of,
+)
+from site_agent.errors import InvalidInputError
+
+FEW_FACES = 5
+_SMALLEST_LEAVES, _CAMERA_FACES = 200, 12
+_OUTSIDE = (-40.0, -40.0)
+_ALIKE = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class _Recovered:
+    """How near guesses from leaf sums come to the landmarks of faces.
+
+    Attributes
+    ----------
+    nearest, mean_shape : float64, shape (faces,)
+        Mean distance of the landmarks, in box sizes, of the nearest guess and of the mean shape.
+    """
+
+    nearest: Float64
+    mean_shape: Float64
+
+    def ratio(self, weights: Float64) -> float:
+        whole = float((self.mean_shape * weights).sum())
+        return float((self.nearest * weights).sum()) / whole if whole else float("nan")
+
+
+def attack_leaf_sums(
+    artifact: Path, base: ShapePredictor, sides: FaceSides, seed: int
+) -> Iterator[AttackFinding]:
+    """Attack a contribution of leaf sums; the control is one that shows single faces.
+
+    Raises
+    ------
+    InvalidInputError
+        The contribution was made to another base.
+    FormatError
+        The artifact is no contribution of leaf sums.
+    """
+    sent = read_contribution(artifact)
+    if sent.base_digest != forest_digest(base):
+        raise InvalidInputError(f"{artifact}: not made to the base that --base names")
+    sides, names = sides.complete(base.initial_shape)
+    rules = RefitSettings.model_validate(dict(sent.settings))
+    unguarded = rules.model_copy(update={"min_faces": 1, "starts": 1, "jitter": 0.0})
+    leaky = contribute(base, _loaded(sides, base, most=None), unguarded, threads=1)
+    yield AttackFinding(
+        name="leaves with few faces",
+        measure=f"share of sent leaves that may rest on fewer than {FEW_FACES} faces",
+        found=_few(sent),
+        chance=0.0,
+        control=_few(leaky),
+        note=f"the site sends leaves of at least {rules.min_faces} faces, with {rules.starts} "
+        "starts a face",
+    )
+    shapes = sides.own.shapes(names), sides.others.shapes(names)
+    persons = np.concatenate([sides.own.persons, sides.others.persons])
+    is_own = np.arange(len(persons)) < len(sides.own)
+    found = _recover(sent, thinned_base(base, rules.thin), np.concatenate(shapes))
+    camera = build_camera(base.initial_shape, _OUTSIDE)
+    shown = contribute(camera, _loaded(sides, base, most=None), _on_camera(unguarded), threads=1)
+    control = _recover(shown, camera, np.concatenate(shapes))
+    yield AttackFinding(
+        name="landmarks recovered from residuals",
+        measure="error of the nearest guess, in errors of the mean shape",
+        found=_ratio(found, persons, is_own, seed),
+        chance=found.ratio((~is_own).astype(np.float64)),
+        control=_ratio(control, persons, is_own, seed),
+        note="lower is nearer; chance is the same guesses on held-out persons, the control a base "
+        "built for the purpose without limits on faces",
+    )
+    yield membership(
+        "membership of faces: recovered landmarks",
+        MemberScores(-found.nearest, is_own, persons),
+        MemberScores(-control.nearest, is_own, persons),
+        seed,
+    )
+    yield _photographed(camera, _loaded(sides, base, most=_CAMERA_FACES), rules, unguarded)
+
+
+def _few(sent: LeafContribution) -> Score:
+    counts = sent.counts[sent.counts > 0]
+    starts, least = int(sent.settings["starts"]), int(sent.settings["min_faces"])
+    faces = np.maximum(np.ceil(counts / starts), least)
+    return share_of(int(np.count_nonzero(faces < FEW_FACES)), len(counts))
+
+
+def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) -> _Recovered:
+    """Guess landmarks from the leaves of the first level that the fewest samples reach.
+
+    The residual of a leaf is what is left after the level; the guess adds how far the level moves
+    all samples on the mean.
+    """
+    level = next(forest.levels())
+    counts = sent.counts[: len(level.leaves)].astype(np.float64)
+    leaves = level.leaves.reshape(len(counts), -1).astype(np.float64)
+    changes = sent.changes[: len(counts)].reshape(leaves.shape)
+    # A change is nu times the sum of residuals over the count and one.
+    means = changes * ((counts + 1) / np.maximum(counts, 1) / float(sent.settings["nu"]))[:, None]
+    reached = np.flatnonzero(counts)
+    least = reached[np.argsort(counts[reached], kind="stable")[:_SMALLEST_LEAVES]]
+    start = forest.initial_shape.reshape(-1)
+    moved = counts @ leaves / max(1.0, counts.sum() / level.tree_count)
+    guesses = np.concatenate([start + moved + means[least], [start]]).reshape(
+        -1, *forest.initial_shape.shape
+    )
+    nearest = [np.linalg.norm(guesses - shape, axis=-1).mean(axis=1).min() for shape in shapes]
+    at_mean = np.linalg.norm(shapes - forest.initial_shape, axis=-1).mean(axis=1)
+    return _Recovered(np.array(nearest), at_mean)
+
+
+def _ratio(
+    found: _Recovered, persons: NDArray[np.str_], is_own: NDArray[np.bool_], seed: int
+) -> Score:
+    own = _Recovered(found.nearest[is_own], found.mean_shape[is_own])
+    return mean_over_persons(own.ratio, persons[is_own], seed)
+
+
+def _on_camera(settings: RefitSettings) -> RefitSettings:
+    """Return settings of a fit to a camera, which has one level; leaves hardly move."""
+    return settings.model_copy(update={"thin": None, "nu": 0.001, "mode": "one-shot"})
+
+
+def _photographed(
+    camera: ShapePredictor, faces: SiteFaces, rules: RefitSettings, unguarded: RefitSettings
+) -> AttackFinding:
+    shares = []
+    for settings in (rules, unguarded):
+        pictures, _ = develop(contribute(camera, faces, _on_camera(settings), threads=1))
+        seen = [_is_seen(face, pictures) for face in photograph(faces)]
+        shares.append(share_of(sum(seen), len(seen)))
+    return AttackFinding(
+        name="camera base",
+        measure=f"share of faces photographed (correlation above {_ALIKE})",
+        found=shares[0],
+        chance=0.0,
+        control=shares[1],
+        note="what a base built for the purpose would see by the rules of this contribution",
+    )
+
+
+def _is_seen(face: Float64, pictures: Float64) -> bool:
+    """Return whether one of the pictures shows a face in at least half of the pixels."""
+    for picture in pictures:
+        there = np.isfinite(picture)
+        if there.mean() >= 0.5 and np.corrcoef(picture[there], face[there])[0, 1] > _ALIKE:
+            return True
+    return False
+
+
+def _loaded(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> SiteFaces:
+    from site_agent.refinement.site_faces import load_site
+
+    own = sides.own if most is None else sides.own.first(most)
+    return load_site(own.dataset, base.part_count, initial_shape=base.initial_shape).faces

@@ -1,0 +1,197 @@
+"""One probe: data checked, attacks made, a receipt written."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.formats import file_digest
+from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt, ReceiptMode
+from site_agent.attacks.receipt.faces import FaceSides
+from site_agent.attacks.receipt.findings import require_held_out
+from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
+from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update
+from site_agent.attacks.receipt.sub_models import attack_sub_model
+from site_agent.datasets import image_marks
+from site_agent.datasets.gaze import GazeSamples, sample_marks
+from site_agent.errors import InvalidInputError
+from site_agent.runs.progress import Progress
+
+WHAT_LEFT: Mapping[ReceiptMode, str] = {
+    "sub-model": "A trained model: its weights, or its trees and its mean shape. No image.",
+    "leaf-sums": "Of each leaf of a landmark model, the change after the site's fit and the number "
+    "of samples that reach it. No image.",
+    "update": "The differences of a network's parameters after the site's training, the number of "
+    "samples, and how it trained. No image.",
+    "secure-sum": "The sum of the contributions of all sites of a round, and who they are. The "
+    "site's own contribution was seen by nobody.",
+}
+ATTACKERS: Mapping[ReceiptMode, str] = {
+    "sub-model": "Whoever may download the model, with pictures of the persons in question.",
+    "leaf-sums": "The pool or whoever reads the contribution, with the base; for the camera base, "
+    "whoever chose the base.",
+    "update": "The pool or whoever reads the contribution, with the base, pictures of the persons "
+    "in question, and public persons if --reference names them.",
+    "secure-sum": "Any party of the round, with the base and pictures of the persons in question.",
+}
+_LEAF_ATTACKS, _NETWORK_ATTACKS, _MODEL_ATTACKS = 4, 9, 4
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedReceipt:
+    """A receipt, and pictures for its page: PNG files by their captions."""
+
+    receipt: PrivacyReceipt
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Persons:
+    """Who is on each sample of either side."""
+
+    own: NDArray[np.str_]
+    others: NDArray[np.str_]
+
+
+def probe_faces(
+    artifact: Path,
+    sides: FaceSides,
+    mode: Literal["sub-model", "leaf-sums"],
+    *,
+    base: Path | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ProbedReceipt:
+    """Attack a face model or leaf sums with the faces of a site and of held-out persons.
+
+    Raises
+    ------
+    InvalidInputError
+        A person or picture is on both sides, or artifact, base and faces do not fit each other.
+    FormatError
+        A file is something else.
+    """
+    from site_agent.refinement import read_base
+
+    own, others = sides.own.dataset, sides.others.dataset
+    require_held_out(
+        set(sides.own.persons),
+        set(sides.others.persons),
+        {"own": image_marks(own), "others": image_marks(others)},
+    )
+    started = time.monotonic()
+    pictures: Mapping[str, bytes] = {}
+    if mode == "sub-model":
+        findings, pictures = attack_sub_model(artifact, sides, seed)
+        count = _MODEL_ATTACKS
+    else:
+        if base is None:
+            raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
+        findings, count = attack_leaf_sums(artifact, read_base(base), sides, seed), _LEAF_ATTACKS
+    attacks = _gathered(findings, count, progress)
+    counts = _Persons(sides.own.persons, sides.others.persons)
+    return ProbedReceipt(
+        _receipt(artifact, mode, attacks, counts, seed=seed, started=started), pictures
+    )
+
+
+def probe_gaze(
+    artifact: Path,
+    base: Path,
+    sides: GazeSides,
+    mode: Literal["update", "secure-sum"],
+    *,
+    contributions: Sequence[Path] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ProbedReceipt:
+    """Attack a network's contribution, or the sum of a round, with a site's samples and others.
+
+    Parameters
+    ----------
+    contributions : sequence of Path
+        Secure sum: those that were summed, which only a trial knows.
+
+    Raises
+    ------
+    InvalidInputError
+        A person or picture is on both sides or public, or the artifact was made to another base.
+    FormatError
+        A file is something else.
+    """
+    from aggregators.methods.networks import read_network_contribution
+    from site_agent.networks import read_network
+
+    _require_persons_apart(sides)
+    started = time.monotonic()
+    network = read_network(base)
+    findings = attack_update(artifact, base, network, sides, seed)
+    attacks = _gathered(findings, _NETWORK_ATTACKS, progress)
+    if contributions:
+        samples = read_network_contribution(artifact).samples
+        attacks += attack_roster(contributions, network, samples)
+    counts = _Persons(sides.own.person, sides.others.person)
+    return ProbedReceipt(_receipt(artifact, mode, attacks, counts, seed=seed, started=started))
+
+
+def _require_persons_apart(sides: GazeSides) -> None:
+    def marks(own: GazeSamples, others: GazeSamples) -> dict[str, Sequence[str]]:
+        return {"own": sample_marks(own), "others": sample_marks(others)}
+
+    own, others = set(sides.own.person), set(sides.others.person)
+    require_held_out(own, others, marks(sides.own, sides.others))
+    if sides.public is None:
+        return
+    public = set(sides.public.person)
+    if both := sorted(public & (own | others)):
+        raise InvalidInputError(
+            f"{len(both)} persons of --reference are in --data or --holdout: {', '.join(both[:5])}"
+        )
+    if len(public) < 2:
+        raise InvalidInputError(f"--reference has {len(public)} persons; expected at least 2")
+
+
+def _gathered(
+    findings: Iterable[AttackFinding], count: int, progress: Progress | None
+) -> list[AttackFinding]:
+    attacks = []
+    for finding in findings:
+        attacks.append(finding)
+        if progress is not None:
+            progress(min(1.0, len(attacks) / count), finding.name)
+    return attacks
+
+
+def _receipt(
+    artifact: Path,
+    mode: ReceiptMode,
+    attacks: list[AttackFinding],
+    counts: _Persons,
+    *,
+    seed: int,
+    started: float,
+) -> PrivacyReceipt:
+    compute = f"{os.cpu_count()} cores ({platform.machine()}), poolctl {version('poolctl')}"
+    return PrivacyReceipt(
+        mode=mode,
+        artifact_digest=file_digest(artifact),
+        what_left=WHAT_LEFT[mode],
+        attacker=ATTACKERS[mode],
+        attacks=attacks,
+        seed=seed,
+        seconds=round(time.monotonic() - started, 1),
+        compute=compute,
+        persons=len(set(counts.own)),
+        samples=len(counts.own),
+        held_out_persons=len(set(counts.others)),
+        held_out_samples=len(counts.others),
+    )
