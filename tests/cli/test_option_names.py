@@ -29,6 +29,7 @@ SHARED = {
     "--force": (FLAG, "replace a file"),
     "--format": ("NAME or text", "of the file to write"),
     "--frame-rate-hz": (TEXT, "of a recording"),
+    "--holdout": ("DATA or text", "what is held out of training"),
     "--images": ("FOLDER", "with the images of a COCO file"),
     "--kind": ("KIND or text", "of models or events"),
     "--label": ("KEY=VALUE or KEY[=VALUE]", "a label of a model"),

@@ -81,7 +81,9 @@ def share_of(count: int, total: int) -> Score:
     centre = (share + z2 / (2 * total)) / (1 + z2 / total)
     half = _NORMAL_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
     half /= 1 + z2 / total
-    return Score(value=share, low=max(0.0, centre - half), high=min(1.0, centre + half))
+    low = centre - half if count else 0.0
+    high = centre + half if count < total else 1.0
+    return Score(value=share, low=low, high=high)
 
 
 def mean_over_persons(

@@ -144,6 +144,12 @@ MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): (
         *REFUSED, 403, 403, 200, 200, 200, 200,
     ),
+    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): (
+        *REFUSED, 200, 200, 200, 200, 200, 200,
+    ),
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): (
+        *REFUSED, 403, 403, 200, 200, 200, 200,
+    ),
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): (
         *REFUSED, 403, 403, 200, 200, 200, 200,
     ),
@@ -211,6 +217,17 @@ ROUND = {
     "sites": [SITE, PARTNER],
     "deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat(),
 }
+RECEIPT: dict[str, Any] = {
+    "mode": "update", "artifact_digest": "ab" * 32, "what_left": "Differences.",
+    "attacker": "The pool.", "persons": 2, "samples": 20, "held_out_persons": 3,
+    "held_out_samples": 30, "seed": 0, "seconds": 1.5, "compute": "2 cores",
+    "attacks": [
+        {
+            "name": "membership", "measure": "AUC", "chance": 0.5,
+            "found": {"value": 0.8, "low": 0.7, "high": 0.9}, "control": {"value": 0.99},
+        }
+    ],
+}  # fmt: skip
 SCORES = {
     "model": f"{SITE}/face@1",
     "dataset": "ward",
@@ -245,6 +262,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): {"json": {"version": "1"}},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): {"json": {"text": ""}},
+    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): {"json": RECEIPT},
     ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): {"json": {}},
     ("GET", "/api/v1/evaluations"): {"params": {"score": "recall"}},
     ("POST", "/api/v1/evaluations"): {"json": SCORES},

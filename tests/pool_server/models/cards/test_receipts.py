@@ -1,0 +1,71 @@
+"""Privacy receipts: kept with a version, and shown as what its site has measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pool_server.people.sites.permission_matrix import RECEIPT
+from tests.pool_server.pool_driver import PoolDriver, upload
+
+CARD = "---\nlicense: cc-by-4.0\n---\n\n# Infants\n"
+ATTACK: dict[str, Any] = RECEIPT["attacks"][0]
+
+
+def path_of(name: str) -> str:
+    return f"/api/v1/models/receipts/{name}/versions/1"
+
+
+def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None:
+    home = pool.member("receipts")
+    version = upload(home, "receipts/shown", card=CARD)
+    before = home.get(f"{path_of('shown')}/card").json()
+    assert before["text"] == CARD
+    model = RECEIPT | {"mode": "sub-model", "artifact_digest": version["digest"]}
+    for each in (RECEIPT, model, RECEIPT | {"seed": 7}):
+        assert home.put(f"{path_of('shown')}/receipts", json=each).status_code == 200
+    reader = pool.member("receipts-reader", "viewer")
+    kept = reader.get(f"{path_of('shown')}/receipts").json()["items"]
+    assert [(each["mode"], each["seed"]) for each in kept] == [("sub-model", 0), ("update", 7)]
+    assert {each["measured_by"] for each in kept} == {"the site itself"}
+    card = home.get(f"{path_of('shown')}/card").json()
+    assert card["source"] == CARD
+    assert card["front_matter"] == {"license": "cc-by-4.0"}
+    assert "## Privacy receipt" in card["text"]
+    assert "| membership | AUC | 0.8 (0.7 to 0.9) | 0.5 | 0.99 |" in card["text"]
+    assert "Measured by the site itself, and checked by nobody else" in card["text"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": "other"},
+        {"verdict": "green"},
+        {"measured_by": "a notary"},
+        {"attacks": []},
+        {"attacks": [ATTACK] * 33},
+        {"attacks": [ATTACK | {"name": "a\nb"}]},
+        {"attacks": [ATTACK | {"found": {"value": 0.5, "low": 0.9, "high": 0.1}}]},
+        {"attacker": "x" * 601},
+        {"mode": "sub-model"},
+    ],
+)
+def test_what_is_no_receipt_of_the_version_is_refused(
+    pool: PoolDriver, changes: dict[str, Any]
+) -> None:
+    home = pool.member("receipts")
+    upload(home, "receipts/refused")
+    answer = home.put(f"{path_of('refused')}/receipts", json=RECEIPT | changes)
+    assert answer.status_code == 422
+    assert home.get(f"{path_of('refused')}/receipts").json() == {"items": []}
+
+
+def test_words_of_a_site_are_words_on_the_card(pool: PoolDriver) -> None:
+    home = pool.member("receipts")
+    upload(home, "receipts/escaped")
+    odd = RECEIPT | {"attacks": [ATTACK | {"name": "<b>|*no*"}], "what_left": "# not a title"}
+    assert home.put(f"{path_of('escaped')}/receipts", json=odd).status_code == 200
+    text = home.get(f"{path_of('escaped')}/card").json()["text"]
+    assert r"\<b\>\|\*no\*" in text
+    assert r"\# not a title" in text
