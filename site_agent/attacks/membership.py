@@ -44,15 +44,17 @@ def membership_signals(losses: LeakLosses) -> dict[str, Float64]:
 
     ``loss now`` is of the networks after the last round, ``loss at base`` of the first base, and
     ``change`` by how much a site's rounds lowered the loss, beyond what those of sites did on
-    the mean.
+    the mean; ``change in a round`` is the largest of any round, which only an attacker sees who
+    has the networks of each round.
     """
-    gains = losses.gains
+    gains = losses.before[None] - losses.after
     if len(losses.sites) > 1:
         gains = gains - gains.mean(axis=0)
     return {
         "loss now": -losses.after[:, -1].min(axis=0),
         "loss at base": -losses.before[0],
-        "change": gains.max(axis=0),
+        "change": gains.sum(axis=1).max(axis=0),
+        "change in a round": gains.max(axis=(0, 1)),
     }
 
 

@@ -13,6 +13,7 @@ from site_agent.attacks import (
     leak_of,
     leak_of_network,
     membership_scores,
+    membership_signals,
     predict_from_updates,
     reference_losses,
     separation,
@@ -24,7 +25,8 @@ from site_agent.networks import new_network
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 from tests.site_agent.federated.small_sites import samples_at
 
-ATTACKS = {"loss now", "loss at base", "change", "shadow model", "LiRA"}
+SIGNALS = {"loss now", "loss at base", "change", "change in a round"}
+ATTACKS = SIGNALS | {"shadow model", "LiRA"}
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +79,14 @@ def test_attributes_of_known_sites_are_learnt_and_a_sum_says_the_same_of_all() -
     assert np.corrcoef(found[:, 0], values[:, 0])[0, 1] > 0.9
     found = predict_from_updates(leak_of("secure", recorded()), sites, shadow, values)
     assert np.ptp(found) == 0
+
+
+def test_networks_of_each_round_give_a_signal_that_the_last_one_does_not() -> None:
+    """The first sample is learnt in one round and forgotten in the other."""
+    before = np.array([[0.3, 0.3], [0.1, 0.25]])
+    after = np.array([[[0.1, 0.25], [0.2, 0.2]]])
+    rounds = membership_signals(LeakLosses(("all sites",), before, after))
+    last = membership_signals(LeakLosses(("all sites",), before[:1], after[:, 1:]))
+    np.testing.assert_allclose(rounds["change"], [0.1, 0.1])
+    np.testing.assert_allclose(rounds["change in a round"], [0.2, 0.05])
+    np.testing.assert_allclose(last["change in a round"], [0.1, 0.1])
