@@ -101,7 +101,7 @@ def _gaze_quickstart(invocation: Invocation, folder: Path, site_count: int, seed
         "",
         "Try next:",
         f"  {poolctl} evaluate {result.network} {result.test_dataset}",
-        f"  {poolctl} predict {result.network} {result.test_dataset} --pictures seen",
+        f"  {poolctl} predict {result.test_dataset} --network {result.network} --pictures seen",
         f"  {poolctl} federated simulate {result.test_dataset} --method fedavg --method fedadam "
         "--rounds 5 -o run",
     ]
