@@ -11,18 +11,19 @@ from pool_server.wire.models.receipts import AttackFinding, PrivacyReceipt, scor
 
 _STYLE = """
 :root { color-scheme: light dark; --edge: color-mix(in srgb, CanvasText 18%, Canvas); }
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto; padding: 2rem 1rem; }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 68rem; margin: 0 auto; padding: 2rem 1rem; }
 h1 { font-size: 1.7rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .quiet { opacity: .72; font-size: .9rem; } code { font: .9em ui-monospace, monospace; }
 table { border-collapse: collapse; width: 100%; font-size: .93rem; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .8rem .4rem 0;
   border-bottom: 1px solid var(--edge); }
-td.number { white-space: nowrap; } svg { display: block; } figure { margin: 1rem 0; }
+td.number { white-space: nowrap; } td:first-child { min-width: 15rem; }
+svg { display: block; } figure { margin: 1rem 0; }
 dl { display: grid; grid-template-columns: 11rem 1fr; gap: .3rem 1rem; } dt { font-weight: 600; }
 dd { margin: 0; overflow-wrap: anywhere; } img { max-width: 20rem; border: 1px solid var(--edge); }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_WIDTH, _HEIGHT = 180, 34
+_WIDTH, _HEIGHT = 140, 30
 
 
 def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: str) -> str:

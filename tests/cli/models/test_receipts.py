@@ -1,0 +1,28 @@
+"""Privacy receipts beside models in the pool."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aggregators.formats import write_model
+from tests.aggregators.small_models import make_detector
+from tests.cli.conftest import Run
+from tests.pool_server.people.sites.permission_matrix import RECEIPT
+
+
+def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
+    digest = write_model(make_detector(200), Path("a.svm"))
+    receipt = RECEIPT | {"mode": "sub-model", "artifact_digest": digest}
+    Path("receipt.json").write_text(json.dumps(receipt))
+    words = ("upload", "a.svm", "-n", "probed", "--receipt", "receipt.json")
+    assert member(*words).code == 0
+    shown = member("models", "info", "site-a/probed")
+    assert "privacy receipt, measured by the site itself: sub-model" in shown.out
+    assert "0.8 (0.7 to 0.9)" in shown.out
+    assert member("models", "info", "site-a/probed", "--json").data["receipts"][0]["persons"] == 2
+    assert "## Privacy receipt" in member("models", "card", "site-a/probed").out
+    Path("receipt.json").write_text(json.dumps(receipt | {"verdict": "green"}))
+    refused = member(*words, "--json")
+    assert refused.code == 2
+    assert "verdict: Extra inputs are not permitted" in refused.error["message"]

@@ -1,0 +1,121 @@
+"""``poolctl privacy probe``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import file_digest, write_model
+from aggregators.methods.networks.contribution_file import write_network_contribution
+from aggregators.methods.networks.local_training import LocalTraining
+from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
+from aggregators.models import NetworkContribution, StateDict
+from tests.cli.conftest import Run
+
+FACES = ("--data", "mine/faces.xml", "--holdout", "others/faces.xml", "--person-pattern", "n-(.*)_")
+
+
+def test_usage_is_checked_before_work(poolctl: Run) -> None:
+    words = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
+    for more, problem in (
+        (("--mode", "update"), "--mode update: give the --base"),
+        (("--mode", "sub-model", "--reference", "p"), "--reference and --contribution"),
+        (("--mode", "update", "--persons", "p.csv"), "go with faces"),
+        (("--mode", "update", "--contribution", "c"), "--contribution goes with"),
+    ):
+        refused = poolctl(*words, *more, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "usage")
+        assert problem in refused.error["message"]
+
+
+def draw_faces(poolctl: Run) -> None:
+    for name, first in (("mine", 0), ("others", 60)):
+        made = poolctl(
+            "dataset", "synth", name, "--image-count", 24, "--person-count", 8,
+            "--first-person", first, "--size", "200x200",
+        )  # fmt: skip
+        assert made.code == 0, made.err
+
+
+def draw_eyes(poolctl: Run) -> None:
+    for name, first in (("eyes", 0), ("eyes-others", 50), ("eyes-public", 90)):
+        made = poolctl(
+            "dataset", "synth-eyes", name, "--person-count", 4, "--frame-count", 60,
+            "--first-person", first, "--sessions", "1-1",
+        )  # fmt: skip
+        assert made.code == 0, made.err
+
+
+def contribute_networks() -> None:
+    """Write a base, an update of all persons, and the sum of one update a person."""
+    from site_agent.datasets.gaze import open_gaze
+    from site_agent.federated.local_training import train_contribution
+    from site_agent.networks import new_network
+
+    network, data = new_network("gaze-lenet", 5), open_gaze(Path("eyes"))
+    write_model(network, Path("base.safetensors"))
+    digest = file_digest(Path("base.safetensors"))
+    training = LocalTraining(epochs=5, batch_size=16)
+
+    def train(name: str, persons: list[str]) -> NetworkContribution:
+        return train_contribution(
+            network, digest, data.read(persons), training, site=name, round_number=1
+        )
+
+    write_network_contribution(train("all", list(data.persons)), Path("update.contribution"))
+    single = [train(name, [name]) for name in data.persons]
+    for number, each in enumerate(single):
+        write_network_contribution(each, Path(f"site{number}.contribution"))
+    means = {
+        name: np.mean([each.network.tensors[name] for each in single], axis=0, dtype=np.float32)
+        for name in network.infos
+    }
+    summed = NetworkContribution(
+        StateDict(means, dict(network.infos)), "differences",
+        sum(each.samples for each in single), digest, single[0].settings,
+    )  # fmt: skip
+    write_network_contribution(summed, Path("sum.contribution"))
+
+
+@pytest.mark.slow
+def test_all_modes_end_to_end(poolctl: Run) -> None:
+    from site_agent.datasets import read_imglab_xml
+    from site_agent.refinement import load_site, read_base
+
+    draw_faces(poolctl)
+    draw_eyes(poolctl)
+    assert poolctl("train", "hog-svm", "mine/faces.xml", "-o", "mine.svm").code == 0
+    small = ("--set", "num_trees_per_cascade_level=30", "--set", "cascade_depth=4")
+    assert poolctl("train", "ert", "mine/faces.xml", "-o", "mine.dat", *small).code == 0
+    faces = load_site(read_imglab_xml(Path("mine/faces.xml")), 68).faces
+    leaves = contribute(read_base(Path("mine.dat")), faces, RefitSettings(starts=5))
+    write_contribution(leaves, Path("leaf.contribution"))
+    contribute_networks()
+    gaze = ("--data", "eyes", "--holdout", "eyes-others", "--base", "base.safetensors")
+    sites = [word for i in range(4) for word in ("--contribution", f"site{i}.contribution")]
+    seconds = 0.0
+    for artifact, mode, more in (
+        ("mine.svm", "sub-model", FACES),
+        ("mine.dat", "sub-model", FACES),
+        ("leaf.contribution", "leaf-sums", (*FACES, "--base", "mine.dat")),
+        ("update.contribution", "update", (*gaze, "--reference", "eyes-public")),
+        ("sum.contribution", "secure-sum", (*gaze, *sites)),
+    ):
+        folder = Path(f"receipt-{artifact}")
+        words = ("privacy", "probe", artifact, "--mode", mode, *more, "-o", folder, "--json")
+        receipt = poolctl(*words).data["receipt"]
+        seconds += receipt["seconds"]
+        assert receipt["mode"] == mode
+        assert json.loads((folder / "receipt.json").read_text())["attacks"] == receipt["attacks"]
+        assert "<title>Privacy receipt" in (folder / "receipt.html").read_text()
+        assert poolctl(*words).code == 7, "receipts are there, and not replaced"
+        found = {each["name"]: each for each in receipt["attacks"]}
+        if mode == "update":
+            assert found["membership of samples: loss now"]["control"]["value"] > 0.9
+            assert found["re-identification by updates"]["control"]["value"] > 0.9
+        if mode == "secure-sum":
+            assert found["size of the roster"]["found"]["value"] == 4
+    print(f"all modes: {seconds:.0f} s")
