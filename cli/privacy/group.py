@@ -65,7 +65,9 @@ def probe(
     reference: Annotated[
         Path | None,
         typer.Option(
-            metavar="DATA", help="Gaze data of public persons that help the attacker, if any."
+            metavar="DATA",
+            help="Gaze data of public persons that help the attacker; of 8 or more, he also "
+            "makes pictures (DualView).",
         ),
     ] = None,
     contribution: Annotated[

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from aggregators.formats import file_digest
@@ -16,6 +17,14 @@ from aggregators.methods.networks.local_training import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.evaluations import Score
 from pool_server.wire.models.receipts import AttackFinding
+from site_agent.attacks.attributes import predict_from_updates
+from site_agent.attacks.dualview import (
+    InversionSettings,
+    Victims,
+    fit_embedding,
+    fit_prior,
+    reconstruct,
+)
 from site_agent.attacks.leaks import Float64, Leak, LeakedRound, LeakLosses, Losses, apply_update
 from site_agent.attacks.membership import ShadowLosses, membership_scores
 from site_agent.attacks.receipt.findings import MemberScores, membership, share_of
@@ -27,6 +36,12 @@ from site_agent.federated.local_training import train_contribution
 MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
 _CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 40, 4, 24, 60
+_FEWEST_SHADOWS = 8
+"""Public persons from whom pictures are learned; with 4, even the control is not found."""
+_CANDIDATES = (
+    "candidates are all persons; the attacker has pictures of each; the control is an update of "
+    "one person"
+)
 _OVERFITTING = LocalTraining(epochs=120, batch_size=8, learning_rate=0.02, learning_rate_decay=0)
 
 
@@ -64,34 +79,64 @@ class _Attacker:
         networks, shadow = self._references
         references = np.array([losses.of(each) for each in networks]) if networks else None
         scores = membership_scores(found, shadow=shadow, references=references)
+        # One round: the largest change of a round is the change.
         return {
-            name: MemberScores(values, is_member, samples.person) for name, values in scores.items()
+            name: MemberScores(values, is_member, samples.person)
+            for name, values in scores.items()
+            if name != "change in a round"
         }
 
-    def candidates(self, network: StateDict) -> tuple[MemberScores, MemberScores]:
-        """Score persons by how alike an update is to the one that their pictures give.
+    def candidates(self, network: StateDict) -> dict[str, tuple[MemberScores, MemberScores]]:
+        """Score persons by each attack that looks for whose pictures trained.
 
         Returns
         -------
-        (found, control)
+        dict of str to (found, control)
             The control is the update of one person's pictures.
         """
         own, others = self.sides.own, self.sides.others
         own_names = np.unique(own.person)[: _MOST_CANDIDATES // 2]
         names = np.concatenate([own_names, np.unique(others.person)[: _MOST_CANDIDATES // 2]])
-        samples = join_samples([own, others])
-        pictures = [_thinned(samples[samples.person == name], _CANDIDATE_SAMPLES) for name in names]
+        pictures = _by_person(join_samples([own, others]), names)
         made = [
             _train(self.base, mine, self.training, f"as {name}")
             for name, mine in zip(names, pictures, strict=True)
         ]
         one = _train(self.base, pictures[0], self.training, "control of one person")
-        cosines = update_cosines(self.base, [network, one], made, centre=made)
+        seen = [network, one]
+        scores = {"updates": update_cosines(self.base, seen, made, centre=made)}
+        public = self.sides.public
+        if public is not None and len(np.unique(public.person)) >= _FEWEST_SHADOWS:
+            scores["pictures by DualView"] = self._likenesses(seen, pictures, public)
         is_own = np.arange(len(names)) < len(own_names)
-        return (
-            MemberScores(cosines[0], is_own, names),
-            MemberScores(cosines[1], names == names[0], names),
-        )
+        return {
+            attack: (
+                MemberScores(found[0], is_own, names),
+                MemberScores(found[1], names == names[0], names),
+            )
+            for attack, found in scores.items()
+        }
+
+    def _likenesses(
+        self, seen: Sequence[StateDict], gallery: list[GazeSamples], public: GazeSamples
+    ) -> Float64:
+        """Return how alike pictures made of networks are to persons: (networks, persons)."""
+        names = np.unique(public.person)[:_MOST_CANDIDATES]
+        known = _by_person(public, names)
+        shadow = {
+            name: _train(self.base, mine, self.training, f"shadow {name}")
+            for name, mine in zip(names, known, strict=True)
+        }
+        prior, embedding = fit_prior(public.patches), fit_embedding(public)
+        codes = np.array([prior.encode(mine.patches).mean(axis=0) for mine in known])
+        settings = InversionSettings(seed=self.seed)
+        rows = []
+        for network in seen:
+            leak = self._leak(network)
+            victims = Victims(["site"], predict_from_updates(leak, ["site"], shadow, codes))
+            pictures = reconstruct(leak, victims, prior, public, settings)
+            rows.append(embedding.similarities(pictures, gallery)[0])
+        return np.array(rows)
 
     @cached_property
     def _references(self) -> tuple[list[StateDict], ShadowLosses | None]:
@@ -147,13 +192,8 @@ def attack_update(
     for name, scores in found.items():
         pair = scores.by_person(), control[name].by_person()
         yield membership(f"membership of persons: {name}", *pair, seed, notes.get(name, ""))
-    yield membership(
-        "re-identification by updates",
-        *attacker.candidates(network),
-        seed,
-        "candidates are all persons; the attacker has pictures of each; the control is an update "
-        "of one person",
-    )
+    for name, both in attacker.candidates(network).items():
+        yield membership(f"re-identification by {name}", *both, seed, _CANDIDATES)
 
 
 def attack_roster(
@@ -213,6 +253,10 @@ def _change(sent: NetworkContribution, base: StateDict, name: str) -> Float64:
     values = np.asarray(sent.network.tensors[name], dtype=np.float64)
     before = np.asarray(base.tensors[name], dtype=np.float64)
     return values if sent.holds == "differences" else values - before
+
+
+def _by_person(samples: GazeSamples, names: NDArray[np.str_]) -> list[GazeSamples]:
+    return [_thinned(samples[samples.person == name], _CANDIDATE_SAMPLES) for name in names]
 
 
 def _thinned(samples: GazeSamples, most: int) -> GazeSamples:

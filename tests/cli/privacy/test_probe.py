@@ -18,6 +18,11 @@ from tests.cli.conftest import Run
 FACES = ("--data", "mine/faces.xml", "--holdout", "others/faces.xml", "--person-pattern", "n-(.*)_")
 
 
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def test_usage_is_checked_before_work(poolctl: Run) -> None:
     words = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
     for more, problem in (
