@@ -12,6 +12,7 @@ import pytest
 
 from aggregators.formats import file_digest, read_model
 from aggregators.methods import merge
+from aggregators.methods.networks.state_file import state_path
 from aggregators.models import StateDict
 from site_agent import PoolClient
 from site_agent.datasets.gaze import write_samples
@@ -24,9 +25,9 @@ from tests.site_agent.federated.small_sites import samples_at
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path_factory.mktemp("pool"), part_bytes=1 << 20) as running:
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[PoolDriver]:
+    with pool_in_thread(tmp_path / "pool", part_bytes=1 << 20) as running:
         yield running
 
 
@@ -83,40 +84,63 @@ def institutions(
     return Institutions(pool, tmp_path, poolctl, monkeypatch)
 
 
+def start_rounds(institutions: Institutions, base: Path, *method: object) -> str:
+    """Draw eyes for each lab, upload a new network, and start secure rounds from it."""
+    be, charter = institutions.be, institutions.agree()
+    for number, name in enumerate(LABS):
+        write_samples(eyes_of(institutions, name), [samples_at(number, 16 + 2 * number)])
+        assert be(name, "rounds", "trust", LABS[0]).code == 0
+    assert be(LABS[0], "federated", "init", "-o", base).code == 0
+    assert be(LABS[0], "upload", base, "--name", base.stem).code == 0
+    words = ["--sites", ",".join(LABS), "--deadline", "1h", "--option", "epochs=1"]
+    words += ["--option", "batch_size=8", "--secure", str(charter)]
+    started = be(
+        LABS[0], "rounds", "start", "--base", f"{LABS[0]}/{base.stem}", *words, *method, "-q"
+    )
+    assert started.code == 0, started.err
+    return started.out.strip()
+
+
+def eyes_of(institutions: Institutions, name: str) -> Path:
+    return institutions.folder / f"eyes-{name}"
+
+
+def visit(institutions: Institutions, key: str) -> list[dict[str, object]]:
+    """Let the servers act, the labs contribute, and the servers act again."""
+    institutions.serve()
+    words = ("rounds", "contribute", key, "--data")
+    found = [institutions.be(x, *words, eyes_of(institutions, x), "--json") for x in LABS]
+    institutions.serve()
+    return [each.data for each in found]
+
+
+def download(institutions: Institutions, ended: dict[str, str], target: Path) -> Path:
+    words = ("download", ended["result"].removeprefix("pool://"), "-o", target)
+    fetched = institutions.be(LABS[2], *words)
+    assert fetched.code == 0, fetched.err
+    return target
+
+
+def kept_files(institutions: Institutions, key: str, suffix: str) -> list[Path]:
+    """Return what the labs computed for a round, or summed."""
+    return sorted(institutions.folder.glob(f"lab-*/cache/rounds/*/{key}/*.{suffix}"))
+
+
 def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     institutions: Institutions, tmp_path: Path
 ) -> None:
-    be, base = institutions.be, tmp_path / "base.safetensors"
-    charter = institutions.agree()
-    for number, name in enumerate(LABS):
-        write_samples(tmp_path / f"eyes-{name}", [samples_at(number, 16 + 2 * number)])
-        assert be(name, "rounds", "trust", LABS[0]).code == 0
-    assert be(LABS[0], "federated", "init", "-o", base).code == 0
-    assert be(LABS[0], "upload", base, "--name", "gaze").code == 0
-    words = ["--sites", ",".join(LABS), "--deadline", "1h", "--method", "fedavg", "--option"]
-    words += ["epochs=1", "--option", "batch_size=8"]
-    asked = ("rounds", "start", "--base", f"{LABS[0]}/gaze", *words)
-    key = be(LABS[0], *asked, "--secure", charter, "-q").out.strip()
+    be, base = institutions.be, tmp_path / "gaze.safetensors"
+    key = start_rounds(institutions, base, "--method", "fedavg")
     assert "secure sum" in be(LABS[1], "rounds", "info", key).out
-
-    def visit() -> list[dict[str, object]]:
-        institutions.serve()
-        found = [
-            be(name, "rounds", "contribute", key, "--data", tmp_path / f"eyes-{name}", "--json")
-            for name in LABS
-        ]
-        institutions.serve()
-        return [each.data for each in found]
-
-    contributing = ("rounds", "contribute", key, "--data", tmp_path / f"eyes-{LABS[0]}", "--json")
+    contributing = ("rounds", "contribute", key, "--data", eyes_of(institutions, LABS[0]), "--json")
     assert be(LABS[0], *contributing).data["phase"] == "keys"
-    shared = visit()
+    shared = visit(institutions, key)
     assert [each["phase"] for each in shared] == ["receipt"] * 3
-    tagged = visit()
+    tagged = visit(institutions, key)
     assert {each["phase"] for each in tagged} == {"tag", "check"}
     early = be(LABS[0], "rounds", "finish", key, "--json")
     assert early.code == 7
-    summed = visit()
+    summed = visit(institutions, key)
     assert {(each["phase"], each["digest"]) for each in summed} == {
         ("complete", summed[0]["digest"])
     }
@@ -124,10 +148,8 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     assert [each["sent_bytes"] for each in summed] == [0, 0, 0]
     assert be(LABS[0], *contributing).data["digest"] == summed[0]["digest"]
     ended = be(LABS[1], "rounds", "finish", key, "--json").data["round"]
-    result, plain = tmp_path / "result.safetensors", tmp_path / "plain.safetensors"
-    fetched = be(LABS[2], "download", ended["result"].removeprefix("pool://"), "-o", result)
-    assert fetched.code == 0, fetched.err
-    updates = sorted(tmp_path.glob(f"lab-*/cache/rounds/*/{key}/*.contribution"))
+    result = download(institutions, ended, tmp_path / "result.safetensors")
+    updates, plain = kept_files(institutions, key, "contribution"), tmp_path / "plain.safetensors"
     assert len(updates) == 3
     assert len({file_digest(path) for path in updates}) == 3
     merge("fedavg", [base, *updates], output=plain)
@@ -135,6 +157,34 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     without = ("merge", "--replay", ended["result"].removeprefix("pool://"), "--without")
     refused = be(LABS[0], *without, summed[0]["digest"], "-o", tmp_path / "less", "--json")
     assert "no lab's part can be taken out" in refused.error["message"]
+
+
+@pytest.mark.slow
+def test_secure_rounds_of_fedadam_step_with_the_state_of_the_round_before(
+    institutions: Institutions, tmp_path: Path
+) -> None:
+    base = tmp_path / "adaptive.safetensors"
+    key = start_rounds(institutions, base, "--method", "fedadam", "--rounds", 2)
+    before: list[Path] = []  # the state after the round before
+    for number in (1, 2):
+        while {each["phase"] for each in visit(institutions, key)} != {"complete"}:
+            pass
+        ended = institutions.be(LABS[1], "rounds", "finish", key, "--json").data["round"]
+        result = download(institutions, ended, tmp_path / f"result-{number}.safetensors")
+        updates = kept_files(institutions, key, "contribution")
+        sums = kept_files(institutions, key, "sum")
+        assert (len(updates), len({file_digest(path) for path in sums})) == (3, 1)
+        plain = tmp_path / f"plain-{number}.safetensors"
+        merge("fedadam", [base, *before, *updates], output=plain)
+        assert largest_difference(result, plain) < 1e-6
+        # The step and the state follow from what is public: the base and the sum.
+        again = tmp_path / f"again-{number}.safetensors"
+        merge("fedadam", [base, *before, sums[0]], output=again)
+        assert file_digest(again) == file_digest(result)
+        base, before, key = result, [state_path(again)], ended["successor"]
+    forgotten = tmp_path / "forgotten.safetensors"
+    merge("fedadam", [tmp_path / "result-1.safetensors", sums[0]], output=forgotten)
+    assert largest_difference(result, forgotten) > 1e-6
 
 
 def largest_difference(first: Path, second: Path) -> float:

@@ -18,6 +18,7 @@ from pool_server.wire.signatures.keys import PrivateKey
 from site_agent.pool.trust.signing import create_key, load_key
 from site_agent.secure.board import Board, FolderBoard, Post
 from site_agent.secure.charter import Charter, accept_charter, create_charter
+from site_agent.secure.contributions import EncodedContribution
 from site_agent.secure.lab import Lab
 from site_agent.secure.messages import Message, sign_message
 from site_agent.secure.server import Server
@@ -123,6 +124,21 @@ class Parties:
             if reached == phase:
                 return
         raise AssertionError(phase)
+
+    def sum_of(self, inputs: Mapping[str, EncodedContribution], target: Path) -> Path:
+        """Sum what some labs encoded in one session, and write what the first verified."""
+        layout = next(iter(inputs.values())).layout
+        descriptor = new_descriptor(self.charter, layout, self.clock.now, labs=tuple(inputs))
+        session = self.board.open_session(descriptor.to_bytes())
+        self.serve(session)
+        for name, each in inputs.items():
+            self.lab(name).approve_base(layout.base_digest)
+            assert self.lab(name).share(session, each.layout, each.numbers)
+        self.serve(session)
+        self.tag(session, *inputs)
+        self.serve(session)
+        self.lab(next(iter(inputs))).finish(session, target)
+        return target
 
     def reasons(self, session: str) -> set[str]:
         """Return why servers declared a session void."""

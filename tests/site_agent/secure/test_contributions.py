@@ -16,30 +16,12 @@ from aggregators.methods.refitting import RefitSettings, read_contribution, writ
 from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
 from site_agent.secure.contributions import (
-    EncodedContribution,
     encode_leaf_presence,
     encode_leaf_sums,
     encode_network_file,
     read_presence,
 )
-from site_agent.secure.session import new_descriptor
-from tests.site_agent.secure.parties import BASE_DIGEST, Parties, create_parties
-
-
-def _run(parties: Parties, inputs: dict[str, EncodedContribution], target: Path) -> Path:
-    """Sum encoded contributions and return the result's file."""
-    layout = next(iter(inputs.values())).layout
-    descriptor = new_descriptor(parties.charter, layout, parties.clock.now)
-    session = parties.board.open_session(descriptor.to_bytes())
-    parties.serve(session)
-    for name, each in inputs.items():
-        parties.lab(name).approve_base(layout.base_digest)
-        assert parties.lab(name).share(session, each.layout, each.numbers)
-    parties.serve(session)
-    parties.tag(session)
-    parties.serve(session)
-    parties.lab("lab-0").finish(session, target)
-    return target
+from tests.site_agent.secure.parties import BASE_DIGEST, create_parties
 
 
 def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path) -> None:
@@ -68,7 +50,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path) 
         trained = NetworkContribution(network(), "values", 100 + 17 * number, digest, {})
         write_network_contribution(trained, files[-1])
         inputs[name] = encode_network_file(files[-1], base, parties.charter.budget)
-    combined = _run(parties, inputs, folder / "combined.contribution")
+    combined = parties.sum_of(inputs, folder / "combined.contribution")
     merge("fedavg", [base, *files], output=folder / "plain.safetensors")
     merge("fedavg", [base, combined], output=folder / "secure.safetensors")
     plain, secure = (read_model(folder / f"{each}.safetensors") for each in ("plain", "secure"))
@@ -101,11 +83,11 @@ def test_secure_leaf_refinement_equals_the_plain_one_where_three_labs_reach(fold
         files[name] = folder / f"{name}.contribution"
         write_contribution(labs[-1], files[name])
     first = {name: encode_leaf_presence(path, budget) for name, path in files.items()}
-    reached = read_presence(_run(parties, first, folder / "presence"))
+    reached = read_presence(parties.sum_of(first, folder / "presence"))
     assert reached.tolist() == np.sum([lab.counts > 0 for lab in labs], axis=0).tolist()
     least = parties.charter.terms.least_labs
     second = {name: encode_leaf_sums(path, reached, least, budget) for name, path in files.items()}
-    combined = read_contribution(_run(parties, second, folder / "combined.contribution"))
+    combined = read_contribution(parties.sum_of(second, folder / "combined.contribution"))
     plain = mean_change([(lab.changes, lab.counts.astype(np.float64)) for lab in labs])
     kept = reached >= least
     assert 0 < kept.sum() < 64
