@@ -332,10 +332,10 @@ def _post(
 
 
 def _require_networks(files: Sequence[ModelFile], *, wanted: bool) -> None:
-    from aggregators.formats import recognise
+    from aggregators.formats import NETWORK_FORMATS, recognise
 
     for file in files:
-        if (recognise(file.path).name == "safetensors") != wanted:
+        if (recognise(file.path).name in NETWORK_FORMATS) != wanted:
             what = "only networks can" if wanted else "networks cannot"
             raise UsageError(
                 f"{file.word}: {what} be evaluated on {'gaze data' if wanted else 'faces'}"

@@ -117,6 +117,10 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
     shown = poolctl("prune", path, "--table", "1", "--test", eyes)
     assert shown.out.splitlines()[1].split()[-1] == f"{table[1]['error_deg']:.2f}"
     assert "--test goes with --table" in poolctl("prune", path, "--test", eyes).err
+    sparse = tmp_path / "gaze.sparse"
+    poolctl("prune", path, "--fraction", 1, "-o", sparse)
+    [scores] = poolctl("evaluate", sparse, eyes, "--json").data["items"]
+    assert scores["mean_error_deg"] == pytest.approx(table[1]["error_deg"], rel=1e-5)
 
 
 def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:
