@@ -43,15 +43,15 @@ def is_address(word: str) -> bool:
     """Tell whether a word means a model in the pool.
 
     ``pool://...`` always does. ``site/name``, and a name of one's own site, do where no such file
-    exists: a file that is there is meant as the file, and a name that ends as model files do names
-    a file, too.
+    exists: a file that is there is meant as the file. A name that ends as model files do names a
+    file, too, unless it begins with a site: no folder has the name before the slash.
     """
     from pool_server.wire.names import ModelAddress
 
     if word.startswith("pool://"):
         return True
     is_bare = "/" not in word
-    if Path(word).exists() or (is_bare and Path(word).suffix in _FILE_SUFFIXES):
+    if Path(word).exists() or (Path(word).suffix in _FILE_SUFFIXES and Path(word).parent.is_dir()):
         return False
     try:
         ModelAddress.parse(f"own/{word}" if is_bare else word)

@@ -103,8 +103,11 @@ def predict(
         if detector or landmarks or upsample is not None or threshold:
             raise UsageError("--network: not with the options of detectors and landmark models")
         return predict_gaze(invocation, inputs, network, output, pictures, force=force)
+    from site_agent.datasets.gaze import is_gaze_data
     from site_agent.faces.prediction import predict_images, write_predictions_xml
 
+    if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
+        raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
     faces = _images(inputs, reading_from(images), boxes_wanted=not detector)
     wanted = {"detector": detector, "landmarks": landmarks}
     words = {role: word for role, word in wanted.items() if word and word != "stock"}

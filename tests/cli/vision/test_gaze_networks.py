@@ -113,9 +113,14 @@ def test_networks_of_one_architecture_are_found_in_the_pool(
 
 
 def test_gaze_is_found_in_data_and_in_pictures(
-    eyes: Path, network: Path, tmp_path: Path, poolctl: Run
+    eyes: Path, network: Path, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, seen = tmp_path / "gaze.csv", tmp_path / "seen"
+    assert "gaze data; expected --network" in poolctl("predict", eyes).err
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    absent = poolctl("predict", eyes, "--network", "run/absent.safetensors", "--json")
+    assert "no such file" in absent.error["message"], "no pool is asked"
     words = ("predict", eyes, "--network", network, "--output", table, "--pictures", seen)
     shown = poolctl(*words)
     assert shown.code == 0, shown.err
