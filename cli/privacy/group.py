@@ -50,7 +50,9 @@ def probe(
     holdout: Annotated[
         Path, typer.Option(metavar="DATA", help="The same kind of data, of other persons.")
     ],
-    mode: Annotated[Mode, typer.Option(help="What the artifact is.")],
+    mode: Annotated[
+        Mode, typer.Option(help="What the artifact is; of networks, update or secure-sum.")
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the receipt.")
     ],
@@ -89,6 +91,8 @@ def probe(
     same ones. For faces, say who is on an image by --person-pattern or --persons. FOLDER gets
     receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt with the model.
     """
+    from site_agent.datasets.gaze import is_gaze_data
+
     files = {name: output / f"receipt.{name}" for name in ("json", "html")}
     for path in files.values():
         require_free(path, force=force)
@@ -102,6 +106,11 @@ def probe(
         raise UsageError("--contribution goes with --mode secure-sum")
     if mode != "sub-model" and found is None:
         raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
+    if on_faces and is_gaze_data(data):
+        raise UsageError(
+            f"{data}: --mode {mode} is for models of faces, and this is gaze data; of networks, "
+            "probe what a site sends: --mode update or secure-sum"
+        )
     if on_faces:
         sides = _faces([data, holdout], images, person_pattern, persons)
         done = _probe_faces(invocation, artifact, sides, mode, base=found, seed=seed)

@@ -36,6 +36,15 @@ def test_usage_is_checked_before_work(poolctl: Run) -> None:
         assert problem in refused.error["message"]
 
 
+def test_networks_are_no_models_of_faces(poolctl: Run, tmp_path: Path) -> None:
+    eyes = tmp_path / "eyes"
+    poolctl("dataset", "synth-eyes", eyes, "--person-count", 1, "--frame-count", 3)
+    words = ("privacy", "probe", "a.safetensors", "--data", eyes, "--holdout", eyes)
+    refused = poolctl(*words, "--mode", "sub-model", "-o", tmp_path / "out", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert "--mode update or secure-sum" in refused.error["message"]
+
+
 def draw_faces(poolctl: Run) -> None:
     for name, first in (("mine", 0), ("others", 60)):
         made = poolctl(
