@@ -93,9 +93,14 @@ def _require_ready(found: RoundResponse) -> None:
     if found.state in {"expired", "cancelled"}:
         raise ConflictError(f"round {found.round_id} is {found.state}; it has no result")
     waiting = ", ".join(found.sites("waiting"))
+    hint = f"who started it may go on without them: poolctl rounds finish {found.round_id} --early"
+    if found.secure:
+        hint = (
+            "each site runs 'poolctl rounds contribute' until it has contributed; "
+            "'poolctl secure status' shows who is waited for"
+        )
     raise ConflictError(
         f"round {found.round_id} waits for {waiting} until {found.deadline:%Y-%m-%d %H:%M} UTC",
-        hint=f"who started it may go on without them: "
-        f"poolctl rounds finish {found.round_id} --early",
+        hint=hint,
         code="round_open",
     )

@@ -139,7 +139,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     tagged = visit(institutions, key)
     assert {each["phase"] for each in tagged} == {"tag", "check"}
     early = be(LABS[0], "rounds", "finish", key, "--json")
-    assert early.code == 7
+    assert (early.code, "poolctl secure status" in early.error["hint"]) == (7, True)
     summed = visit(institutions, key)
     assert {(each["phase"], each["digest"]) for each in summed} == {
         ("complete", summed[0]["digest"])
