@@ -191,7 +191,7 @@ def _row(each: PersonStatistics) -> list[str]:
 
 
 def _spread_words(spread: Spread) -> str:
-    return f"{spread.mean:.0f} ({spread.p5:.0f} to {spread.p95:.0f})"
+    return f"{spread.mean:z.0f} ({spread.p5:z.0f} to {spread.p95:z.0f})"
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -61,6 +61,8 @@ def provision(
         raise UsageError(f"--server {server}: expected HOST:PORT, for example example.org:8790")
     made = make_kits(output, host=host, port=int(port), sites=site)
     text = [str(kit) for kit in made] or [f"{output} has these kits already"]
+    if made:
+        text.append(f"give each of them its folder; keep {output / 'authority'} to yourself")
     return Reply({"output": output, "server": server, "made": made}, text, [str(k) for k in made])
 
 
@@ -80,8 +82,8 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
     app,
     "site",
     examples=[
-        "federated site site-a --data gaze/",
-        "federated site site-a --data gaze/ --persons p00,p03,p07",
+        "federated site kits/site-a --data eyes/",
+        "federated site kits/site-a --data eyes/ --persons p00,p03,p07",
     ],
 )
 def site(

@@ -92,8 +92,8 @@ def start(
         Path | None,
         typer.Option(
             metavar="CHARTER",
-            help="Have the servers of this charter sum the changes up, so that nobody sees those "
-            "of one site.",
+            help="Have the servers of this charter (a file that all of you accepted) sum the "
+            "changes up, so that nobody sees those of one site.",
         ),
     ] = None,
     dry_run: DryRunOption = False,

@@ -21,7 +21,8 @@ workspace = "agent"
 # Processors to use; 0: all.
 # threads = 0
 
-# One merged model that the agent keeps as good as it can. There may be several.
+# One merged model that the agent keeps as good as it can. There may be several, or none where
+# the agent only takes part in rounds (those of networks, for example).
 [[merge]]
 # It is uploaded as YOUR-SITE/NAME.
 name = "eyes-merged"
@@ -91,7 +92,7 @@ trust = ["site-b", "site-c"]
 # faces_per_leaf = 2.0
 
 # Annotated faces that the model's leaves are fitted to, in any of those formats. Only sums over
-# them are sent.
+# them are sent. Leave it out if you have gaze data only (gaze, below).
 data = "training.xml"
 # pts_origin = 1.0                # these three as above
 # box_margin = 0.1
