@@ -119,7 +119,9 @@ def _visit_once(
 
     budget = lab.charter.budget
     if found.method != "leaf-refit":
-        return _take_part(lab, found, encode_network_file(contribution, base, budget), target)
+        mean = found.options.get("mean", "samples")
+        encoded = encode_network_file(contribution, base, budget, mean=mean)
+        return _take_part(lab, found, encoded, target)
     counted = target.with_suffix(".presence")
     first = _take_part(lab, found, encode_leaf_presence(contribution, budget), counted)
     if first.total is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +40,16 @@ class EncodedContribution:
     numbers: UInt64
 
 
-def encode_network_file(contribution: Path, base: Path, budget: BitBudget) -> EncodedContribution:
-    """Return the differences from the base that a contribution's file holds, and its samples.
+def encode_network_file(
+    contribution: Path, base: Path, budget: BitBudget, *, mean: str = "samples"
+) -> EncodedContribution:
+    """Return the differences from the base that a contribution's file holds, and its weight.
+
+    Parameters
+    ----------
+    mean : str
+        ``samples``: the weight is the number of samples. ``sites``: it is 1 for each lab, so the
+        sum states the number of labs as its samples.
 
     Raises
     ------
@@ -54,6 +62,8 @@ def encode_network_file(contribution: Path, base: Path, budget: BitBudget) -> En
     """
     network = _read_network(base)
     found = read_network_contribution(contribution)
+    if mean == "sites":
+        found = replace(found, samples=1)
     layout = network_layout(network, file_digest(base), found.settings)
     numbers = encode_network(layout, found, network, budget)
     return EncodedContribution(layout, numbers)

@@ -24,7 +24,8 @@ from site_agent.secure.contributions import (
 from tests.site_agent.secure.parties import BASE_DIGEST, create_parties
 
 
-def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path) -> None:
+@pytest.mark.parametrize("mean", ["samples", "sites"])
+def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path, mean: str) -> None:
     parties = create_parties(folder)
     generator = np.random.default_rng(8)
     infos = {
@@ -49,10 +50,11 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path) 
         files.append(folder / f"{name}.contribution")
         trained = NetworkContribution(network(), "values", 100 + 17 * number, digest, {})
         write_network_contribution(trained, files[-1])
-        inputs[name] = encode_network_file(files[-1], base, parties.charter.budget)
+        inputs[name] = encode_network_file(files[-1], base, parties.charter.budget, mean=mean)
     combined = parties.sum_of(inputs, folder / "combined.contribution")
-    merge("fedavg", [base, *files], output=folder / "plain.safetensors")
-    merge("fedavg", [base, combined], output=folder / "secure.safetensors")
+    options = {"mean": mean}
+    merge("fedavg", [base, *files], options=options, output=folder / "plain.safetensors")
+    merge("fedavg", [base, combined], options=options, output=folder / "secure.safetensors")
     plain, secure = (read_model(folder / f"{each}.safetensors") for each in ("plain", "secure"))
     assert isinstance(plain, StateDict)
     assert isinstance(secure, StateDict)
