@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from site_agent.studies.gaze import GazeOutcome, Run
 
 GAZE_SETTINGS = SettingsOptions(
-    GazeStudySettings(), "study settings gaze", ("protocols", "seeds", "folds", "passes")
+    GazeStudySettings(),
+    "study settings gaze",
+    ("protocols", "seeds", "folds", "passes", "secure"),
 )
 EXAMPLES = [
     "study gaze --drawn --quick -o study/",
     "study gaze MPIIGaze/ -o study/ --workers 2",
     "study gaze eyes/ -o study/ --folds 0 --protocols persons",
+    "study gaze --drawn --quick --protocols persons --secure -o study/",
     "study gaze --drawn --quick --tune -o tuning/",
 ]
 

@@ -11,6 +11,9 @@ from site_agent.errors import TrainingFailedError
 from site_agent.federated.combining import CombinedRound, combine, first_model
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan
+from site_agent.federated.summing import sum_in_memory
+
+SUM = "sum of all sites"
 
 Corrupt = Callable[[str, int, NetworkContribution], NetworkContribution]
 """Takes a site, the number of a round and the site's contribution; returns what it sends."""
@@ -42,6 +45,7 @@ def run_rounds(
     plan: FederationPlan,
     *,
     corrupt: Corrupt = honest,
+    secure: bool = False,
 ) -> Iterator[HeldRound]:
     """Hold the rounds of a plan, and yield each one when it has ended.
 
@@ -54,6 +58,9 @@ def run_rounds(
         At least 2 samples for each site.
     corrupt : callable, optional
         Alters what sites send, to study hostile updates.
+    secure : bool
+        Combine the secure sum of the contributions, not each of them; the only update of a round
+        is then the sum, under the name of `SUM`. Only for methods that need no single update.
 
     Raises
     ------
@@ -84,6 +91,9 @@ def run_rounds(
             except TrainingFailedError as error:
                 raise TrainingFailedError(f"site {site}: {error}") from error
             contributions[site] = corrupt(site, number, made)
+        if secure:
+            mean = plan.method_options["mean"]
+            contributions = {SUM: sum_in_memory(model.network, contributions, mean=mean)}
         held = combine(plan, model, contributions)
         model = held.model
         yield HeldRound(held.model, held.update_digests, held.warnings, number)

@@ -34,7 +34,7 @@ from site_agent.studies.gaze.samples import (
     write_samples,
 )
 from site_agent.studies.gaze.settings import GazeStudySettings
-from site_agent.studies.gaze.working import RunJob, rounds_of
+from site_agent.studies.gaze.working import RunJob, is_secure, rounds_of
 from site_agent.studies.model_study import holding
 from site_agent.studies.step_records import StudyFolder, write_json
 
@@ -215,9 +215,13 @@ def _digests(
     shared = {"schema": SCHEMA, "versions": _versions()}
     shared |= {name: getattr(settings, name) for name in names}
     persons = {name: person_digest(own) for name, own in samples.items()}
-    return {
-        run.key: run.digest(persons, {**shared, "rounds": rounds_of(run, settings)}) for run in runs
-    }
+    found = {}
+    for run in runs:
+        own = {**shared, "rounds": rounds_of(run, settings)}
+        if is_secure(run, settings):
+            own["secure"] = True
+        found[run.key] = run.digest(persons, own)
+    return found
 
 
 def _versions() -> dict[str, str]:

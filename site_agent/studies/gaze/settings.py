@@ -182,6 +182,8 @@ class GazeStudySettings:
         Sites that send hostile updates.
     first_seed : int
         Of the drawn persons, too.
+    secure : bool
+        Fedavg and adaptive see only secure sums over the sites of a round.
     """
 
     architecture: str = "gaze-lenet"
@@ -199,6 +201,7 @@ class GazeStudySettings:
     noise_sd: float = 0.5
     hostile_sites: int = 3
     first_seed: int = 0
+    secure: bool = False
     training: MethodsTraining = field(default_factory=lambda: PRESETS["tuned"])
     drawn: DrawnSettings = field(default_factory=DrawnSettings)
 

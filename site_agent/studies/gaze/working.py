@@ -23,7 +23,7 @@ from site_agent.studies.gaze.samples import (
     samples_to_test,
     samples_to_train_on,
 )
-from site_agent.studies.gaze.settings import GazeStudySettings
+from site_agent.studies.gaze.settings import FEDERATED, GazeStudySettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -92,6 +92,11 @@ def rounds_of(run: Run, settings: GazeStudySettings) -> int:
     return max(1, passes // run.training.epochs)
 
 
+def is_secure(run: Run, settings: GazeStudySettings) -> bool:
+    """Return whether the rounds of a run see only secure sums."""
+    return settings.secure and run.method in FEDERATED
+
+
 def _train(
     job: RunJob, sites: Mapping[str, GazeSamples], everything: GazeSamples
 ) -> Iterator[nn.Module]:
@@ -136,7 +141,8 @@ def _train_in_rounds(job: RunJob, sites: Mapping[str, GazeSamples]) -> Iterator[
         return attacked(made, run.attack, random)
 
     base = new_network(job.settings.architecture, run.seed)
-    for held in run_rounds(base, sites, federation_plan(job), corrupt=corrupt):
+    secure = is_secure(run, job.settings)
+    for held in run_rounds(base, sites, federation_plan(job), corrupt=corrupt, secure=secure):
         yield to_module(held.model.network)
 
 

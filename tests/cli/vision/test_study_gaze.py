@@ -62,6 +62,12 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     assert len(plan["runs"]) == 13
     assert {"drawn.frames=12", "passes=1"} < set(repeat)
 
+    # Only federated runs change with --secure, and their networks hardly do.
+    secure = poolctl(*words, "--secure", "-o", study, "--json").data["runs"]
+    assert secure == {"done": 6, "kept": 7}
+    for before, after in zip(lines, read(study / "methods.csv"), strict=True):
+        assert float(after["error_deg"]) == pytest.approx(float(before["error_deg"]), abs=0.01)
+
 
 def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
     study = tmp_path / "study"

@@ -1,0 +1,46 @@
+"""Rounds by secure sums in memory against plain rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aggregators.errors import ConversionError
+from aggregators.models import NetworkContribution
+from site_agent.federated.in_process import SUM, run_rounds
+from site_agent.federated.plan import make_plan
+from site_agent.networks import new_network
+from tests.site_agent.federated.small_sites import small_sites
+
+OPTIONS = {"batch_size": 8, "learning_rate": 0.01}
+
+
+@pytest.mark.parametrize(("method", "mean"), [("fedavg", "samples"), ("fedadam", "sites")])
+def test_secure_rounds_give_the_networks_of_plain_ones(method: str, mean: str) -> None:
+    plan = make_plan(method, {**OPTIONS, "mean": mean}, rounds=2)
+    base = new_network("gaze-lenet")
+    plain, secure = (
+        list(run_rounds(base, small_sites(), plan, secure=secure)) for secure in (False, True)
+    )
+    for one, other in zip(plain, secure, strict=True):
+        assert set(other.update_digests) == {SUM}
+        for name, values in one.model.network.tensors.items():
+            found = other.model.network.tensors[name]
+            assert np.abs(values - found).max() < (1e-6 if one.number == 1 else 1e-4), name
+
+
+def test_an_update_out_of_range_is_refused() -> None:
+    plan = make_plan("fedavg", OPTIONS, rounds=1)
+
+    def diverged(_site: str, _number: int, made: NetworkContribution) -> NetworkContribution:
+        network = made.network
+        tensors = {name: values * np.float32(1e9) for name, values in network.tensors.items()}
+        return replace(made, network=replace(network, tensors=tensors))
+
+    rounds = run_rounds(
+        new_network("gaze-lenet"), small_sites(), plan, corrupt=diverged, secure=True
+    )
+    with pytest.raises(ConversionError, match="magnitude at most 256"):
+        list(rounds)
