@@ -62,6 +62,7 @@ SHARED = {
     "--role": (TEXT, "of a token or a person"),
     "--rounds": (TEXT, "of refinement"),
     "--seconds": (TEXT, "length of a recording"),
+    "--secure": (f"CHARTER or {FLAG}", "rounds by secure sums"),
     "--seed": (TEXT, "of everything that is drawn at random"),
     "--sessions": ("FEWEST-MOST or A,B,...", "of persons"),
     "--server": ("HOST:PORT or SITE=KEY", "of a federation; of a charter"),
