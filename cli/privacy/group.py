@@ -87,8 +87,9 @@ def probe(
     """Attack your own artifact, and write a privacy receipt.
 
     Every attack's result stands beside chance and beside a positive control: the same attack on
-    something that was made to leak. Held-out data must show other persons, not other images of the
-    same ones. For faces, say who is on an image by --person-pattern or --persons. FOLDER gets
+    something that was made to leak. Contributions to rounds are kept in the folder 'rounds' of the
+    cache ('poolctl env' shows where). Held-out data must show other persons, not other images of
+    the same ones. For faces, say who is on an image by --person-pattern or --persons. FOLDER gets
     receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt with the model.
     """
     from site_agent.datasets.gaze import is_gaze_data
