@@ -20,6 +20,7 @@ _STOP_TIMEOUT_S = 15.0
 def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
     """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
     from site_agent.errors import InvalidInputError
+    from site_agent.runs.child_process import stop
 
     data_folder.mkdir(parents=True, exist_ok=True)
     log_file = data_folder / "server.log"
@@ -41,14 +42,7 @@ def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
                 raise InvalidInputError(f"the pool did not start: {message}")
             yield answer["data"]["url"], answer["data"]["admin_token"]
         finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            stop(process, grace_s=_STOP_TIMEOUT_S)
 
 
 def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:

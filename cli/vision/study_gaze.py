@@ -18,6 +18,15 @@ from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make
 if TYPE_CHECKING:
     from site_agent.studies.gaze import GazeOutcome, Run
 
+GazeStudyData = Annotated[
+    Path | None,
+    typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
+]
+StudyFolderOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
+]
+DrawnOption = Annotated[bool, typer.Option("--drawn", help="Draw the eyes, instead of DATA.")]
+
 GAZE_SETTINGS = SettingsOptions(
     GazeStudySettings(),
     "study settings gaze",
@@ -34,15 +43,10 @@ EXAMPLES = [
 
 def study_gaze(
     invocation: Invocation,
-    dataset: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
-    ] = None,
+    dataset: GazeStudyData = None,
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
-    ],
-    drawn: Annotated[bool, typer.Option("--drawn", help="Draw the eyes, instead of DATA.")] = False,
+    output: StudyFolderOption,
+    drawn: DrawnOption = False,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="A smaller study, of less than an hour on two cores."),

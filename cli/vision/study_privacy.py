@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from cli.frame.errors import UsageError
 from cli.frame.options import DryRunOption
 from cli.frame.output import Invocation, Reply
+from cli.vision.study_gaze import DrawnOption, GazeStudyData, StudyFolderOption
 
 EXAMPLES = [
     "study privacy --drawn --quick -o study/",
@@ -19,15 +19,10 @@ EXAMPLES = [
 
 def study_privacy(
     invocation: Invocation,
-    dataset: Annotated[
-        Path | None,
-        typer.Argument(metavar="[DATA]", help="Gaze data in any layout.", show_default=False),
-    ] = None,
+    dataset: GazeStudyData = None,
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study.")
-    ],
-    drawn: Annotated[bool, typer.Option("--drawn", help="Draw the eyes, instead of DATA.")] = False,
+    output: StudyFolderOption,
+    drawn: DrawnOption = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="A smaller study, of some minutes on two cores.")
     ] = False,

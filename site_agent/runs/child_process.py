@@ -49,8 +49,15 @@ def start_python(
     )
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child where it still runs, and close what connects it."""
+def stop(process: subprocess.Popen[bytes], *, grace_s: float = 0.0) -> None:
+    """Kill a child where it still runs, and close what connects it.
+
+    With a grace period it is first asked to end, and killed only if it still runs afterwards.
+    """
+    if process.poll() is None and grace_s > 0:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_s)
     if process.poll() is None:
         process.kill()
     process.wait()

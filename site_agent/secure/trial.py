@@ -25,6 +25,7 @@ from aggregators.secure_sum.field import from_signed, to_bytes, to_signed
 from site_agent.errors import InvalidInputError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.trust.signing import create_key
+from site_agent.runs.child_process import stop
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.secure.byte_counting import CountingRelay
 from site_agent.secure.charter import Charter, accept_charter, create_charter
@@ -34,7 +35,6 @@ from site_agent.secure.trial_lab import TrialLab, encoded_vector, trial_layout, 
 
 _STOP_TIMEOUT_S = 15.0
 _LOOK_INTERVAL_S = 0.1
-FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,7 @@ def _process(
         try:
             yield process
         finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop(process, grace_s=_STOP_TIMEOUT_S)
 
 
 def _wait_for_labs(

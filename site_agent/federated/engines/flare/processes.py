@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from typing import IO
@@ -45,7 +44,7 @@ def run_kit(kit: Kit, environment: Mapping[str, str], on_line: Callable[[str], N
         try:
             code = process.wait()
         finally:
-            _end(process)
+            stop(process, grace_s=_STOP_LIMIT_S)
             reader.join(_STOP_LIMIT_S)
     raise FederationError(
         f"the {kit.role} ended with code {code}", hint=f"see {kit.folder / 'log.txt'}"
@@ -65,12 +64,3 @@ def _plain(line: str) -> str:
     if "UNKNOWN_CA" in line or "CERTIFICATE_UNKNOWN" in line:
         return "refused: this kit's certificate is not of the other side's federation"
     return line
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end, and kill it if it does not."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_LIMIT_S)
-    stop(process)
